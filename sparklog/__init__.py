@@ -1,0 +1,51 @@
+"""sparklog: a distributed log with Kafka's semantics on Spark and shared storage.
+
+    import sparklog
+
+    sparklog.register(spark)
+    sparklog.write(df, "/data/log", topic="flights")
+    sparklog.read(spark, "/data/log", subscribe="flights")
+
+Rules: importing this module costs a few milliseconds and nothing but the standard library. The names in ``__all__`` are
+imported from where they live when they are first used, so that a process that only reads errors never loads Spark.
+
+Not for: code. Whatever is exported here is defined on its own floor.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sparklog import errors
+    from sparklog.errors import SparklogError
+    from sparklog.spark.api import read, register, write
+
+__all__ = ["SparklogError", "__version__", "errors", "read", "register", "write"]
+
+# name -> (module, attribute); an attribute of None means the module itself
+_LAZY: dict[str, tuple[str, str | None]] = {
+    "SparklogError": ("sparklog.errors", "SparklogError"),
+    "errors": ("sparklog.errors", None),
+    "read": ("sparklog.spark.api", "read"),
+    "register": ("sparklog.spark.api", "register"),
+    "write": ("sparklog.spark.api", "write"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module_name, attribute = _LAZY[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    module = importlib.import_module(module_name)
+    value = module if attribute is None else getattr(module, attribute)
+    globals()[name] = value  # the next use does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
