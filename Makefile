@@ -1,0 +1,73 @@
+# Everything a developer runs. The environment lives in .venv in this checkout. Nothing is installed elsewhere, except
+# Java (scripts/java.sh) and the venv module (scripts/setup.sh) for root on a Debian-like system that has none.
+
+PY := .venv/bin/python
+STAMP := .venv/.setup-done
+# Recipes that start Spark put this first: a Java 17 or newer, found or installed by the script.
+WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
+WITHOUT_SPARK := tests/unit $(wildcard tests/stores) $(wildcard tests/crash)
+TESTS ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-s3 test-hdfs test-slow lint format types imports check bench dist notebook clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+setup: $(STAMP) ## create .venv and install the pinned packages (again when the pins change)
+
+demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and read them with another
+	@$(WITH_JAVA) $(PY) scripts/demo.py
+
+test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these
+ifeq ($(TESTS),)
+	@$(WITH_JAVA) $(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) $(WITHOUT_SPARK)
+	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) tests/integration
+else
+	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
+endif
+
+test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go builds it once)
+	@$(WITH_JAVA) $(PY) -m pytest -m s3 $(PYTEST_ARGS) tests
+
+test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
+	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
+
+test-slow: $(STAMP) ## the tests that take minutes
+	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests
+
+lint: $(STAMP) ## ruff: rules and formatting
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+format: $(STAMP) ## let ruff format what you changed (FILES=..., default everything)
+	@$(PY) -m ruff format $(or $(FILES),.)
+
+types: $(STAMP) ## mypy, strict, on the package
+	@$(PY) -m mypy
+
+imports: $(STAMP) ## imports only go down: the floors of the package
+	@.venv/bin/lint-imports --no-logo
+
+check: $(STAMP) ## rules of the project itself: sizes, leftovers, run bits, shell syntax
+	@$(PY) scripts/check_project.py
+
+bench: $(STAMP) ## measure against references in the same run; prints a table and JSON
+	@$(WITH_JAVA) $(PY) benchmarks/run.py
+
+dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into dist/
+	@$(PY) scripts/dist.py
+
+notebook: $(STAMP) ## open the notebooks in JupyterLab
+	@$(PY) -c 'import jupyterlab' 2>/dev/null || bash scripts/setup.sh dev,notebooks
+	@$(WITH_JAVA) .venv/bin/jupyter lab notebooks
+
+clean: ## remove what builds, tests and the demo leave behind; .venv stays
+	rm -rf build dist demo-cluster spark-warehouse metastore_db derby.log artifacts .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
