@@ -1,0 +1,261 @@
+"""The coordinator: takes requests, decides them against the newest state, and commits.
+
+Everything a coordinator knows comes from the commit log, which arbitrates between coordinators; so any number of them may
+be alive in any number of processes, and one is cheap to throw away.
+
+Group commit: of the threads that have requests waiting, one takes all of them into one commit. On a local disk an
+advisory lock keeps processes from racing in vain; elsewhere the losers of a race read what won, decide again and retry
+after a random back-off.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from sparklog import limits
+from sparklog.clock import Clock
+from sparklog.errors import CommitConflictError, RecordListTooLargeError, SparklogError
+from sparklog.ids import Ids
+from sparklog.log.commit_log import CommitLog, Outcome
+from sparklog.log.layout import read_cluster_file
+from sparklog.log.segments import TopicSegments
+from sparklog.protocol import decide
+from sparklog.protocol.commits import Action
+from sparklog.protocol.decide import AppendRequest, AppendResult, Decision, NewTopic, ProducerIdentity
+from sparklog.protocol.fold import Draft
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+from sparklog.store.open import open_store
+
+Result = TypeVar("Result")
+
+FIRST_BACKOFF_SECONDS = 0.002
+LAST_BACKOFF_SECONDS = 0.5
+
+
+class _Request:
+    """One caller's request and, once it is answered, its result or error."""
+
+    def __init__(self, decide: Callable[[State], Decision]) -> None:
+        self.decide = decide
+        self.decision: Decision | None = None
+        self.error: BaseException | None = None
+        self.answered = False
+
+    def answer(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        assert self.decision is not None
+        return self.decision.result
+
+
+class Coordinator:
+    """Assigns offsets and changes topics for one cluster. Thread-safe.
+
+    Every method that writes returns once its commit is durable, and raises with nothing written, except for
+    IndeterminateCommitError, which says that the storage did not tell. All of them may raise StorageError,
+    CommitConflictError and CorruptMetadataError.
+    """
+
+    def __init__(self, log: CommitLog) -> None:
+        self.log = log
+        self._waiting: list[_Request] = []
+        self._waiting_lock = threading.Lock()
+        self._committing = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        return self.log.store
+
+    @property
+    def state(self) -> State:
+        """The newest state read so far, without asking the storage."""
+        return self.log.state
+
+    def refresh(self) -> State:
+        """The newest state there is."""
+        return self.log.refresh()
+
+    def segments(self, topic: str, state: State | None = None) -> TopicSegments:
+        """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
+        return self.log.segments(topic, state)
+
+    # -- topics and configs
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
+        assignment: Sequence[Sequence[int]] | None = None,
+    ) -> str:
+        """Create a topic and return its topic id. Errors as ``decide.create_topic``."""
+        new = NewTopic(
+            name=name,
+            topic_id=self.new_topic_id(),
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs or {},
+            assignment=assignment,
+        )
+        return cast(str, self.submit(lambda state: decide.create_topic(state, new)))
+
+    def new_topic_id(self) -> str:
+        """An id for a topic about to be created."""
+        return self.log.ids.topic_id()
+
+    def create_partitions(self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None) -> None:
+        """Raise the number of partitions to ``total``. Errors as ``decide.create_partitions``."""
+        self.submit(lambda state: decide.create_partitions(state, topic, total, assignment))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its records. Raises UnknownTopicOrPartitionError."""
+        self.submit(lambda state: decide.delete_topic(state, topic))
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()) -> None:
+        """Set and delete configs of a topic, or of the cluster (``topic`` empty). Raises InvalidConfigurationError."""
+        self.submit(lambda state: decide.alter_configs(state, topic, changes, deletions))
+
+    # -- records, producers, groups
+
+    def append(self, request: AppendRequest) -> AppendResult:
+        """Make written runs part of the log, all or none. Errors as ``decide.append``."""
+        return cast(AppendResult, self.submit(lambda state: decide.append(state, request)))
+
+    def init_producer(self, transactional_id: str = "") -> ProducerIdentity:
+        """A producer id with an epoch that fences older instances of the same transactional id."""
+        return cast(ProducerIdentity, self.submit(lambda state: decide.init_producer(state, transactional_id)))
+
+    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit a group's positions by (topic, partition). Raises UnknownTopicOrPartitionError."""
+        self.submit(lambda state: decide.commit_offsets(state, group, offsets))
+
+    # -- group commit
+
+    def submit(self, decide: Callable[[State], Decision]) -> Any:
+        """Decide and commit one request, together with whatever else is waiting, and return its result.
+
+        ``decide`` is pure and may be called several times, each time with a newer state.
+        """
+        request = _Request(decide)
+        with self._waiting_lock:
+            self._waiting.append(request)
+        with self._committing:
+            if not request.answered:
+                with self._waiting_lock:
+                    requests, self._waiting = self._waiting, []
+                self._commit(requests)
+        return request.answer()
+
+    def _commit(self, requests: list[_Request]) -> None:
+        """Commit these requests; afterwards each is answered, whatever happened."""
+        try:
+            self._commit_until_won(requests)
+        except RecordListTooLargeError as error:
+            if len(requests) == 1:
+                requests[0].error = error
+            else:  # too much for one commit together; one by one each may fit
+                for request in requests:
+                    self._commit([request])
+        except BaseException as error:
+            for request in requests:
+                request.error = request.error or error
+            if not isinstance(error, SparklogError):
+                raise
+        finally:
+            for request in requests:
+                request.answered = True
+
+    def _commit_until_won(self, requests: list[_Request]) -> None:
+        for attempt in range(limits.COMMIT_ATTEMPTS):
+            with self.log.exclusive():
+                actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
+                if not actions or self.log.attempt(actions) is Outcome.WON:
+                    return
+            self._back_off(attempt)
+        raise CommitConflictError(
+            f"{limits.COMMIT_ATTEMPTS} attempts to commit to {self.store.root} lost to other writers; nothing was "
+            "written: try again, or write less often and more at a time",
+            path=self.store.root,
+        )
+
+    def _back_off(self, attempt: int) -> None:
+        longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
+        self.log.clock.sleep(longest * self.log.ids.jitter())
+
+
+def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
+    """The actions of all requests, each decided on top of the ones before; a request that fails keeps its error."""
+    draft = Draft(state, timestamp_ms)
+    actions: list[Action] = []
+    for request in requests:
+        request.error = request.decision = None
+        try:
+            request.decision = request.decide(state)
+        except SparklogError as error:
+            request.error = error
+            continue
+        for action in request.decision.actions:
+            draft.apply(action)
+            actions.append(action)
+        if len(requests) > 1 and request.decision.actions:
+            state = draft.finish(state.version, state.digest)
+    return actions
+
+
+# -- opening
+
+
+def writer_name() -> str:
+    """What a commit says of its writer: host and process, for people who read the log."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def create_cluster(
+    root: str | Store,
+    storage_options: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Coordinator:
+    """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
+    return Coordinator(CommitLog.create(_store(root, storage_options), clock, ids))
+
+
+def open_cluster(
+    root: str | Store,
+    storage_options: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Coordinator:
+    """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError,
+    CorruptMetadataError or StorageError."""
+    return Coordinator(CommitLog.open(_store(root, storage_options), clock, ids, writer_name()))
+
+
+def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
+    return open_store(root, storage_options) if isinstance(root, str) else root
+
+
+_shared: dict[tuple[int, str, str], Coordinator] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
+    """This process's coordinator for a root, opened once and refreshed, since Spark reuses its planner processes.
+
+    Opened anew when the root holds another cluster by now. Errors as ``open_cluster``.
+    """
+    store = open_store(root, storage_options)
+    key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
+    with _shared_lock:
+        found = _shared.get(key)
+        if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
+            found = _shared[key] = open_cluster(store)
+        else:
+            found.refresh()
+        return found

@@ -1,0 +1,224 @@
+"""Every error sparklog raises, grouped by what the caller does next.
+
+    SparklogError
+    |- InvalidRequestError            change the call: nothing was written
+    |  |- InvalidTopicError           a name that breaks Kafka's rules
+    |  |- InvalidPartitionsError      a partition count that cannot be
+    |  |- InvalidReplicationFactorError
+    |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
+    |  |- InvalidOptionError          a Spark option or a command-line value
+    |  |- InvalidRecordError          a row that no topic takes (type, key, header, partition)
+    |  |- InvalidTimestampError       outside message.timestamp.before/after.max.ms
+    |  |- MessageSizeTooLargeError    a record over max.message.bytes
+    |  |- RecordListTooLargeError     a commit or batch over a hard limit
+    |  `- UnsupportedStoreError       a URL whose storage cannot arbitrate commits
+    |- NotFoundError                  name something that exists
+    |  |- UnknownTopicOrPartitionError
+    |  |- ClusterNotFoundError
+    |  |- OffsetOutOfRangeError
+    |  `- GroupIdNotFoundError
+    |- AlreadyExistsError             choose another name, or take what is there
+    |  |- TopicAlreadyExistsError
+    |  `- ClusterAlreadyExistsError
+    |- FencedError                    stop: a newer writer has taken over
+    |  |- ProducerFencedError
+    |  |- OutOfOrderSequenceNumberError
+    |  `- IllegalGenerationError
+    |- DataLossError                  records that were asked for are gone
+    |- CorruptionError                stored bytes are not what was written: repair
+    |  |- CorruptRecordError          a .log file
+    |  |- CorruptIndexError           an .index file
+    |  `- CorruptMetadataError        cluster.json, a commit, a checkpoint, the boundary
+    |- UnsupportedVersionError        upgrade sparklog
+    |- CommitConflictError            retry: others committed first, too many times
+    |- IndeterminateCommitError       unknown whether it happened: read back, then decide
+    `- StorageError                   the storage refused or failed: mend it, then retry
+       |- ObjectNotFoundError
+       |- ObjectExistsError
+       |- StoragePermissionError
+       |- StorageFullError
+       `- StorageUnavailableError
+
+Class names are those of Kafka's clients where Kafka has the error. Every error is picklable, so that it crosses from
+an executor to the driver whole, and carries what it is about as attributes: ``topic``, ``partition``, ``offset``,
+``path`` and others, ``None`` where they do not apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SparklogError(Exception):
+    """Base of every error here. ``message`` says what happened, where, and what to do; ``context`` holds the facts."""
+
+    retriable = False
+
+    def __init__(self, message: str = "", **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__dict__.get("context", {}).get(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.context))
+
+
+def _rebuild(kind: type[SparklogError], message: str, context: dict[str, Any]) -> SparklogError:
+    return kind(message, **context)
+
+
+class InvalidRequestError(SparklogError):
+    """The call itself is wrong; nothing was written."""
+
+
+class InvalidTopicError(InvalidRequestError):
+    """A topic name that Kafka's rules refuse."""
+
+
+class InvalidPartitionsError(InvalidRequestError):
+    """A partition count or number that cannot be."""
+
+
+class InvalidReplicationFactorError(InvalidRequestError):
+    """More replicas than there are brokers, or fewer than one."""
+
+
+class InvalidConfigurationError(InvalidRequestError):
+    """An unknown setting, or a value of the wrong type or out of bounds."""
+
+
+class InvalidOptionError(InvalidRequestError):
+    """A Spark option or command-line value that is unknown, malformed or contradicts another."""
+
+
+class InvalidRecordError(InvalidRequestError):
+    """A row that cannot become a record: wrong type, no topic, or a partition that does not exist."""
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A record's timestamp lies outside what the topic accepts."""
+
+
+class MessageSizeTooLargeError(InvalidRecordError):
+    """A record is larger than the topic's ``max.message.bytes``."""
+
+
+class RecordListTooLargeError(InvalidRequestError):
+    """One commit or one batch would pass a hard limit (see ``sparklog.limits``)."""
+
+
+class UnsupportedStoreError(InvalidRequestError):
+    """The URL's storage has no verified put-if-absent, so it cannot arbitrate commits."""
+
+
+class NotFoundError(SparklogError):
+    """What was named does not exist."""
+
+
+class UnknownTopicOrPartitionError(NotFoundError):
+    """No such topic, or no such partition in it."""
+
+
+class ClusterNotFoundError(NotFoundError):
+    """The root holds no ``cluster.json``."""
+
+
+class OffsetOutOfRangeError(NotFoundError):
+    """An offset below the log start offset or above the log end offset."""
+
+
+class GroupIdNotFoundError(NotFoundError):
+    """No such consumer group."""
+
+
+class AlreadyExistsError(SparklogError):
+    """What was to be created is there already."""
+
+
+class TopicAlreadyExistsError(AlreadyExistsError):
+    """A topic of this name exists, or one whose name collides with it."""
+
+
+class ClusterAlreadyExistsError(AlreadyExistsError):
+    """The root already holds a cluster."""
+
+
+class FencedError(SparklogError):
+    """A newer incarnation of the caller has taken over; this one must stop."""
+
+
+class ProducerFencedError(FencedError):
+    """A producer with the same id and a higher epoch exists."""
+
+
+class OutOfOrderSequenceNumberError(FencedError):
+    """A producer's sequence leaves a gap, so records in between were lost."""
+
+
+class IllegalGenerationError(FencedError):
+    """A group member acts for a generation that is over."""
+
+
+class DataLossError(SparklogError):
+    """Records in the requested range are no longer there."""
+
+
+class CorruptionError(SparklogError):
+    """Stored bytes are not the bytes that were written. Nothing of the damaged part is returned."""
+
+
+class CorruptRecordError(CorruptionError):
+    """A part of a ``.log`` file does not match its checksum, or is cut short."""
+
+
+class CorruptIndexError(CorruptionError):
+    """An ``.index`` file does not match its checksum, or contradicts itself."""
+
+
+class CorruptMetadataError(CorruptionError):
+    """``cluster.json``, a commit, a checkpoint or the boundary is damaged or was edited."""
+
+
+class UnsupportedVersionError(SparklogError):
+    """Written by a newer sparklog than this one."""
+
+
+class CommitConflictError(SparklogError):
+    """Other writers won every attempt; nothing was written. Retrying is safe."""
+
+    retriable = True
+
+
+class IndeterminateCommitError(SparklogError):
+    """The storage did not say whether the commit happened. ``version`` and ``write_id`` name it."""
+
+
+class StorageError(SparklogError):
+    """The storage failed or refused; ``path`` names the object."""
+
+
+class ObjectNotFoundError(StorageError):
+    """No object under this key."""
+
+
+class ObjectExistsError(StorageError):
+    """put_if_absent found an object under this key."""
+
+
+class StoragePermissionError(StorageError):
+    """The credentials do not allow this."""
+
+
+class StorageFullError(StorageError):
+    """No space, or a quota is used up."""
+
+
+class StorageUnavailableError(StorageError):
+    """No answer, or an answer that says to try again. A write may or may not have happened."""
+
+    retriable = True

@@ -1,0 +1,49 @@
+"""Every hard limit, with its unit and its reason. A setting a user may change is a config, not a limit."""
+
+MAX_COMMIT_BYTES = 4 * 1024 * 1024
+"""bytes. A commit is read whole by every reader and must go up in one conditional request, never multipart."""
+
+MAX_CLUSTER_FILE_BYTES = 64 * 1024
+"""bytes. cluster.json and boundary.json hold a handful of fields."""
+
+MAX_INDEX_BYTES = 256 * 1024 * 1024
+"""bytes. About 1.5 million batches; a larger .index is damage, not data."""
+
+MAX_CHECKPOINT_PART_BYTES = 4 * 1024 * 1024 * 1024
+"""bytes. One part of a checkpoint; larger ones are refused on read."""
+
+MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
+"""bytes. A checkpoint's manifest, about 150 bytes per segment file of each topic."""
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""characters. Kafka's limit: a directory name of 255 less '-', the partition number and a suffix."""
+
+MAX_PARTITIONS_PER_TOPIC = 100_000
+"""partitions. Keeps a create_topic commit under MAX_COMMIT_BYTES."""
+
+MAX_BATCH_BYTES = 1024 * 1024 * 1024
+"""bytes. A record batch's columns use 32-bit Arrow offsets; half of that range leaves room for one large record."""
+
+TARGET_BATCH_BYTES = 1024 * 1024
+"""bytes. Spark's Arrow channel moves batches of about this size fastest."""
+
+MAX_RECORD_BYTES = 512 * 1024 * 1024
+"""bytes. The most that max.message.bytes can admit, so that a batch of one record fits 32-bit Arrow offsets."""
+
+MAX_BATCHES_PER_FILE = 1_000_000
+"""record batches. Bounds what an index may claim."""
+
+MAX_APPLICATION_ID_LENGTH = 512
+"""characters of a txnAppId or a streaming query id; it is kept in the state for good."""
+
+MAX_GROUP_ID_LENGTH = 249
+"""characters of a consumer group's name."""
+
+COMMIT_ATTEMPTS = 1000
+"""tries of one commit against other writers before CommitConflictError; with back-off some minutes."""
+
+CHECKPOINT_INTERVAL_COMMITS = 100
+"""commits between checkpoints: what a newly opened cluster reads one by one at most, in the ordinary case."""
+
+IDEMPOTENT_BATCHES_KEPT = 5
+"""appends per producer and partition whose answers are remembered, as in Kafka's ProducerStateEntry."""

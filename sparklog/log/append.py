@@ -1,0 +1,128 @@
+"""Writing segment files: data first, the commit later.
+
+A file is immutable and has a unique name; until a commit names it, it is invisible, and a crash leaves it as an orphan.
+Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names what a power cut
+could take away.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.errors import SparklogError
+from sparklog.format.segment_writer import SegmentWriter
+from sparklog.protocol.commits import Run
+from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.segments import index_path
+from sparklog.store.base import Store
+
+
+class RunTarget(NamedTuple):
+    """Which partition a run is for, and the producer's identity where there is one."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_append_time: bool = False
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class SegmentFileWriter:
+    """One ``.log`` with its ``.index``, of one or more runs. Not thread-safe.
+
+    ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        *,
+        codec: str = "none",
+        level: int | None = None,
+        has_key: bool = True,
+        has_headers: bool = False,
+        broker: int = 0,
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._broker = broker
+        self._output = store.open_output(key)
+        self._writer = SegmentWriter(self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers)
+        self._starts: list[tuple[RunTarget, int]] = []
+        self._written = 0
+
+    @property
+    def bytes_written(self) -> int:
+        return self._writer.bytes_written
+
+    def start_run(self, target: RunTarget) -> None:
+        """The batches that follow are for this partition."""
+        self._starts.append((target, len(self._writer.entries)))
+        self._written = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch to the current run; its columns are exactly the file's."""
+        target = self._starts[-1][0]
+        sequence = target.base_sequence
+        if sequence >= 0:
+            sequence = (sequence + self._written) % 2**31
+        self._writer.write(
+            batch,
+            producer_id=target.producer_id,
+            producer_epoch=target.producer_epoch,
+            base_sequence=sequence,
+        )
+        self._written += batch.num_rows
+
+    def finish(self) -> list[PartitionAppend]:
+        """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible then."""
+        try:
+            index = self._writer.finish()
+            self._output.close()
+            output = self._store.open_output(index_path(self.key))
+            output.write(index)
+            output.close()
+        except SparklogError:
+            self.abort()
+            raise
+        return [self._append_of(number) for number in range(len(self._starts)) if self._batches(number)]
+
+    def abort(self) -> None:
+        """Leave nothing under the key, as far as the storage allows; what stays is an orphan."""
+        self._output.abort()
+
+    def _batches(self, number: int) -> range:
+        first = self._starts[number][1]
+        last = self._starts[number + 1][1] if number + 1 < len(self._starts) else len(self._writer.entries)
+        return range(first, last)
+
+    def _append_of(self, number: int) -> PartitionAppend:
+        target = self._starts[number][0]
+        batches = self._batches(number)
+        entries = self._writer.entries[batches.start : batches.stop]
+        run = Run(
+            path=self.key,
+            broker=self._broker,
+            first_batch=batches.start,
+            batches=len(batches),
+            first_row=entries[0].first_row,
+            records=sum(entry.count for entry in entries),
+            size_bytes=sum(entry.length for entry in entries),
+            min_timestamp_us=min(entry.min_timestamp_us for entry in entries),
+            max_timestamp_us=max(entry.max_timestamp_us for entry in entries),
+        )
+        return PartitionAppend(
+            topic=target.topic,
+            topic_id=target.topic_id,
+            partition=target.partition,
+            run=run,
+            log_append_time=target.log_append_time,
+            producer_id=target.producer_id,
+            producer_epoch=target.producer_epoch,
+            base_sequence=target.base_sequence,
+        )

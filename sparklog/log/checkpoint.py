@@ -1,0 +1,227 @@
+"""Checkpoints: the state at a version, so that opening a cluster does not cost its age.
+
+    meta/checkpoints/latest.json                          {"manifest": key}: a hint, overwritten; may be stale or absent
+    meta/checkpoints/<20 digits>-<write id>.json          the manifest of that version, names the files below
+    meta/checkpoints/<20 digits>-<write id>.heads         the heads: an Arrow file, one row per topic, broker, group, …
+    meta/checkpoints/<20 digits>-<write id>-<n>.segments  segments of one topic: an Arrow file (see ``segments.SCHEMA``)
+
+Incremental: a manifest repeats the segment files of the one before for every topic, and adds a file only for topics that
+changed. Files of a topic are merged when the newer ones outgrow the last, so a topic of n segments has about log n files
+and each segment is rewritten about log n times in its life (a log-structured merge of tiered runs).
+
+Rules: a checkpoint is derived from commits and never the source of truth; anyone may write one at any time; every file
+has its length and CRC32C in the manifest, and damage is an error that names the file, since the commits it stands for
+may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import (
+    CorruptMetadataError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsupportedVersionError,
+)
+from sparklog.format.checksum import crc32c
+from sparklog.ids import Ids
+from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.segments import SCHEMA, merge_parts, to_part
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import (
+    ApplicationState,
+    BrokerState,
+    GroupState,
+    ProducerState,
+    State,
+    TopicState,
+)
+from sparklog.store.base import Store
+
+FORMAT = 1
+LATEST_KEY = CHECKPOINTS + "latest.json"
+_HEADS_SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("body", pa.binary())])
+_KINDS: dict[str, tuple[type, Callable[[str], Any]]] = {
+    "topics": (TopicState, str),
+    "brokers": (BrokerState, int),
+    "producers": (ProducerState, int),
+    "applications": (ApplicationState, str),
+    "groups": (GroupState, str),
+}
+
+
+class FileReference(msgspec.Struct, frozen=True):
+    """A file of a checkpoint: key, length in bytes, CRC32C of all of it, rows."""
+
+    key: str
+    size: int
+    crc: int
+    rows: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A checkpoint: the heads at ``version``, and the segment files of each topic id, oldest first."""
+
+    format: int
+    version: int
+    heads: FileReference
+    segments: dict[str, list[FileReference]]
+
+
+class _Latest(msgspec.Struct, frozen=True):
+    manifest: str
+
+
+# -- reading
+
+
+def read_newest(store: Store) -> Manifest | None:
+    """The newest checkpoint's manifest, or None where there is none."""
+    hinted = _hinted_key(store)
+    if hinted is not None:
+        try:
+            return read_manifest(store, hinted)
+        except ObjectNotFoundError:
+            pass  # the hint is overwritten by whoever is late, and old checkpoints are removed: look instead
+    return read_newest_listed(store)
+
+
+def read_newest_listed(store: Store) -> Manifest | None:
+    """The newest checkpoint's manifest by listing: right also where the hint is stale, and slower."""
+    keys = [info.key for info in store.list(CHECKPOINTS) if info.key.endswith(".json") and info.key != LATEST_KEY]
+    return read_manifest(store, max(keys)) if keys else None
+
+
+def _hinted_key(store: Store) -> str | None:
+    try:
+        return msgspec.json.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES), type=_Latest).manifest
+    except (ObjectNotFoundError, msgspec.MsgspecError):
+        return None  # only a hint: the listing is right
+
+
+def read_manifest(store: Store, key: str) -> Manifest:
+    """A checkpoint's manifest. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
+    path = f"{store.root}/{key}"
+    try:
+        manifest = msgspec.json.decode(store.get(key, limits.MAX_MANIFEST_BYTES), type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
+    if manifest.format > FORMAT:
+        raise UnsupportedVersionError(
+            f"checkpoint {path} has format {manifest.format}, this sparklog reads up to {FORMAT}; upgrade it", path=path
+        )
+    return manifest
+
+
+_MEND = "delete this checkpoint if the commits it stands for are still there, else restore it from a copy of the root"
+
+
+def read_heads(store: Store, manifest: Manifest) -> State:
+    """The state that a checkpoint holds. Raises CorruptMetadataError."""
+    table = _read_arrow(store, manifest.heads, _HEADS_SCHEMA)
+    path = f"{store.root}/{manifest.heads.key}"
+    fields: dict[str, Any] = {}
+    maps: dict[str, dict[Any, Any]] = {kind: {} for kind in _KINDS}
+    try:
+        for kind, name, body in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if kind == "cluster":
+                fields = msgspec.json.decode(body)
+            else:
+                struct, to_key = _KINDS[kind]
+                maps[kind][to_key(name)] = msgspec.json.decode(body, type=struct)
+        return msgspec.convert({**fields, **maps}, State, from_attributes=True)
+    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
+
+
+def read_segments(store: Store, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
+    """The parts of one topic, oldest first. Raises CorruptMetadataError."""
+    return [_read_arrow(store, file, SCHEMA) for file in files]
+
+
+def _read_arrow(store: Store, file: FileReference, schema: pa.Schema) -> pa.RecordBatch:
+    path = f"{store.root}/{file.key}"
+    if file.size > limits.MAX_CHECKPOINT_PART_BYTES:
+        raise CorruptMetadataError(f"checkpoint file {path} claims {file.size:,} bytes; {_MEND}", path=path)
+    try:
+        data = store.open_input(file.key).read_at(0, file.size)
+    except ObjectNotFoundError as error:
+        raise CorruptMetadataError(f"checkpoint file {path} is missing; {_MEND}", path=path) from error
+    actual = crc32c(data)
+    if actual != file.crc or data.size != file.size:
+        raise CorruptMetadataError(
+            f"checkpoint file {path} is damaged: expected {file.size} bytes with CRC32C {file.crc:#010x}, found "
+            f"{data.size} with {actual:#010x}; {_MEND}",
+            path=path,
+        )
+    table = pa.ipc.open_file(data).read_all().combine_chunks()
+    if table.schema != schema:
+        raise CorruptMetadataError(f"checkpoint file {path} has other columns than expected; {_MEND}", path=path)
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+# -- writing
+
+
+def write_checkpoint(
+    store: Store, ids: Ids, state: State, base: Manifest | None, recent: Mapping[str, Sequence[Segment]]
+) -> Manifest:
+    """Store the state and the segments added since ``base``.
+
+    ``recent`` are the segments of the commits after ``base`` up to ``state.version``, by topic id.
+    """
+    stem = f"{CHECKPOINTS}{state.version:020d}-{ids.write_id()}"
+    live = {topic.topic_id for topic in state.topics.values()}
+    known = base.segments if base is not None else {}
+    segments = {topic_id: files for topic_id, files in known.items() if topic_id in live}
+    for number, topic_id in enumerate(sorted(live & recent.keys())):
+        added = to_part(recent[topic_id])
+        segments[topic_id] = _with_part(store, f"{stem}-{number}.segments", segments.get(topic_id, []), added)
+    heads = _write_arrow(store, f"{stem}.heads", _heads_table(state))
+    manifest = Manifest(format=FORMAT, version=state.version, heads=heads, segments=segments)
+    store.put(f"{stem}.json", msgspec.json.encode(manifest))
+    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=f"{stem}.json")))
+    return manifest
+
+
+def _with_part(store: Store, key: str, files: Sequence[FileReference], added: pa.RecordBatch) -> list[FileReference]:
+    """The files of a topic with new segments: last files that are not larger are merged into the new one."""
+    kept = list(files)
+    merged = [added]
+    rows = added.num_rows
+    while kept and kept[-1].rows <= 2 * rows:
+        last = kept.pop()
+        merged.insert(0, _read_arrow(store, last, SCHEMA))
+        rows += last.rows
+    return [*kept, _write_arrow(store, key, merge_parts(merged) if len(merged) > 1 else added)]
+
+
+def _heads_table(state: State) -> pa.RecordBatch:
+    scalars = {name: getattr(state, name) for name in State.__struct_fields__ if name not in _KINDS}
+    rows = [("cluster", "", msgspec.json.encode(scalars))]
+    for kind in _KINDS:
+        rows += [(kind, str(name), msgspec.json.encode(value)) for name, value in getattr(state, kind).items()]
+    columns = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), _HEADS_SCHEMA)]
+    return pa.RecordBatch.from_arrays(columns, schema=_HEADS_SCHEMA)
+
+
+def _write_arrow(store: Store, key: str, batch: pa.RecordBatch) -> FileReference:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = sink.getvalue()
+    output = store.open_output(key)
+    try:
+        output.write(data)
+        output.close()
+    except StorageError:
+        output.abort()
+        raise
+    return FileReference(key=key, size=data.size, crc=crc32c(data), rows=batch.num_rows)

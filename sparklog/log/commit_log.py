@@ -1,0 +1,332 @@
+"""The commit log: one totally ordered sequence of commits on shared storage, and the state it folds to.
+
+Reading tails it: get the next number until it is absent. Writing creates the next number with put-if-absent. The storage
+arbitrates; this class only caches what it has read, so any number of them may be alive in any number of processes.
+
+Rules:
+
+* The answer to a conditional write is never believed when it is not a plain yes: the object is read back and its write
+  id compared, since a writer can lose to its own retried request. What cannot be told is IndeterminateCommitError.
+* After each create the boundary is read again. A number at or below it was removed before, so the create was a stalled
+  writer's and did not happen for anybody else.
+* An absent next number means the end of the log only if the boundary has not passed it.
+* Checkpoints are written here every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by whoever commits that number; a
+  failure to write one is logged and harms nobody.
+
+Not for: deciding what to commit, waiting or retrying (``coordinator``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog import limits
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import (
+    ClusterAlreadyExistsError,
+    CorruptMetadataError,
+    IndeterminateCommitError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    SparklogError,
+    StorageError,
+    StorageUnavailableError,
+)
+from sparklog.ids import Ids, RandomIds
+from sparklog.log import checkpoint
+from sparklog.log.layout import CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
+from sparklog.log.segments import TopicSegments
+from sparklog.protocol.commits import (
+    FORMAT,
+    Action,
+    Commit,
+    RegisterBroker,
+    commit_key,
+    decode_commit,
+    encode_commit,
+)
+from sparklog.protocol.fold import Draft, apply
+from sparklog.protocol.segments import Segment, added_segments
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+_REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
+"""commits after which a process that only reads looks for a checkpoint, so that what it holds does not grow for good."""
+
+READ_BACK_ATTEMPTS = 5
+"""reads after an unclear answer before the outcome is indeterminate."""
+
+
+class Outcome(Enum):
+    """What became of an attempt to commit; a third outcome, indeterminate, is an error."""
+
+    WON = "won"
+    LOST = "lost"
+
+
+class CommitLog:
+    """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
+
+    ``state`` may be kept by readers; ``refresh`` never changes a state handed out.
+    """
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "") -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self._writer = writer
+        self._lock = threading.RLock()
+        self._load()
+
+    @classmethod
+    def create(
+        cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, cluster_id: str | None = None
+    ) -> CommitLog:
+        """A new cluster at the store's root, with broker 0 registered.
+
+        Raises ClusterAlreadyExistsError; nothing is changed then. A creation that was interrupted may be run again.
+        """
+        clock, ids = clock or SystemClock(), ids or RandomIds()
+        try:
+            store.put_if_absent(CLUSTER_KEY, encode_cluster_file(cluster_id or ids.topic_id()))
+        except ObjectExistsError as error:
+            log = cls(store, clock, ids)
+            if log.refresh().version >= 0:
+                raise ClusterAlreadyExistsError(
+                    f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
+                    path=store.root,
+                ) from error
+        return cls.open(store, clock, ids)
+
+    @classmethod
+    def open(
+        cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = ""
+    ) -> CommitLog:
+        """An existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
+
+        Finishes a creation that was interrupted after cluster.json: broker 0 is registered by the first commit.
+        """
+        log = cls(store, clock or SystemClock(), ids or RandomIds(), writer)
+        if log.refresh().version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
+            log.refresh()
+        return log
+
+    def _load(self, listed: bool = False) -> None:
+        """Start over from the newest checkpoint, or from the empty state."""
+        cluster = read_cluster_file(self.store)
+        manifest = checkpoint.read_newest_listed(self.store) if listed else checkpoint.read_newest(self.store)
+        self._base = manifest
+        self._state = State(cluster_id=cluster.cluster_id)
+        if manifest is not None:
+            self._state = checkpoint.read_heads(self.store, manifest)
+        self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+        self._recent: dict[str, list[Segment]] = {}
+        self._parts: dict[str, list[pa.RecordBatch]] = {}
+
+    @property
+    def state(self) -> State:
+        """The newest state read so far; ``refresh`` for what is there now."""
+        return self._state
+
+    # -- reading
+
+    def refresh(self) -> State:
+        """Read the commits that came since, and return the state they lead to. Two small reads when there are none.
+
+        Raises CorruptMetadataError when a commit is not what was written.
+        """
+        with self._lock:
+            while True:
+                try:
+                    data = self.store.get(commit_key(self._state.version + 1), limits.MAX_COMMIT_BYTES)
+                except ObjectNotFoundError:
+                    boundary = read_boundary(self.store)
+                    if boundary <= self._state.version:
+                        self._follow_checkpoints()
+                        return self._state
+                    self._reload_after(boundary)
+                    continue
+                self._take(*decode_commit(data, self._state.version + 1))
+
+    def _reload_after(self, boundary: int) -> None:
+        """The next commit is gone: a checkpoint at or after the boundary stands for it."""
+        for listed in (False, True):
+            self._load(listed)
+            if self._state.version >= boundary:
+                return
+        path = f"{self.store.root}/{checkpoint.CHECKPOINTS}"
+        raise CorruptMetadataError(
+            f"commits up to {boundary} were removed from {self.store.root}, and its newest checkpoint is of version "
+            f"{self._state.version}: the state between the two is lost; restore {path} from a copy of the root",
+            path=path,
+        )
+
+    def _follow_checkpoints(self) -> None:
+        if self._state.version >= self._rebase_at:
+            self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+            newer = self._newer_base()
+            if newer is not None:
+                self._rebase(newer)
+
+    def _take(self, commit: Commit, digest: str) -> None:
+        """Advance the state by one commit."""
+        self._state = apply(self._state, commit, digest)
+        for topic_id, segments in added_segments(commit).items():
+            self._recent.setdefault(topic_id, []).extend(segments)
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
+        for version in range(first, last + 1):
+            yield decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0]
+
+    def segments(self, topic: str, state: State | None = None) -> TopicSegments:
+        """The live segments of a topic as of ``state`` (default: the newest read).
+
+        Raises UnknownTopicOrPartitionError. The state must have been handed out by this log.
+        """
+        with self._lock:
+            found = (state or self._state).topic(topic)
+            version = (state or self._state).version
+            recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
+            parts = self._checkpointed(found.topic_id)
+            if self._base is not None and self._base.version > version:
+                parts = [part.filter(pc.less_equal(part.column("version"), version)) for part in parts]
+        return TopicSegments(found, parts, recent)
+
+    def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
+        if self._base is None or topic_id not in self._base.segments:
+            return []
+        if topic_id not in self._parts:
+            self._parts[topic_id] = checkpoint.read_segments(self.store, self._base.segments[topic_id])
+        return self._parts[topic_id]
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold this log, and on a local disk the advisory lock, around refresh, decide and attempt.
+
+        Only spares the losers' work: put-if-absent stays the arbiter.
+        """
+        with self._lock, self.store.commit_lock():
+            yield
+
+    def next_timestamp_ms(self) -> int:
+        """The time of the next commit: now, but after the one before, also when clocks differ or go back."""
+        return max(self.clock.now_ms(), self._state.timestamp_ms + 1)
+
+    def attempt(self, actions: Sequence[Action]) -> Outcome:
+        """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
+
+        Raises RecordListTooLargeError or StorageError when nothing was written, IndeterminateCommitError when that
+        cannot be told.
+        """
+        with self._lock:
+            commit, data, digest = self._prepare(actions)
+            version = commit.version
+            if not self._create(commit, data):
+                return Outcome.LOST
+            if read_boundary(self.store) >= version:
+                self._reload_after(version)
+                return Outcome.LOST
+            self._take(commit, digest)
+            if version % limits.CHECKPOINT_INTERVAL_COMMITS == 0 and version > 0:
+                self._checkpoint_quietly()
+            return Outcome.WON
+
+    def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, bytes, str]:
+        state, timestamp = self._state, self.next_timestamp_ms()
+        draft = Draft(state, timestamp)
+        for action in actions:
+            draft.apply(action)
+        commit = Commit(
+            format=FORMAT,
+            version=state.version + 1,
+            write_id=self.ids.write_id(),
+            timestamp=timestamp,
+            previous=state.digest,
+            checksum=draft.finish(state.version + 1, "").checksum,
+            writer=self._writer,
+            actions=list(actions),
+        )
+        return (commit, *encode_commit(commit))
+
+    def _create(self, commit: Commit, data: bytes) -> bool:
+        """Whether this commit is now in the log; False when another one has its number."""
+        try:
+            self.store.put_if_absent(commit_key(commit.version), data)
+        except ObjectExistsError:
+            pass  # maybe by an earlier try of this very request, which the storage's client repeated
+        except StorageUnavailableError as error:
+            logger.warning("no clear answer to commit %d: %s", commit.version, error)
+        else:
+            return True
+        return self._read_back(commit)
+
+    def _read_back(self, commit: Commit) -> bool:
+        """Tell won from lost by reading the object. Raises IndeterminateCommitError."""
+        failure: Exception | None = None
+        for attempt in range(READ_BACK_ATTEMPTS):
+            try:
+                stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
+                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            except StorageError as error:  # also absent: the request may still be under way
+                failure = error
+                self.clock.sleep(0.05 * 2**attempt)
+        raise IndeterminateCommitError(
+            f"the storage did not say whether commit {commit.version} (write id {commit.write_id}) was written to "
+            f"{self.store.root}, and reading it back failed: {failure}; it may or may not have happened: read the log "
+            "again, or repeat the write with a producer id or txnAppId, which writes nothing twice",
+            version=commit.version,
+            write_id=commit.write_id,
+            path=commit_key(commit.version),
+        )
+
+    # -- checkpoints
+
+    def _checkpoint_quietly(self) -> None:
+        try:
+            self.write_checkpoint()
+        except (StorageError, SparklogError) as error:
+            logger.warning("no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error)
+
+    def write_checkpoint(self) -> checkpoint.Manifest:
+        """Write a checkpoint of the newest state read, and go on from it."""
+        with self._lock:
+            base = self._newer_base() or self._base
+            since = base.version if base is not None else -1
+            recent = {
+                topic_id: [s for s in segments if s.version > since] for topic_id, segments in self._recent.items()
+            }
+            changed = {topic_id: segments for topic_id, segments in recent.items() if segments}
+            manifest = checkpoint.write_checkpoint(self.store, self.ids, self._state, base, changed)
+            self._rebase(manifest)
+            return manifest
+
+    def _newer_base(self) -> checkpoint.Manifest | None:
+        """Another process's checkpoint between this log's own base and its state, if there is one."""
+        found = checkpoint.read_newest(self.store)
+        if found is None or found.version > self._state.version:
+            return None
+        if self._base is not None and found.version <= self._base.version:
+            return None
+        return found
+
+    def _rebase(self, manifest: checkpoint.Manifest) -> None:
+        """Let go of what the checkpoint holds. Lists handed out before keep what they need."""
+        self._base = manifest
+        self._parts = {}
+        self._recent = {
+            topic_id: kept
+            for topic_id, segments in self._recent.items()
+            if (kept := [s for s in segments if s.version > manifest.version])
+        }

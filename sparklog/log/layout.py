@@ -1,0 +1,88 @@
+"""Where everything lies below a cluster's root, and cluster.json itself.
+
+    cluster.json                                      format version and cluster id; written once
+    meta/commits/<20 digits>.json                     the commit log
+    meta/boundary.json                                commits at or below this number may be gone
+    meta/checkpoints/...                              states at a version (see ``checkpoint``)
+    <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
+
+The number in a segment's name is the base offset its writer expected; the commit log says the real one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparklog import limits
+from sparklog.errors import (
+    ClusterNotFoundError,
+    CorruptMetadataError,
+    ObjectNotFoundError,
+    UnsupportedVersionError,
+)
+from sparklog.store.base import Store
+
+CLUSTER_KEY = "cluster.json"
+BOUNDARY_KEY = "meta/boundary.json"
+CHECKPOINTS = "meta/checkpoints/"
+COMMITS = "meta/commits/"
+
+FORMAT = 1
+"""The layout this code writes; it opens this one and older ones."""
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """cluster.json. Fields of later versions are ignored unless ``format`` grew."""
+
+    format: int
+    cluster_id: str
+
+
+class Boundary(msgspec.Struct, frozen=True):
+    """boundary.json: no commit may be created at or below this number."""
+
+    boundary: int
+
+
+def encode_cluster_file(cluster_id: str) -> bytes:
+    return msgspec.json.encode(ClusterFile(format=FORMAT, cluster_id=cluster_id)) + b"\n"
+
+
+def read_cluster_file(store: Store) -> ClusterFile:
+    """What cluster.json says. Raises ClusterNotFoundError, CorruptMetadataError or UnsupportedVersionError."""
+    path = f"{store.root}/{CLUSTER_KEY}"
+    try:
+        data = store.get(CLUSTER_KEY, limits.MAX_CLUSTER_FILE_BYTES)
+    except ObjectNotFoundError as error:
+        raise ClusterNotFoundError(
+            f"{store.root} is not a sparklog cluster: it has no {CLUSTER_KEY}; create one with "
+            f"`sparklog cluster create --bootstrap-server {store.root}`, or check the address",
+            path=path,
+        ) from error
+    try:
+        found = msgspec.json.decode(data, type=ClusterFile)
+    except msgspec.MsgspecError as error:
+        raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
+    if found.format > FORMAT:
+        raise UnsupportedVersionError(
+            f"{path} has format {found.format}, and this sparklog opens up to {FORMAT}; upgrade sparklog", path=path
+        )
+    return found
+
+
+def read_boundary(store: Store) -> int:
+    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError."""
+    try:
+        data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
+    except ObjectNotFoundError:
+        return -1
+    try:
+        return msgspec.json.decode(data, type=Boundary).boundary
+    except msgspec.MsgspecError as error:
+        path = f"{store.root}/{BOUNDARY_KEY}"
+        raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
+
+
+def segment_key(topic: str, partition: int, expected_offset: int, write_id: str) -> str:
+    """The key of a new ``.log``: ``orders-0/00000000000000170410-<write id>.log``."""
+    return f"{topic}-{partition}/{expected_offset:020d}-{write_id}.log"

@@ -1,0 +1,279 @@
+"""One commit: the only thing that ever changes a cluster, and the bytes it is stored as.
+
+A commit is one JSON object on one line, readable with ``cat``, stored under ``meta/commits/<20 digits>.json``. It carries
+any number of actions that take effect together. Its last field, ``digest``, is the SHA-256 of all bytes before it, and
+``previous`` repeats the digest of the commit before, so an edited or exchanged commit is found when it is read::
+
+    {"format":1,"version":7,"write_id":"k3…","timestamp":1790000000000,"previous":"9f…","checksum":"00…",
+     "writer":"…","actions":[{"action":"append","topic":"orders","partition":0,"base_offset":42,…}],"digest":"c1…"}
+
+Rules: bytes from storage are untrusted (size-limited, every field validated by msgspec, never pickled); a commit of a
+newer ``format`` is refused; unknown fields are refused, since ignoring one could mean ignoring a change.
+Not for: what a commit means (``fold``) or which one to write (``decide``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Union
+
+import msgspec
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError, RecordListTooLargeError, UnsupportedVersionError
+
+FORMAT = 1
+"""The commit format this code writes; it reads this one and older ones."""
+
+GENESIS_DIGEST = "0" * 64
+"""``previous`` of the first commit of a cluster."""
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Small = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+Hex32 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+Hex64 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Common settings of everything stored in a commit."""
+
+
+class Run(_Struct):
+    """A run of record batches in one ``.log`` file on one broker: what one append added to one partition.
+
+    Normally a whole file; several runs share a file when one task wrote to many partitions. Row ``first_row`` of the
+    file is the run's first record, so record ``offset = base_offset + (row - first_row)``. Sizes are bytes of the
+    ``.log``, timestamps microseconds since the epoch.
+    """
+
+    path: Name
+    broker: Small = 0
+    first_batch: Count = 0
+    batches: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_BATCHES_PER_FILE)]
+    first_row: Count = 0
+    records: Annotated[int, msgspec.Meta(ge=1)]
+    size_bytes: Count
+    min_timestamp_us: Long
+    max_timestamp_us: Long
+
+
+class _Action(_Struct, tag_field="action"):
+    """One change; the ``action`` field says which."""
+
+
+class RegisterBroker(_Action, tag="register_broker"):
+    """A storage location joins; ``url`` of broker 0 is empty: the root itself, wherever it is mounted."""
+
+    broker: Small
+    url: str = ""
+
+
+class CreateTopic(_Action, tag="create_topic"):
+    """A topic with one replica list per partition; the first replica is the preferred leader."""
+
+    topic: Name
+    topic_id: Name
+    replicas: list[list[int]]
+    configs: dict[str, str] = {}
+
+
+class CreatePartitions(_Action, tag="create_partitions"):
+    """Partitions added after the existing ones."""
+
+    topic: Name
+    topic_id: Name
+    replicas: list[list[int]]
+
+
+class DeleteTopic(_Action, tag="delete_topic"):
+    """A topic and all its records leave the log; its files become orphans."""
+
+    topic: Name
+    topic_id: Name
+
+
+class AlterConfig(_Action, tag="alter_config"):
+    """Dynamic configs of a topic, or of the whole cluster when ``topic`` is empty."""
+
+    topic: str = ""
+    set: dict[str, str] = {}
+    delete: list[str] = []
+
+
+class Append(_Action, tag="append"):
+    """Records ``[base_offset, base_offset + run.records)`` of one partition.
+
+    ``log_append_time`` says that the commit's timestamp is every record's timestamp. The producer fields are Kafka's;
+    -1 where the producer is not idempotent. ``base_sequence`` counts records, and wraps after 2^31 - 1.
+    """
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    base_offset: Offset
+    leader_epoch: Count = 0
+    run: Run
+    log_append_time: bool = False
+    producer_id: Long = -1
+    producer_epoch: Small = -1
+    base_sequence: Small = -1
+
+
+class WrittenRange(_Struct):
+    """What an application's write added to one partition."""
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    base_offset: Offset
+    records: Count
+
+
+class ApplicationWrite(_Action, tag="application_write"):
+    """An application's numbered write happened in this commit; the same or a lower number is never written again."""
+
+    application: Name
+    application_version: Long
+    ranges: list[WrittenRange] = []
+
+
+class InitProducer(_Action, tag="init_producer"):
+    """A producer id in its next epoch; a higher epoch fences the lower ones."""
+
+    producer_id: Offset
+    producer_epoch: Count
+    transactional_id: str = ""
+
+
+class CommittedOffset(_Struct):
+    """A group's position in one partition: the next offset to read."""
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    offset: Offset
+    leader_epoch: Small = -1
+    metadata: str = ""
+
+
+class CommitOffsets(_Action, tag="commit_offsets"):
+    """Positions of a consumer group; generation -1 is a commit from outside the group's membership."""
+
+    group: Name
+    generation: Small = -1
+    offsets: list[CommittedOffset]
+
+
+Action = Union[
+    RegisterBroker,
+    CreateTopic,
+    CreatePartitions,
+    DeleteTopic,
+    AlterConfig,
+    Append,
+    ApplicationWrite,
+    InitProducer,
+    CommitOffsets,
+]
+
+
+class Commit(_Struct):
+    """One atomic change of the cluster.
+
+    ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
+    when clocks go back. ``checksum`` is that of all live segments once the commit is applied (see ``checksum``).
+    ``writer`` tells people who wrote it; nothing depends on it.
+    """
+
+    format: int
+    version: Count
+    write_id: Name
+    timestamp: Count
+    previous: Hex64
+    checksum: Hex32
+    writer: str = ""
+    actions: list[Action]
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Commit)
+_DIGEST_FIELD = b',"digest":"'
+_TAIL_BYTES = len(_DIGEST_FIELD) + 64 + len(b'"}\n')
+
+
+def commit_key(version: int) -> str:
+    """Where a commit is stored below the root: ``meta/commits/00000000000000000042.json``."""
+    return f"meta/commits/{version:020d}.json"
+
+
+def encode_commit(commit: Commit) -> tuple[bytes, str]:
+    """The stored bytes of a commit and their digest.
+
+    Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``.
+    """
+    body = _ENCODER.encode(commit)[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    data = body + _DIGEST_FIELD + digest.encode() + b'"}\n'
+    if len(data) > limits.MAX_COMMIT_BYTES:
+        raise RecordListTooLargeError(
+            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
+            f"{limits.MAX_COMMIT_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce before "
+            "writing), or split the work into several writes",
+            size=len(data),
+        )
+    return data, digest
+
+
+def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
+    """The commit stored as ``data`` under number ``version``, and its digest.
+
+    Raises CorruptMetadataError when the bytes are not what was written, UnsupportedVersionError for a newer format.
+    """
+    path = commit_key(version)
+    if len(data) > limits.MAX_COMMIT_BYTES:
+        raise _corrupt(path, f"it has {len(data):,} bytes, over the limit of {limits.MAX_COMMIT_BYTES:,}")
+    body, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
+    expected = tail[len(_DIGEST_FIELD) : len(_DIGEST_FIELD) + 64].decode("ascii", "replace")
+    actual = hashlib.sha256(body).hexdigest()
+    if not tail.startswith(_DIGEST_FIELD) or not tail.endswith(b'"}\n') or expected != actual:
+        _refuse_newer_format(data, path)
+        raise _corrupt(path, f"its digest says {expected!r}, its bytes give {actual!r}: it was edited or cut short")
+    try:
+        commit = _DECODER.decode(body + b"}")
+    except msgspec.MsgspecError as error:
+        _refuse_newer_format(data, path)
+        raise _corrupt(path, str(error)) from error
+    if commit.format > FORMAT:
+        raise _newer(path, commit.format)
+    if commit.version != version:
+        raise _corrupt(path, f"it says it is commit {commit.version}")
+    return commit, actual
+
+
+class _Header(msgspec.Struct):
+    format: int
+
+
+def _refuse_newer_format(data: bytes, path: str) -> None:
+    """A commit of a later format may look damaged to this code: say which of the two it is."""
+    try:
+        found = msgspec.json.decode(data, type=_Header).format
+    except msgspec.MsgspecError:
+        return
+    if found > FORMAT:
+        raise _newer(path, found)
+
+
+def _newer(path: str, found: int) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        f"{path} has format {found}, and this sparklog reads up to {FORMAT}; upgrade sparklog", path=path
+    )
+
+
+def _corrupt(path: str, why: str) -> CorruptMetadataError:
+    return CorruptMetadataError(
+        f"commit {path} is not what was written: {why}; restore the file from a copy of the root", path=path
+    )

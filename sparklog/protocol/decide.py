@@ -1,0 +1,426 @@
+"""What a coordinator answers to a request: (state, request) -> actions and a result, or an error.
+
+Every rule of who may write what is here, without storage and without a clock. A decision is only valid against the very
+state it was made from: when another commit wins the race, the coordinator asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sparklog import limits
+from sparklog.config.cluster_configs import validate_cluster_configs
+from sparklog.config.topic_configs import validate_topic_configs
+from sparklog.errors import (
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol.commits import (
+    Action,
+    AlterConfig,
+    Append,
+    ApplicationWrite,
+    CommitOffsets,
+    CommittedOffset,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    InitProducer,
+    Run,
+    WrittenRange,
+)
+from sparklog.protocol.fold import last_sequence
+from sparklog.protocol.names import find_collision, validate_application_id, validate_group_id, validate_topic_name
+from sparklog.protocol.state import PartitionState, State
+
+
+class Decision(NamedTuple):
+    """The actions a request comes to, and what to answer once they are committed. No actions: answer at once."""
+
+    actions: list[Action]
+    result: Any
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to create. ``assignment`` is one list of broker ids per partition, else they are spread evenly."""
+
+    name: str
+    topic_id: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = {}
+    assignment: Sequence[Sequence[int]] | None = None
+
+
+class PartitionAppend(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of written batches for one partition. ``topic_id`` is that of the topic the writer saw."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    run: Run
+    log_append_time: bool = False
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Appends that become visible together, or not at all.
+
+    ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
+    seen is answered with what that one got. ``new_topics`` are created with it where they do not exist yet.
+    """
+
+    appends: Sequence[PartitionAppend]
+    application: str = ""
+    application_version: int = -1
+    new_topics: Sequence[NewTopic] = ()
+
+
+class Appended(NamedTuple):
+    """Where one run ended up: offsets ``[base_offset, base_offset + records)``."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    base_offset: int
+    records: int
+
+
+class AppendResult(NamedTuple):
+    """The answer to an AppendRequest. ``duplicate`` says that an earlier write had it all already."""
+
+    appended: list[Appended]
+    duplicate: bool = False
+
+
+# -- topics
+
+
+def create_topic(state: State, new: NewTopic) -> Decision:
+    """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
+    InvalidReplicationFactorError or InvalidConfigurationError."""
+    validate_topic_name(new.name)
+    if new.name in state.topics:
+        raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
+    other = find_collision(new.name, state.topics)
+    if other is not None:
+        raise InvalidTopicError(
+            f"topic {new.name!r} collides with the existing topic {other!r}: names may not differ only in "
+            "'.' and '_', which metrics cannot tell apart; choose another name",
+            topic=new.name,
+        )
+    configs = validate_topic_configs(new.configs)
+    replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new.name)
+    return Decision(
+        [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
+    )
+
+
+def create_partitions(
+    state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
+) -> Decision:
+    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow."""
+    found = state.topic(topic)
+    now = len(found.partitions)
+    if total < now:
+        raise InvalidPartitionsError(
+            f"topic {topic!r} has {now} partitions, and partitions are never taken away: offsets and the keys' places "
+            f"would be lost; to get to {total}, create a new topic with {total} partitions and copy the records into it",
+            topic=topic,
+        )
+    if total == now:
+        raise InvalidPartitionsError(f"topic {topic!r} already has {now} partitions", topic=topic)
+    factor = len(found.partitions[0].replicas)
+    replicas = _assignment(state, total - now, factor, assignment, topic, first=now)
+    return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)
+
+
+def _assignment(
+    state: State,
+    partitions: int,
+    factor: int,
+    assignment: Sequence[Sequence[int]] | None,
+    topic: str,
+    first: int = 0,
+) -> list[list[int]]:
+    """One replica list per partition: the given one, or round-robin over the brokers as Kafka spreads them."""
+    if assignment is not None:
+        return _checked_assignment(state, assignment, topic)
+    if not 1 <= first + partitions <= limits.MAX_PARTITIONS_PER_TOPIC or partitions < 1:
+        raise InvalidPartitionsError(
+            f"topic {topic!r} cannot have {first + partitions} partitions: at least 1, at most "
+            f"{limits.MAX_PARTITIONS_PER_TOPIC:,}",
+            topic=topic,
+        )
+    brokers = sorted(state.brokers)
+    if not 1 <= factor <= len(brokers):
+        raise InvalidReplicationFactorError(
+            f"replication factor {factor} of topic {topic!r} needs 1 to {len(brokers)}: that many brokers (storage "
+            "locations) are registered",
+            topic=topic,
+        )
+    count = len(brokers)
+    return [
+        [brokers[(first + partition + replica) % count] for replica in range(factor)] for partition in range(partitions)
+    ]
+
+
+def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic: str) -> list[list[int]]:
+    if not 1 <= len(assignment) <= limits.MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitionsError(f"the replica assignment of {topic!r} names no partition", topic=topic)
+    for partition, replicas in enumerate(assignment):
+        unknown = [broker for broker in replicas if broker not in state.brokers]
+        if not replicas or unknown or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
+            raise InvalidReplicationFactorError(
+                f"replica assignment {list(replicas)} of {topic}-{partition} must name registered brokers "
+                f"({sorted(state.brokers)}), each once, and as many as the other partitions do",
+                topic=topic,
+                partition=partition,
+            )
+    return [list(replicas) for replicas in assignment]
+
+
+def delete_topic(state: State, topic: str) -> Decision:
+    """Delete a topic with all its records."""
+    found = state.topic(topic)
+    return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
+
+
+def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision:
+    """Set and delete dynamic configs of a topic, or of the cluster where ``topic`` is empty.
+
+    Raises InvalidConfigurationError for unknown names and bad values, also for deletions of what is not set.
+    """
+    current = state.topic(topic).configs if topic else state.configs
+    absent = [name for name in deletions if name not in current]
+    if absent:
+        where = f"topic {topic!r}" if topic else "the cluster"
+        raise InvalidConfigurationError(f"{where} has no dynamic config {', '.join(absent)} to delete", topic=topic)
+    validate = validate_topic_configs if topic else validate_cluster_configs
+    canonical = validate(changes)
+    kept = {name: value for name, value in current.items() if name not in deletions}
+    validate({**kept, **canonical})
+    if not canonical and not deletions:
+        return Decision([], None)
+    return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)
+
+
+# -- records
+
+
+def append(state: State, request: AppendRequest) -> Decision:
+    """Assign offsets to written runs.
+
+    Raises UnknownTopicOrPartitionError when a topic was deleted or re-created since the data were written,
+    ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers.
+    """
+    if request.application:
+        validate_application_id(request.application)
+        known = state.applications.get(request.application)
+        if known is not None and request.application_version <= known.version:
+            return Decision([], AppendResult([Appended(*_range_fields(r)) for r in known.ranges], duplicate=True))
+    creations = [decided for new in request.new_topics for decided in _creation_if_missing(state, new)]
+    created = {action.topic: action for action in creations}
+    cursor = _Cursor(state, created)
+    actions: list[Action] = [*creations]
+    appended: list[Appended] = []
+    for item in request.appends:
+        action, result = cursor.append(item)
+        appended.append(result)
+        if action is not None:
+            actions.append(action)
+    wrote = any(isinstance(action, Append) for action in actions)
+    if request.application:
+        actions.append(_application_write(request, appended))
+    return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote))
+
+
+def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
+    return written.topic, written.topic_id, written.partition, written.base_offset, written.records
+
+
+def _application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
+    return ApplicationWrite(
+        application=request.application,
+        application_version=request.application_version,
+        ranges=[
+            WrittenRange(topic=a.topic, topic_id=a.topic_id, partition=a.partition, base_offset=a.base_offset, records=a.records)
+            for a in appended
+        ],
+    )
+
+
+def _creation_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
+    """Nothing where somebody created the topic meanwhile; the writer's partitions are then checked against it."""
+    if new.name in state.topics:
+        return []
+    return [action for action in create_topic(state, new).actions if isinstance(action, CreateTopic)]
+
+
+class _Cursor:
+    """The ends of the partitions as the appends of one request move them. Lives for one decision."""
+
+    def __init__(self, state: State, created: Mapping[str, CreateTopic]) -> None:
+        self._state = state
+        self._created = created
+        self._ends: dict[tuple[str, int], int] = {}
+        self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
+
+    def append(self, item: PartitionAppend) -> tuple[Append | None, Appended]:
+        topic_id, partition = self._find(item)
+        place = (item.topic, item.partition)
+        end = self._ends.get(place, partition.log_end_offset if partition else 0)
+        if item.producer_id >= 0:
+            earlier = self._check_producer(item, partition)
+            if earlier is not None:
+                return None, Appended(item.topic, topic_id, item.partition, earlier, item.run.records)
+        self._ends[place] = end + item.run.records
+        action = Append(
+            topic=item.topic,
+            topic_id=topic_id,
+            partition=item.partition,
+            base_offset=end,
+            leader_epoch=partition.leader_epoch if partition else 0,
+            run=item.run,
+            log_append_time=item.log_append_time,
+            producer_id=item.producer_id,
+            producer_epoch=item.producer_epoch,
+            base_sequence=item.base_sequence,
+        )
+        return action, Appended(item.topic, topic_id, item.partition, end, item.run.records)
+
+    def _find(self, item: PartitionAppend) -> tuple[str, PartitionState | None]:
+        created = self._created.get(item.topic)
+        if created is not None:
+            if not 0 <= item.partition < len(created.replicas):
+                raise _no_partition(item, len(created.replicas))
+            return created.topic_id, None
+        topic = self._state.topic(item.topic)
+        if item.topic_id and topic.topic_id != item.topic_id:
+            raise UnknownTopicOrPartitionError(
+                f"topic {item.topic!r} was deleted and created again (id {item.topic_id} then, {topic.topic_id} now) "
+                "while records were written for it; run the write again",
+                topic=item.topic,
+                partition=item.partition,
+            )
+        if not 0 <= item.partition < len(topic.partitions):
+            raise _no_partition(item, len(topic.partitions))
+        return topic.topic_id, topic.partitions[item.partition]
+
+    def _check_producer(self, item: PartitionAppend, partition: PartitionState | None) -> int | None:
+        """The base offset this very append got before, or None if it is the next one; raises if it is neither."""
+        global_state = self._state.producers.get(item.producer_id)
+        if global_state is not None and item.producer_epoch < global_state.epoch:
+            raise _fenced(item, global_state.epoch)
+        last = last_sequence(item.base_sequence, item.run.records)
+        key = (item.topic, item.partition, item.producer_id)
+        known = partition.producers.get(item.producer_id) if partition else None
+        epoch, expected = -1, 0
+        if key in self._sequences:
+            epoch, expected = self._sequences[key]
+        elif known is not None:
+            epoch, expected = known.epoch, last_sequence(known.appends[-1].last, 2)
+            if epoch == item.producer_epoch:
+                for earlier in known.appends:
+                    if (earlier.first, earlier.last) == (item.base_sequence, last):
+                        return earlier.base_offset
+        self._check_sequence(item, epoch, expected)
+        self._sequences[key] = (item.producer_epoch, last_sequence(last, 2))
+        return None
+
+    @staticmethod
+    def _check_sequence(item: PartitionAppend, epoch: int, expected: int) -> None:
+        """Kafka's ProducerAppendInfo: a new epoch starts at 0, the same epoch goes on; an unknown producer may do
+        either, since what the partition knew of it may have expired."""
+        if epoch < 0:
+            return
+        if item.producer_epoch < epoch:
+            raise _fenced(item, epoch)
+        if item.producer_epoch > epoch:
+            expected = 0
+        if item.base_sequence != expected:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {item.producer_id} epoch {item.producer_epoch} sent sequence {item.base_sequence} to "
+                f"{item.topic}-{item.partition}, which expects {expected}: records in between were lost or sent out of "
+                "order; close the producer and start a new one",
+                topic=item.topic,
+                partition=item.partition,
+            )
+
+
+def _no_partition(item: PartitionAppend, count: int) -> UnknownTopicOrPartitionError:
+    return UnknownTopicOrPartitionError(
+        f"topic {item.topic!r} has partitions 0 to {count - 1}, not {item.partition}",
+        topic=item.topic,
+        partition=item.partition,
+    )
+
+
+def _fenced(item: PartitionAppend, epoch: int) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"producer {item.producer_id} has epoch {item.producer_epoch}, and epoch {epoch} writes to "
+        f"{item.topic}-{item.partition} now: a newer instance has taken over; stop this one",
+        topic=item.topic,
+        partition=item.partition,
+    )
+
+
+# -- producers and groups
+
+
+class ProducerIdentity(NamedTuple):
+    """What InitProducerId answers in Kafka."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def init_producer(state: State, transactional_id: str = "") -> Decision:
+    """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances."""
+    if transactional_id:
+        for number, known in state.producers.items():
+            if known.transactional_id == transactional_id:
+                identity = ProducerIdentity(number, known.epoch + 1)
+                return Decision(_init(identity, transactional_id), identity)
+    identity = ProducerIdentity(state.next_producer_id, 0)
+    return Decision(_init(identity, transactional_id), identity)
+
+
+def _init(identity: ProducerIdentity, transactional_id: str) -> list[Action]:
+    return [
+        InitProducer(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            transactional_id=transactional_id,
+        )
+    ]
+
+
+def commit_offsets(state: State, group: str, offsets: Mapping[tuple[str, int], int]) -> Decision:
+    """Positions of a group, by (topic, partition), from outside its membership (generation -1).
+
+    Raises InvalidRequestError for an offset below 0, UnknownTopicOrPartitionError for what does not exist.
+    """
+    validate_group_id(group)
+    committed: list[CommittedOffset] = []
+    for (topic, partition), offset in sorted(offsets.items()):
+        state.partition(topic, partition)
+        if offset < 0:
+            raise InvalidRequestError(f"offset {offset} of {topic}-{partition} is below 0", topic=topic)
+        topic_id = state.topics[topic].topic_id
+        committed.append(CommittedOffset(topic=topic, topic_id=topic_id, partition=partition, offset=offset))
+    if not committed:
+        return Decision([], None)
+    return Decision([CommitOffsets(group=group, offsets=committed)], None)

@@ -1,0 +1,300 @@
+"""The fold: (state, commit) -> state. Every process that reads the same commits holds the same state.
+
+Rules: pure; refuses a commit that does not follow from the state it is applied to (a wrong version, predecessor,
+checksum, or an action that contradicts the state) with CorruptMetadataError, since a commit in the log has been decided
+already and can only fail to apply when its bytes are not what was decided. A commit costs the size of its change and of
+the few maps it touches, not of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError
+from sparklog.protocol import checksum as sums
+from sparklog.protocol.commits import (
+    Action,
+    AlterConfig,
+    Append,
+    ApplicationWrite,
+    Commit,
+    CommitOffsets,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    InitProducer,
+    RegisterBroker,
+    commit_key,
+)
+from sparklog.protocol.state import (
+    ApplicationState,
+    BrokerState,
+    GroupOffset,
+    GroupState,
+    PartitionProducer,
+    PartitionState,
+    ProducerState,
+    SequenceRange,
+    State,
+    TopicState,
+)
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+"""How long a partition remembers a silent producer: Kafka's default of ``producer.id.expiration.ms``, one day."""
+
+
+def apply(state: State, commit: Commit, digest: str) -> State:
+    """The state after ``commit``, whose stored bytes have this digest.
+
+    Raises CorruptMetadataError when the commit does not follow from ``state``.
+    """
+    _check_follows(state, commit)
+    draft = Draft(state, commit.timestamp)
+    for action in commit.actions:
+        draft.apply(action)
+    new = draft.finish(commit.version, digest)
+    if new.checksum != commit.checksum:
+        raise _contradiction(
+            commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
+        )
+    return new
+
+
+def _check_follows(state: State, commit: Commit) -> None:
+    if commit.version != state.version + 1:
+        raise _contradiction(commit.version, f"it was applied to version {state.version}")
+    if commit.previous != state.digest:
+        raise _contradiction(
+            commit.version,
+            f"it names {commit.previous} as the digest of commit {state.version}, whose bytes give {state.digest}: "
+            "one of the two was edited or replaced",
+        )
+    if commit.timestamp <= state.timestamp_ms:
+        raise _contradiction(commit.version, f"its time {commit.timestamp} is not after {state.timestamp_ms}")
+
+
+def _contradiction(version: int, why: str) -> CorruptMetadataError:
+    path = commit_key(version)
+    return CorruptMetadataError(
+        f"commit {path} does not follow from the commits before it: {why}; restore it from a copy of the root",
+        path=path,
+    )
+
+
+class Draft:
+    """A state in the making: copies each map once, when it first changes. Not thread-safe; lives for one commit.
+
+    ``decide`` uses it too, to see what the earlier actions of a commit that is being put together amount to.
+    """
+
+    def __init__(self, state: State, timestamp_ms: int) -> None:
+        self._state = state
+        self._timestamp_ms = timestamp_ms
+        self._maps: dict[str, dict[Any, Any]] = {}
+        self._partitions: dict[str, list[PartitionState]] = {}
+        self._topic_sums: dict[str, int] = {}
+        self._checksum = sums.from_text(state.checksum)
+        self._next_producer_id = state.next_producer_id
+        self._folds: dict[type, Callable[[Any], None]] = {
+            RegisterBroker: self._register_broker,
+            CreateTopic: self._create_topic,
+            CreatePartitions: self._create_partitions,
+            DeleteTopic: self._delete_topic,
+            AlterConfig: self._alter_config,
+            Append: self._append,
+            ApplicationWrite: self._application_write,
+            InitProducer: self._init_producer,
+            CommitOffsets: self._commit_offsets,
+        }
+
+    def apply(self, action: Action) -> None:
+        """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
+        self._folds[type(action)](action)
+
+    def finish(self, version: int, digest: str) -> State:
+        """The new state; the draft may be gone on with."""
+        topics = self._maps.get("topics", self._state.topics)
+        if self._partitions:
+            topics = dict(topics)
+            for name, partitions in self._partitions.items():
+                checksum = sums.to_text(self._topic_sums[name])
+                topics[name] = replace(topics[name], partitions=tuple(partitions), checksum=checksum)
+        return replace(
+            self._state,
+            **{**self._maps, "topics": topics},
+            version=version,
+            timestamp_ms=self._timestamp_ms,
+            digest=digest,
+            checksum=sums.to_text(self._checksum),
+            next_producer_id=self._next_producer_id,
+        )
+
+    # -- the maps, copied on first change
+
+    def _map(self, name: str) -> dict[Any, Any]:
+        if name not in self._maps:
+            self._maps[name] = dict(getattr(self._state, name))
+        return self._maps[name]
+
+    def _refuse(self, why: str) -> CorruptMetadataError:
+        return _contradiction(self._state.version + 1, why)
+
+    def _topic(self, name: str, topic_id: str) -> TopicState:
+        topics = self._maps.get("topics", self._state.topics)
+        topic = topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            raise self._refuse(f"it changes topic {name!r} with id {topic_id}, which does not exist")
+        return topic  # type: ignore[no-any-return]
+
+    def _partition_list(self, name: str, topic_id: str) -> list[PartitionState]:
+        topic = self._topic(name, topic_id)
+        if name not in self._partitions:
+            self._partitions[name] = list(topic.partitions)
+            self._topic_sums[name] = sums.from_text(topic.checksum)
+        return self._partitions[name]
+
+    # -- brokers, topics, configs
+
+    def _register_broker(self, action: RegisterBroker) -> None:
+        brokers = self._map("brokers")
+        if action.broker in brokers:
+            raise self._refuse(f"broker {action.broker} is registered already")
+        brokers[action.broker] = BrokerState(broker=action.broker, url=action.url)
+
+    def _create_topic(self, action: CreateTopic) -> None:
+        topics = self._map("topics")
+        if action.topic in topics:
+            raise self._refuse(f"topic {action.topic!r} exists already")
+        topics[action.topic] = TopicState(
+            name=action.topic,
+            topic_id=action.topic_id,
+            created_ms=self._timestamp_ms,
+            partitions=tuple(self._new_partition(replicas) for replicas in action.replicas),
+            configs=dict(action.configs),
+        )
+
+    def _new_partition(self, replicas: list[int]) -> PartitionState:
+        if not replicas:
+            raise self._refuse("a partition has no replica")
+        return PartitionState(replicas=tuple(replicas), isr=tuple(replicas), leader=replicas[0])
+
+    def _create_partitions(self, action: CreatePartitions) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partitions.extend(self._new_partition(replicas) for replicas in action.replicas)
+
+    def _delete_topic(self, action: DeleteTopic) -> None:
+        topic = self._topic(action.topic, action.topic_id)
+        live = self._topic_sums.pop(action.topic, sums.from_text(topic.checksum))
+        self._partitions.pop(action.topic, None)
+        del self._map("topics")[action.topic]
+        self._checksum = sums.subtract(self._checksum, live)
+
+    def _alter_config(self, action: AlterConfig) -> None:
+        if not action.topic:
+            self._maps["configs"] = _altered(self._map("configs"), action)
+            return
+        topics = self._map("topics")
+        if action.topic not in topics:
+            raise self._refuse(f"it configures topic {action.topic!r}, which does not exist")
+        topic = topics[action.topic]
+        topics[action.topic] = replace(topic, configs=_altered(topic.configs, action))
+
+    # -- records
+
+    def _append(self, action: Append) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        if action.partition >= len(partitions):
+            raise self._refuse(f"it appends to {action.topic}-{action.partition}, which does not exist")
+        partition = partitions[action.partition]
+        if action.base_offset != partition.log_end_offset:
+            raise self._refuse(
+                f"it appends to {action.topic}-{action.partition} at offset {action.base_offset}, "
+                f"and the log ends at {partition.log_end_offset}"
+            )
+        added = sums.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
+        self._checksum = sums.add(self._checksum, added)
+        self._topic_sums[action.topic] = sums.add(self._topic_sums[action.topic], added)
+        partitions[action.partition] = _appended(partition, action, self._timestamp_ms)
+
+    def _application_write(self, action: ApplicationWrite) -> None:
+        self._map("applications")[action.application] = ApplicationState(
+            version=action.application_version,
+            commit_version=self._state.version + 1,
+            ranges=tuple(action.ranges),
+        )
+
+    def _init_producer(self, action: InitProducer) -> None:
+        self._map("producers")[action.producer_id] = ProducerState(
+            epoch=action.producer_epoch, transactional_id=action.transactional_id
+        )
+        self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
+
+    def _commit_offsets(self, action: CommitOffsets) -> None:
+        groups = self._map("groups")
+        group: GroupState = groups.get(action.group, GroupState())
+        offsets = dict(group.offsets)
+        for item in action.offsets:
+            offsets[f"{item.topic_id}:{item.partition}"] = GroupOffset(
+                topic=item.topic,
+                topic_id=item.topic_id,
+                partition=item.partition,
+                offset=item.offset,
+                leader_epoch=item.leader_epoch,
+                metadata=item.metadata,
+                timestamp_ms=self._timestamp_ms,
+            )
+        groups[action.group] = replace(group, offsets=offsets)
+
+
+def _altered(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
+    kept = {name: value for name, value in configs.items() if name not in action.delete}
+    return {**kept, **action.set}
+
+
+def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
+    run = action.run
+    newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
+    producers = partition.producers
+    if action.producer_id >= 0:
+        producers = _with_producer(partition, action, timestamp_ms)
+    return PartitionState(
+        replicas=partition.replicas,
+        isr=partition.isr,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        log_start_offset=partition.log_start_offset,
+        log_end_offset=partition.log_end_offset + run.records,
+        segments=partition.segments + 1,
+        size_bytes=partition.size_bytes + run.size_bytes,
+        max_timestamp_us=max(partition.max_timestamp_us, newest_us),
+        producers=producers,
+    )
+
+
+def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> dict[int, PartitionProducer]:
+    """The partition's producers after an append; those silent for longer than Kafka remembers them are dropped."""
+    oldest = timestamp_ms - PRODUCER_ID_EXPIRATION_MS
+    kept = {number: known for number, known in partition.producers.items() if known.timestamp_ms >= oldest}
+    known = kept.get(action.producer_id)
+    earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
+    latest = SequenceRange(
+        action.base_sequence,
+        last_sequence(action.base_sequence, action.run.records),
+        action.base_offset,
+        action.run.records,
+    )
+    kept[action.producer_id] = PartitionProducer(
+        epoch=action.producer_epoch,
+        appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
+        timestamp_ms=timestamp_ms,
+    )
+    return kept
+
+
+def last_sequence(base_sequence: int, records: int) -> int:
+    """The sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
+    return (base_sequence + records - 1) % 2**31

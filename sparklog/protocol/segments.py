@@ -1,0 +1,85 @@
+"""A live segment: a run of record batches that a commit made part of a partition."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparklog.protocol.commits import Append, Commit, Run
+from sparklog.protocol.state import State
+
+NO_APPEND_TIME = -1
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Records ``[base_offset, end_offset)`` of a partition and where they are.
+
+    ``records`` is smaller than the offset range only after compaction. ``append_time_ms`` is the timestamp of every
+    record of a LogAppendTime topic, else -1. ``version`` is the commit that added the segment. Sizes are bytes,
+    timestamps microseconds.
+    """
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    records: int
+    path: str
+    broker: int
+    first_batch: int
+    batches: int
+    first_row: int
+    size_bytes: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+    append_time_ms: int
+    leader_epoch: int
+    version: int
+
+    @property
+    def index_path(self) -> str:
+        return index_path(self.path)
+
+    def row_of(self, offset: int) -> int:
+        """The row of the file that holds this offset."""
+        return self.first_row + (offset - self.base_offset)
+
+
+def index_path(log_path: str) -> str:
+    """The ``.index`` beside a ``.log``."""
+    return log_path.removesuffix(".log") + ".index"
+
+
+def segment_of(append: Append, commit: Commit) -> Segment:
+    """The segment that an append adds, with the time of its commit where the topic stamps on append."""
+    run = append.run
+    stamped = append.log_append_time
+    return Segment(
+        partition=append.partition,
+        base_offset=append.base_offset,
+        end_offset=append.base_offset + run.records,
+        records=run.records,
+        path=run.path,
+        broker=run.broker,
+        first_batch=run.first_batch,
+        batches=run.batches,
+        first_row=run.first_row,
+        size_bytes=run.size_bytes,
+        min_timestamp_us=commit.timestamp * 1000 if stamped else run.min_timestamp_us,
+        max_timestamp_us=commit.timestamp * 1000 if stamped else run.max_timestamp_us,
+        append_time_ms=commit.timestamp if stamped else NO_APPEND_TIME,
+        leader_epoch=append.leader_epoch,
+        version=commit.version,
+    )
+
+
+def added_segments(commit: Commit) -> dict[str, list[Segment]]:
+    """The segments a commit adds, by topic id, in the order of its actions."""
+    added: dict[str, list[Segment]] = {}
+    for action in commit.actions:
+        if isinstance(action, Append):
+            added.setdefault(action.topic_id, []).append(segment_of(action, commit))
+    return added
+
+
+def live_topic_ids(state: State) -> set[str]:
+    """The ids of the topics that exist; segments of any other id are no longer part of the log."""
+    return {topic.topic_id for topic in state.topics.values()}

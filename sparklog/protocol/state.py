@@ -1,0 +1,152 @@
+"""The state of a cluster: what the commits 0..version add up to.
+
+These are the heads alone: small, immutable, held whole by every process that commits. The lists of segments are large,
+are kept per topic beside the heads (``log.segments``), and are loaded only for the topics in hand.
+
+Immutable: a new state shares with the old one what did not change, so a state held by a reader is a consistent snapshot
+of every topic for as long as the reader keeps it. Thread-safe for that reason.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.protocol.commits import GENESIS_DIGEST, WrittenRange
+
+NO_TIMESTAMP_US = -(2**63)
+"""``max_timestamp_us`` of a partition without records."""
+
+
+class _Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """Common settings of the parts of the state."""
+
+
+class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
+    """One remembered append of a producer: sequences ``first..last`` got the offsets from ``base_offset`` on."""
+
+    first: int
+    last: int
+    base_offset: int
+    records: int
+
+
+class PartitionProducer(_Frozen):
+    """What a partition knows of one idempotent producer: its epoch and its latest appends, newest last."""
+
+    epoch: int
+    appends: tuple[SequenceRange, ...]
+    timestamp_ms: int
+
+
+class PartitionState(_Frozen):
+    """One partition: who holds it, and how far its log goes.
+
+    Offsets are records: readable are ``[log_start_offset, log_end_offset)``; the high watermark is the log end offset,
+    since only committed records have offsets at all. ``size_bytes`` is that of the live ``.log`` runs.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    max_timestamp_us: int = NO_TIMESTAMP_US
+    producers: dict[int, PartitionProducer] = {}
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_end_offset
+
+
+class TopicState(_Frozen):
+    """One topic. ``checksum`` is that of its live segments, so a deletion need not load them."""
+
+    name: str
+    topic_id: str
+    created_ms: int
+    partitions: tuple[PartitionState, ...]
+    configs: dict[str, str] = {}
+    checksum: str = "0" * 32
+
+
+class BrokerState(_Frozen):
+    """A storage location; an empty ``url`` is the root itself."""
+
+    broker: int
+    url: str = ""
+
+
+class ProducerState(_Frozen):
+    """A producer id and the only epoch that may still write."""
+
+    epoch: int
+    transactional_id: str = ""
+
+
+class ApplicationState(_Frozen):
+    """The newest numbered write of an application and what it got."""
+
+    version: int
+    commit_version: int
+    ranges: tuple[WrittenRange, ...]
+
+
+class GroupOffset(_Frozen):
+    """A group's next offset in one partition of the topic that has this id."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    timestamp_ms: int
+
+
+class GroupState(_Frozen):
+    """A consumer group: its generation and its committed offsets, keyed ``topic_id:partition``."""
+
+    generation: int = 0
+    offsets: dict[str, GroupOffset] = {}
+
+
+class State(_Frozen):
+    """A cluster at one version. ``version`` -1 is the empty cluster before its first commit."""
+
+    cluster_id: str
+    version: int = -1
+    timestamp_ms: int = 0
+    digest: str = GENESIS_DIGEST
+    checksum: str = "0" * 32
+    next_producer_id: int = 0
+    topics: dict[str, TopicState] = {}
+    brokers: dict[int, BrokerState] = {}
+    configs: dict[str, str] = {}
+    producers: dict[int, ProducerState] = {}
+    applications: dict[str, ApplicationState] = {}
+    groups: dict[str, GroupState] = {}
+
+    def topic(self, name: str) -> TopicState:
+        """The topic, or UnknownTopicOrPartitionError."""
+        found = self.topics.get(name)
+        if found is None:
+            raise UnknownTopicOrPartitionError(
+                f"topic {name!r} does not exist at version {self.version}; `sparklog topics --list` shows what does",
+                topic=name,
+            )
+        return found
+
+    def partition(self, topic: str, partition: int) -> PartitionState:
+        """The partition, or UnknownTopicOrPartitionError."""
+        partitions = self.topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}",
+                topic=topic,
+                partition=partition,
+            )
+        return partitions[partition]

@@ -1,0 +1,46 @@
+"""Values that every floor shares. Plain and immutable; no behaviour beyond naming things.
+
+Offsets and counts are records, positions and sizes are bytes, timestamps say their unit in their name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+EARLIEST = -2
+"""Kafka's special offset: the log start offset."""
+LATEST = -1
+"""Kafka's special offset: the log end offset."""
+
+CREATE_TIME = 0
+"""``timestampType`` of a topic whose records keep the producer's timestamp."""
+LOG_APPEND_TIME = 1
+"""``timestampType`` of a topic whose records carry the time of their commit."""
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+"""What Kafka stores in a batch of a producer that is not idempotent."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; sorts by topic, then partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Records ``[start, end)`` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
