@@ -1,0 +1,29 @@
+"""What every test run shares: hypothesis' profiles and a word on what the run leaves out."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Machines differ in speed, so no example fails for being slow; a failure prints the blob that repeats it.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# marker -> the command that runs its tests
+ELSEWHERE = {
+    "s3": "make test-s3",
+    "hdfs": "make test-hdfs",
+    "slow": "make test-slow",
+    "soak": "pytest -m soak",
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what the marker expression leaves out, so that nothing is missed silently."""
+    selection = config.option.markexpr
+    left_out = [f"{marker} ({command})" for marker, command in ELSEWHERE.items() if f"not {marker}" in selection]
+    if left_out:
+        terminalreporter.write_line(f"not part of this run: {', '.join(left_out)}")

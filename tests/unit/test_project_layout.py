@@ -1,0 +1,193 @@
+"""The rules of the project itself: what is exported, what importing costs, sizes, leftovers, run bits, conf files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from scripts import check_project
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_CONFS = sorted((ROOT / "conf").glob("spark-*.conf"))
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+# --- the public surface
+
+
+def test_all_names_what_the_package_exports_and_nothing_else() -> None:
+    assert sorted(sparklog.__all__) == sorted([*sparklog._LAZY, "__version__"])
+    assert set(sparklog.__all__) <= set(dir(sparklog))
+
+
+@pytest.mark.parametrize("name", sorted(sparklog._LAZY))
+def test_exported_name_is_defined_where_the_package_looks_for_it(name: str) -> None:
+    module, attribute = sparklog._LAZY[name]
+    source = ROOT / Path(*module.split(".")).with_suffix(".py")
+    defined = {getattr(node, "name", None) for node in ast.parse(source.read_text()).body}
+    assert attribute is None or attribute in defined, f"{source} does not define {attribute}"
+
+
+def test_unknown_name_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match=r"module 'sparklog' has no attribute 'regsiter'"):
+        _ = sparklog.regsiter
+
+
+def test_importing_the_package_loads_nothing_but_the_standard_library() -> None:
+    loaded = run_python(
+        "import sys; before = set(sys.modules); import sparklog, sparklog.errors;"
+        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - sys.stdlib_module_names))"
+    )
+    assert loaded == "sparklog"
+
+
+def test_package_is_typed() -> None:
+    assert (ROOT / "sparklog" / "py.typed").exists()
+
+
+# --- the checks of scripts/check_project.py find what they are for
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (check_project.machine_paths, "a.md", "see /w" + "ork/main\n"),
+        (check_project.machine_paths, "a.md", "cd /ho" + "me/me/project\n"),
+        (check_project.registry_addresses, "a.txt", "--index-url https://p" + "ypi.org/simple\n"),
+        (check_project.registry_addresses, "a.xml", "<url>https://repo1.m" + "aven.org/m2</url>\n"),
+        (check_project.leftovers, "a.py", "# TO" + "DO: later\n"),
+        (check_project.leftovers, "a.py", "<<<<" + "<<< HEAD\n"),
+        (check_project.long_files, "a.py", "x = 1\n" * 651),
+        (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 70),
+        (check_project.modules_without_docstring, "sparklog/a.py", "x = 1\n"),
+        (check_project.modules_without_docstring, "pyspark_sparklog/__init__.py", "x = 1\n"),
+        (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\necho\n"),
+        (check_project.careless_shell, "a.sh", "set -euo pipefail\nif true; then\n"),
+    ],
+)
+def test_check_finds_the_breach(rule, path: str, text: str) -> None:
+    assert len(list(rule(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (check_project.machine_paths, "a.md", "networking, framework/, roots/ and ./work\n"),
+        (check_project.registry_addresses, "a.md", "https://spark.apache.org/docs\n"),
+        (check_project.long_files, "a.py", "x = 1\n" * 650),
+        (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 69),
+        (check_project.modules_without_docstring, "sparklog/a/__init__.py", ""),
+        (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),
+    ],
+)
+def test_check_lets_the_rest_pass(rule, path: str, text: str) -> None:
+    assert list(rule(path, text)) == []
+
+
+def test_shebang_without_run_bit_is_found_and_so_is_the_opposite() -> None:
+    assert list(check_project.missing_run_bit("a.sh", "#!/bin/sh\n", "100644"))
+    assert list(check_project.missing_run_bit("a.py", "x = 1\n", "100755"))
+    assert not list(check_project.missing_run_bit("a.sh", "#!/bin/sh\n", "100755"))
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout: nothing tells the project's files apart")
+def test_project_keeps_its_own_rules() -> None:
+    assert check_project.check(ROOT) == []
+
+
+# --- conf/
+
+
+def settings(conf: Path, *, commented: bool = False) -> list[tuple[str, str]]:
+    """The ``spark.key value`` lines of a Spark properties file, or the alternatives it has commented out."""
+    pattern = r"# (spark\.\S+)\s{2,}(\S.*)$" if commented else r"(\S+)\s+(\S.*)$"
+    found = []
+    for line in conf.read_text().splitlines():
+        if line.strip() and line.startswith("#") == commented:
+            match = re.match(pattern, line)
+            assert match or commented, f"{conf.name}: not a setting: {line}"
+            if match:
+                found.append((match[1], match[2]))
+    return found
+
+
+@pytest.mark.parametrize("conf", SPARK_CONFS, ids=lambda conf: conf.name)
+def test_spark_conf_sets_every_key_once_and_only_keys_of_spark(conf: Path) -> None:
+    keys = [key for key, _ in settings(conf)]
+    assert keys
+    assert len(keys) == len(set(keys))
+    assert all(key.startswith("spark.") for key in keys)
+
+
+@pytest.mark.parametrize("name", ["local", "standalone", "yarn", "kubernetes"])
+def test_every_environment_pushes_filters_down_and_moves_arrow(name: str) -> None:
+    values = dict(settings(ROOT / "conf" / f"spark-{name}.conf"))
+    assert values["spark.sql.python.filterPushdown.enabled"] == "true"
+    assert values["spark.sql.execution.arrow.pyspark.enabled"] == "true"
+    assert values["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_environments_agree_on_what_does_not_depend_on_them() -> None:
+    environments = [dict(settings(conf)) for conf in SPARK_CONFS if conf.name != "spark-delta.conf"]
+    for key in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch"):
+        assert len({values[key] for values in environments}) == 1
+
+
+def test_delta_jars_come_in_the_version_of_the_python_package() -> None:
+    values = dict(settings(ROOT / "conf" / "spark-delta.conf"))
+    version = values["spark.jars.packages"].rpartition(":")[2]
+    assert f"delta-spark=={version}\n" in (ROOT / "constraints.txt").read_text()
+    assert all(re.fullmatch(r"[\w.]+:[\w-]+", excluded) for excluded in values["spark.jars.excludes"].split(","))
+    assert (ROOT / values["spark.jars.ivySettings"]).exists()
+
+
+def test_ivy_has_the_central_repository_as_its_only_resolver_and_names_no_address() -> None:
+    text = (ROOT / "conf" / "ivysettings.xml").read_text()
+    resolvers = ElementTree.fromstring(text).findall("resolvers/*")
+    assert [(resolver.tag, resolver.attrib) for resolver in resolvers] == [
+        ("ibiblio", {"name": "central", "m2compatible": "true"})
+    ]
+    assert "://" not in text
+
+
+# --- what is installed
+
+
+def test_constraints_name_packages_and_exact_versions_only() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    pin = r'[a-z0-9][a-z0-9.-]*==[\w.]+(; python_(full_)?version (<|>=) "3\.[\d.]+")?'
+    assert [line for line in pins if not re.fullmatch(pin, line)] == []
+    assert len(pins) == len(set(pins))
+
+
+def test_everything_the_project_depends_on_is_pinned() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    names = {re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower() for requirement in wanted}
+    assert names - pinned == {"sparklog"}
+
+
+def test_every_target_that_the_makefile_offers_explains_itself() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
+    assert sorted(phony) == sorted(re.findall(r"^([a-z0-9-]+):.* ## ", makefile, re.MULTILINE))
+
+
+def test_ci_runs_the_command_that_developers_run() -> None:
+    assert "make test\n" in (ROOT / ".ci" / "run").read_text()
