@@ -1,0 +1,334 @@
+"""The ``.index`` of a segment: one fixed-width entry per record batch of its ``.log``. Little-endian throughout.
+
+    header, 64 bytes                                entry, 120 bytes, one per record batch
+      0  8s  magic, b"SLINDEX" and a zero byte        0  i64  first row, counted from the start of the file
+      8  u16 version, 1                               8  i64  position of the message in the .log
+     10  u16 flags: 1 has key, 2 has headers,        16  i64  smallest timestamp, us
+             4 reserved: has explicit offsets        24  i64  largest timestamp, us
+     12  u8  codec number, 3 bytes of zero           32  i64  producer id, -1 for none
+     16  u32 entries, 4 bytes of zero                40  u32  rows
+     24  i64 rows in the file                        44  u32  length of the message, its metadata included
+     32  i64 length of the .log                      48  u32  bytes it takes once decompressed, metadata included
+     40  i64 position of the footer in the .log      52  u32  CRC32C of the message
+     48  u32 length of what comes before the first   56  u32  length of the metadata
+             message; u32 its CRC32C                 60  u32  CRC32C of the metadata
+     56  u32 CRC32C of the .log from the footer      64  5 x (u32 length, u32 CRC32C): the sections of key, value,
+             on, 4 bytes of zero                              timestamp, headers, and one reserved for offsets
+                                                    104  u32  null keys
+    and after the last entry                        108  u32  null values
+      u32 CRC32C of all bytes before it             112  i32  base sequence, -1 for none
+                                                    116  i16  producer epoch, -1 for none
+                                                    118  u8   codec number
+                                                    119  u8   flags, zero
+
+Sections have no positions because they tile the message: metadata, then the columns that the file has, in the order
+above. In an envelope file (gzip, snappy) the sections are zero, and the CRC32C of the message covers everything.
+
+Worked example: a file with key, value and timestamp, whose first batch is at position 512 and has 264 bytes of metadata
+and sections of 40, 48 and 16 bytes, has an entry of position 512 and length 368; its value is bytes 816 to 864 of the
+``.log`` (512 + 264 + 40, and 48 on). The next entry's position is 880. An index of 2 entries is 64 + 2 * 120 + 4 = 308
+bytes.
+
+Rules: the checksum comes first, then the header, and an entry when it is used, so opening an index costs the
+same however many entries it has; ``check`` goes through all. Any fault is a CorruptIndexError.
+Not for: offsets. The commit log adds the base offset; ``row`` here counts from the start of the file.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, overload
+
+import pyarrow as pa
+
+from sparklog.errors import CorruptIndexError, UnsupportedVersionError
+from sparklog.format import codec as codecs
+from sparklog.format import schema
+from sparklog.format.checksum import crc32c
+from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE, MAX_INDEX_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = object
+
+MAGIC = b"SLINDEX\x00"
+MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
+"""bytes. A batch at the limit, with the metadata, the padding and what a codec may add to data it cannot compress."""
+
+_HAS_KEY, _HAS_HEADERS = 1, 2
+_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS
+
+_HEADER = struct.Struct("<8sHHB3xI4xqqqIII4x")
+_ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIIihBB")
+_CRC = struct.Struct("<I")
+_FIRST_ROW_AND_POSITION = struct.Struct("<qq")
+_FIRST_ROW = struct.Struct("<q")
+_MAX_TIMESTAMP_WORD = 3
+_WORDS_PER_ENTRY = _ENTRY.size // 8
+
+
+class BatchEntry(NamedTuple):
+    """One record batch. Positions and lengths in bytes, timestamps in us since 1970, checksums CRC32C."""
+
+    first_row: int
+    position: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+    producer_id: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, of no use here
+    length: int
+    decoded_length: int
+    crc32c: int
+    metadata_length: int
+    metadata_crc32c: int
+    key_length: int
+    key_crc32c: int
+    value_length: int
+    value_crc32c: int
+    timestamp_length: int
+    timestamp_crc32c: int
+    headers_length: int
+    headers_crc32c: int
+    reserved_length: int
+    reserved_crc32c: int
+    null_keys: int
+    null_values: int
+    base_sequence: int
+    producer_epoch: int
+    codec_number: int
+    flags: int
+
+    @property
+    def codec(self) -> str:
+        """The codec's name."""
+        return codecs.CODECS[self.codec_number]
+
+    @property
+    def end(self) -> int:
+        """The position of the first byte after the message."""
+        return self.position + self.length
+
+    @property
+    def end_row(self) -> int:
+        """The first row of the next batch."""
+        return self.first_row + self.count
+
+    def section(self, column: str) -> tuple[int, int]:
+        """Length and CRC32C of a column's section."""
+        at = _SECTIONS_AT + 2 * schema.COLUMNS.index(column)
+        return self[at], self[at + 1]
+
+
+_SECTIONS_AT = BatchEntry._fields.index("key_length")
+
+
+class FileSummary(NamedTuple):
+    """What the header of an index says about the ``.log`` as a whole."""
+
+    codec: str
+    has_key: bool
+    has_headers: bool
+    rows: int
+    log_length: int
+    footer_position: int
+    header_length: int
+    header_crc32c: int
+    footer_crc32c: int
+
+
+def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:
+    """The bytes of an ``.index`` file."""
+    packed = [_ENTRY.pack(*entry) for entry in entries]
+    flags = (_HAS_KEY if summary.has_key else 0) | (_HAS_HEADERS if summary.has_headers else 0)
+    head = _HEADER.pack(
+        MAGIC, schema.FORMAT_VERSION, flags, codecs.codec_number(summary.codec), len(packed), *summary[3:]
+    )
+    body = b"".join([head, *packed])
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_index(data: Buffer, path: str) -> Index:
+    """Verify an ``.index`` file's checksum and header; entries are decoded and checked one by one as they are used.
+
+    Raises CorruptIndexError, or UnsupportedVersionError for an intact file of a later version.
+    """
+    return Index(data if isinstance(data, (bytes, pa.Buffer)) else pa.py_buffer(data), path)
+
+
+class Index:
+    """A decoded ``.index``. Immutable and thread-safe; ``len`` is the number of record batches."""
+
+    def __init__(self, data: bytes | pa.Buffer, path: str) -> None:
+        self.path = path
+        self._data = data
+        self._verify_checksum()
+        _, version, flags, codec, count, *sizes = _HEADER.unpack_from(data)
+        self._count: int = count
+        self._verify_version(version, flags)
+        if codec >= len(codecs.CODECS):
+            self._corrupt(f"it names codec number {codec}, which does not exist")
+        self.summary = FileSummary(codecs.CODECS[codec], bool(flags & _HAS_KEY), bool(flags & _HAS_HEADERS), *sizes)
+        self._verify_summary()
+        self.codec = self.summary.codec
+        self.rows = self.summary.rows
+        self.columns = schema.columns_present(self.summary.has_key, self.summary.has_headers)
+
+    @property
+    def entries(self) -> Sequence[BatchEntry]:
+        """The entries, each decoded and checked when it is asked for."""
+        return _Entries(self)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def entry(self, batch: int) -> BatchEntry:
+        """The checked entry of a record batch; CorruptIndexError where there is no such batch."""
+        if not 0 <= batch < self._count:
+            self._corrupt(f"it has {self._count} record batches, number {batch} was asked for")
+        entry = BatchEntry._make(_ENTRY.unpack_from(self._data, _HEADER.size + batch * _ENTRY.size))
+        fault = self._chain_fault(batch, entry) or _size_fault(entry, self.summary)
+        if fault:
+            self._corrupt(f"the entry of record batch {batch} is impossible: {fault}")
+        return entry
+
+    def find_row(self, row: int) -> int:
+        """The record batch that holds a row, by binary search; CorruptIndexError for a row the file does not have."""
+        if not 0 <= row < self.rows:
+            self._corrupt(f"it has rows 0 to {self.rows - 1}, row {row} was asked for")
+        batch = bisect_right(range(self._count), row, key=self._first_row) - 1
+        entry = self.entry(max(batch, 0))
+        if not entry.first_row <= row < entry.end_row:
+            self._corrupt(f"the entries' first rows do not rise: no record batch has row {row}")
+        return batch
+
+    def find_timestamp(self, first_batch: int, batches: int, timestamp_us: int) -> int | None:
+        """The first record batch of a run that holds a record of this time or later, None where there is none.
+
+        That is where the largest timestamp seen so far in the run first reaches it: Kafka's time index stores that
+        running maximum. ``timestamp_us`` in us since 1970. CorruptIndexError for a run the file does not have.
+        """
+        if first_batch < 0 or batches < 0 or first_batch + batches > self._count:
+            self._corrupt(f"it has {self._count} record batches, {batches} from number {first_batch} were asked for")
+        largest = self._words(_MAX_TIMESTAMP_WORD, first_batch, first_batch + batches)
+        for batch, timestamp in enumerate(largest, first_batch):
+            if timestamp >= timestamp_us:
+                return batch
+        return None
+
+    def check(self) -> None:
+        """Go through all entries; CorruptIndexError at the first impossible one."""
+        for batch in range(self._count):
+            self.entry(batch)
+
+    def _first_row(self, batch: int) -> int:
+        row: int = _FIRST_ROW.unpack_from(self._data, _HEADER.size + batch * _ENTRY.size)[0]
+        return row
+
+    def _words(self, word: int, first: int, end: int) -> Sequence[int]:
+        """One 64-bit field of a run of entries, without decoding the rest of them."""
+        view = memoryview(self._data)[_HEADER.size + first * _ENTRY.size : _HEADER.size + end * _ENTRY.size]
+        if sys.byteorder == "little":
+            words: Sequence[int] = view.cast("B").cast("q")[word::_WORDS_PER_ENTRY]
+            return words
+        swapped = array("q", view.tobytes())
+        swapped.byteswap()
+        return swapped[word::_WORDS_PER_ENTRY]
+
+    def _verify_checksum(self) -> None:
+        size = len(self._data)
+        if not _HEADER.size + _CRC.size <= size <= MAX_INDEX_BYTES:
+            self._corrupt(f"its {size} bytes are outside {_HEADER.size + _CRC.size} to {MAX_INDEX_BYTES}")
+        if bytes(memoryview(self._data)[: len(MAGIC)]) != MAGIC:
+            self._corrupt(f"it does not start with {MAGIC!r}: this is no index")
+        body = self._data if isinstance(self._data, pa.Buffer) else pa.py_buffer(self._data)
+        actual = crc32c(body.slice(0, size - _CRC.size))
+        expected: int = _CRC.unpack_from(self._data, size - _CRC.size)[0]
+        if actual != expected:
+            self._corrupt(f"its checksum is {actual:#010x}, it should be {expected:#010x}", expected, actual)
+
+    def _verify_version(self, version: int, flags: int) -> None:
+        if version > schema.FORMAT_VERSION or flags & ~_KNOWN_FLAGS:
+            raise UnsupportedVersionError(
+                f"{self.path}: written in version {version} of the format with flags {flags:#x}; this sparklog reads "
+                f"version {schema.FORMAT_VERSION} with flags {_KNOWN_FLAGS:#x}: upgrade sparklog",
+                path=self.path,
+            )
+        if version != schema.FORMAT_VERSION:
+            self._corrupt(f"there is no version {version} of the format")
+
+    def _verify_summary(self) -> None:
+        count, summary = self._count, self.summary
+        if count > MAX_BATCHES_PER_FILE or _HEADER.size + count * _ENTRY.size + _CRC.size != len(self._data):
+            self._corrupt(f"{count} entries do not make {len(self._data)} bytes")
+        if not 0 < summary.header_length <= summary.footer_position < summary.log_length:
+            self._corrupt(f"its .log is laid out impossibly: {summary}")
+        if summary.rows < 0 or (count == 0) != (summary.rows == 0):
+            self._corrupt(f"{count} record batches hold {summary.rows} rows")
+
+    def _chain_fault(self, batch: int, entry: BatchEntry) -> str | None:
+        """An entry begins where the file does or later, and ends where the next one, or the file's footer, begins."""
+        summary = self.summary
+        start = (0, summary.header_length)
+        if (entry.first_row, entry.position) != start if batch == 0 else entry[:2] < start:
+            return f"it starts at row {entry.first_row} and position {entry.position}"
+        after = (summary.rows, summary.footer_position)
+        if batch + 1 < self._count:
+            after = _FIRST_ROW_AND_POSITION.unpack_from(self._data, _HEADER.size + (batch + 1) * _ENTRY.size)
+        if (entry.end_row, entry.end) != after:
+            return f"it ends at row {entry.end_row} and position {entry.end}, what comes next begins at {after}"
+        if entry.end_row > summary.rows or entry.end > summary.footer_position:
+            return f"it ends at row {entry.end_row} and position {entry.end}, beyond the file"
+        return None
+
+    def _corrupt(self, what: str, expected: int | None = None, actual: int | None = None) -> NoReturn:
+        raise CorruptIndexError(
+            f"{self.path}: the index is damaged: {what}. Read another replica, or restore the file",
+            path=self.path,
+            expected=expected,
+            actual=actual,
+        )
+
+
+def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
+    """What is wrong with an entry in itself."""
+    if not (0 < entry.count <= 2**31 - 1 and 0 < entry.length <= MAX_MESSAGE_BYTES):
+        return f"{entry.count} rows in {entry.length} bytes"
+    if not 8 <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:
+        return f"{entry.metadata_length} bytes of metadata, {entry.decoded_length} bytes decompressed"
+    lengths = entry[_SECTIONS_AT : _SECTIONS_AT + 10 : 2]
+    if sum(lengths) != (0 if codecs.is_envelope(summary.codec) else entry.length - entry.metadata_length):
+        return f"sections of {lengths} bytes in a message of {entry.length}"
+    if (entry.key_length and not summary.has_key) or (entry.headers_length and not summary.has_headers):
+        return f"sections of {lengths} bytes, of columns that the file lacks"
+    if entry.reserved_length or entry.flags or entry.codec_number != codecs.codec_number(summary.codec):
+        return f"codec number {entry.codec_number}, flags {entry.flags}, {entry.reserved_length} reserved bytes"
+    if entry.min_timestamp_us > entry.max_timestamp_us or max(entry.null_keys, entry.null_values) > entry.count:
+        return f"timestamps {entry.min_timestamp_us} to {entry.max_timestamp_us}, {entry.null_keys} null keys"
+    return None
+
+
+class _Entries(Sequence[BatchEntry]):
+    """The entries of an index as a sequence. Immutable and thread-safe."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, at: int) -> BatchEntry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BatchEntry]: ...
+    def __getitem__(self, at: int | slice) -> BatchEntry | list[BatchEntry]:
+        if isinstance(at, slice):
+            return [self._index.entry(batch) for batch in range(*at.indices(len(self)))]
+        return self._index.entry(range(len(self))[at])
+
+    def __iter__(self) -> Iterator[BatchEntry]:
+        return map(self._index.entry, range(len(self)))

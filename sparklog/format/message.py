@@ -1,0 +1,140 @@
+"""The metadata of an Arrow IPC message, read from its flatbuffer with bounds: where each buffer of a batch lies.
+
+An encapsulated message, as it stands in a ``.log`` file:
+
+    FF FF FF FF | int32 n | n bytes of flatbuffer, padded | body: the buffers, each padded
+    `-------- metadata_length = 8 + n bytes --------------'
+
+    Message     { 0 version, 1 header_type, 2 header, 3 bodyLength }            (Arrow, format/Message.fbs)
+    RecordBatch { 0 length, 1 nodes: [FieldNode], 2 buffers: [Buffer], 3 compression }
+    Footer      { 0 version, 1 schema, 2 dictionaries, 3 recordBatches: [Block] } (Arrow, format/File.fbs)
+
+Rules: every position is checked against the bytes there are, every count against what can fit, so that hostile
+metadata costs nothing; all faults are a ValueError, which callers turn into an error that names the file.
+Not for: schemas and dictionaries. Arrow itself reads those.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = object
+
+PREFIX_LENGTH = 8
+"""bytes before the flatbuffer: the continuation marker and the flatbuffer's length."""
+NOT_COMPRESSED = -1
+COMPRESSIONS = {"lz4": 0, "zstd": 1}
+"""Arrow's CompressionType by codec."""
+
+_CONTINUATION = 0xFFFFFFFF
+_HEADER_SCHEMA = 1
+_HEADER_RECORD_BATCH = 3
+
+
+class Message(NamedTuple):
+    """The metadata of one record batch. Lengths and offsets in bytes; offsets from the start of the body."""
+
+    rows: int
+    body_length: int
+    nodes: tuple[int, ...]
+    """length, null count, length, null count, ... of the columns and their children, depth first."""
+    buffers: tuple[int, ...]
+    """offset, length, offset, length, ... of their buffers, in the same order."""
+    compression: int
+    """Arrow's CompressionType, or NOT_COMPRESSED."""
+
+
+class Block(NamedTuple):
+    """Where the footer of an Arrow file says that a message is."""
+
+    position: int
+    metadata_length: int
+    body_length: int
+
+
+def prefix(data: Buffer) -> int:
+    """The metadata length (prefix included) that an encapsulated message's first 8 bytes state."""
+    marker, length = _unpack("<Ii", data, 0)
+    if marker != _CONTINUATION or length < 0:
+        raise ValueError(f"no Arrow message starts here (first bytes {marker:#010x}, length {length})")
+    return PREFIX_LENGTH + int(length)
+
+
+def parse_record_batch(metadata: Buffer) -> Message:
+    """Read the metadata of a record batch message, prefix included."""
+    if prefix(metadata) != memoryview(metadata).nbytes:
+        raise ValueError(f"the message states {prefix(metadata)} bytes of metadata, not {memoryview(metadata).nbytes}")
+    message = _root(metadata, PREFIX_LENGTH)
+    header_type = _scalar(metadata, message, 1, "<B")
+    if header_type != _HEADER_RECORD_BATCH:
+        raise ValueError(f"the message is of Arrow's type {header_type}, not a record batch")
+    batch = _child(metadata, message, 2)
+    compression = _child(metadata, batch, 3, optional=True)
+    body_length, rows = _scalar(metadata, message, 3, "<q"), _scalar(metadata, batch, 0, "<q")
+    if body_length < 0 or rows < 0:
+        raise ValueError(f"the message states {rows} rows in {body_length} bytes")
+    return Message(
+        rows,
+        body_length,
+        _vector(metadata, batch, 1, "qq", 16),
+        _vector(metadata, batch, 2, "qq", 16),
+        _scalar(metadata, compression, 0, "<b") if compression else NOT_COMPRESSED,
+    )
+
+
+def parse_footer(footer: Buffer) -> list[Block]:
+    """The record batch blocks that an Arrow file's footer flatbuffer lists."""
+    fields = _vector(footer, _root(footer, 0), 3, "qi4xq", 24)
+    return [Block(*fields[i : i + 3]) for i in range(0, len(fields), 3)]
+
+
+def _unpack(layout: str, data: Buffer, position: int) -> tuple[int, ...]:
+    if position < 0:
+        raise ValueError(f"a position of {position} in the message's metadata")
+    try:
+        return struct.unpack_from(layout, data, position)
+    except struct.error as error:
+        raise ValueError(f"the message's metadata ends before position {position} + {layout}: {error}") from None
+
+
+def _root(data: Buffer, start: int) -> int:
+    return start + _unpack("<I", data, start)[0]
+
+
+def _field(data: Buffer, table: int, number: int) -> int:
+    """The position of a table's field, 0 where it is absent (and so has its default)."""
+    vtable = table - _unpack("<i", data, table)[0]
+    slot = 4 + 2 * number
+    if slot + 2 > _unpack("<H", data, vtable)[0]:
+        return 0
+    offset = _unpack("<H", data, vtable + slot)[0]
+    return table + offset if offset else 0
+
+
+def _scalar(data: Buffer, table: int, number: int, layout: str) -> int:
+    position = _field(data, table, number)
+    return _unpack(layout, data, position)[0] if position else 0
+
+
+def _child(data: Buffer, table: int, number: int, optional: bool = False) -> int:
+    position = _field(data, table, number)
+    if not position:
+        if optional:
+            return 0
+        raise ValueError(f"the message's metadata lacks field {number}")
+    return position + _unpack("<I", data, position)[0]
+
+
+def _vector(data: Buffer, table: int, number: int, item: str, item_bytes: int) -> tuple[int, ...]:
+    """All fields of all items of a vector of structs, one after the other."""
+    start = _child(data, table, number, optional=True)
+    if not start:
+        return ()
+    count = _unpack("<I", data, start)[0]
+    if count * item_bytes > memoryview(data).nbytes - start - 4:
+        raise ValueError(f"the message's metadata lists {count} items in fewer bytes than they take")
+    return _unpack("<" + item * count, data, start + 4)

@@ -1,0 +1,74 @@
+"""The columns of a record, and the Arrow schemas of a ``.log`` file.
+
+    column      Arrow type                                     in a file     null means
+    key         binary                                         optional      no key (an empty key is another thing)
+    value       binary                                         always        tombstone (an empty value is another thing)
+    timestamp   timestamp[us, UTC]                             always        never null
+    headers     list<struct<key: string, value: binary>>       optional      no headers (an empty list is kept as such)
+
+An optional column that a file lacks is null in every record of it. Headers keep their order and their duplicates; a
+header's key is never null, its value may be.
+
+Rules: columns always stand in the order above, in files, in batches and in the index.
+Not for: offsets, topics and partitions, which the commit log gives to records.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from sparklog.format import codec as codecs
+
+FORMAT_VERSION = 1
+"""Version of ``.log`` and ``.index``; what ``magic`` is in Kafka's record batches."""
+
+KEY = "key"
+VALUE = "value"
+TIMESTAMP = "timestamp"
+HEADERS = "headers"
+COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS)
+ENVELOPE = "envelope"
+"""The only column of a file whose codec Arrow itself does not have."""
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+TIMESTAMP_TYPE = pa.timestamp("us", "UTC")
+
+_FIELDS = {
+    KEY: pa.field(KEY, pa.binary()),
+    VALUE: pa.field(VALUE, pa.binary()),
+    TIMESTAMP: pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
+    HEADERS: pa.field(HEADERS, HEADERS_TYPE),
+}
+
+
+def columns_present(has_key: bool, has_headers: bool) -> tuple[str, ...]:
+    """The columns of a file, in order."""
+    return tuple(name for name in COLUMNS if (has_key or name != KEY) and (has_headers or name != HEADERS))
+
+
+@lru_cache(maxsize=64)
+def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([_FIELDS[name] for name in columns])
+
+
+def record_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """The schema of record batches with these columns, in this order; ``KeyError`` for a name that is no column."""
+    return _schema_of(tuple(columns))
+
+
+def file_schema(codec: str, has_key: bool, has_headers: bool) -> pa.Schema:
+    """The schema as it stands in a ``.log`` file, metadata included.
+
+    Of an envelope file it is one binary column; the schema of the records is then in the metadata, as the base64 of
+    an Arrow schema message, so that a reader in any language needs nothing but the file.
+    """
+    records = record_schema(columns_present(has_key, has_headers))
+    metadata = {"sparklog.format": str(FORMAT_VERSION), "sparklog.codec": codec}
+    if not codecs.is_envelope(codec):
+        return records.with_metadata(metadata)
+    metadata["sparklog.schema"] = base64.b64encode(records.serialize()).decode("ascii")
+    return pa.schema([pa.field(ENVELOPE, pa.binary(), nullable=False)], metadata=metadata)

@@ -1,0 +1,274 @@
+"""Reading record batches out of a ``.log`` file, verified, by way of its ``.index``.
+
+    whole batch, or an envelope file    one read of the message, checked against its CRC32C
+    some columns of it                  the metadata and those columns' sections, each checked against its own;
+                                        what lies side by side is read in one go
+
+Rules: no byte is interpreted before its checksum is right, and after that still nothing is believed: sizes are bounded
+by the index and ``limits``, buffers by the bytes that were read. Nothing is copied: arrays of an uncompressed file are
+slices of what ``read_at`` returned, so they keep a memory map alive. Nothing of a damaged batch is returned.
+Not for: opening files, caching, prefetch, offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
+
+import pyarrow as pa
+
+from sparklog.errors import CorruptRecordError, InvalidRequestError
+from sparklog.format import codec as codecs
+from sparklog.format import schema
+from sparklog.format.checksum import crc32c
+from sparklog.format.columns import ColumnLayout, Section, decode_column, layout, sections
+from sparklog.format.index import BatchEntry, Index
+from sparklog.format.message import Block, Message, parse_footer, parse_record_batch, prefix
+
+ReadAt = Callable[[int, int], pa.Buffer]
+"""(position, length) -> the bytes there, fewer only where the file ends."""
+
+_MAGIC = b"ARROW1"
+_MAGIC_LENGTH = 8
+_FOOTER_TAIL = 10
+"""bytes at the very end: the footer's length and ``ARROW1``."""
+_END_OF_STREAM = 8
+"""bytes before the footer: Arrow's end-of-stream marker."""
+
+
+class _Region(NamedTuple):
+    """Bytes of one message that have a checksum of their own; ``start`` counts from the start of the message."""
+
+    name: str
+    start: int
+    length: int
+    crc32c: int
+
+
+class SegmentReader:
+    """Reads one ``.log``. As thread-safe as ``read_at``; it keeps nothing between reads.
+
+    ``path`` is for messages only.
+    """
+
+    def __init__(self, read_at: ReadAt, index: Index, path: str) -> None:
+        self._read_at = read_at
+        self._index = index
+        self._path = path
+        self._layout = layout(schema.record_schema(index.columns))
+        self._envelope = codecs.is_envelope(index.codec)
+
+    def read(self, batch: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """One record batch, by its number in the file.
+
+        ``columns`` says which, in the order wanted; None is all four. A column that the file lacks comes back as nulls.
+        Raises CorruptRecordError, CorruptIndexError, or InvalidRequestError for a name that is no column.
+        """
+        wanted = schema.COLUMNS if columns is None else tuple(columns)
+        unknown = [name for name in wanted if name not in schema.COLUMNS]
+        if unknown:
+            raise InvalidRequestError(f"records have no column {unknown[0]!r}: choose from {', '.join(schema.COLUMNS)}")
+        entry = self._index.entry(batch)
+        present = [column for column in self._layout if column.name in wanted]
+        arrays = self._columns(batch, entry, present) if present else {}
+        result = schema.record_schema(wanted)
+        for field in result:
+            if field.name not in arrays:
+                arrays[field.name] = pa.nulls(entry.count, field.type)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=result)
+
+    def check_file(self) -> None:
+        """Check what is not in a record batch: the file's length, its schema, and its footer against the index.
+
+        Raises CorruptRecordError.
+        """
+        summary = self._index.summary
+        header = self._verified_part("schema", 0, summary.header_length, summary.header_crc32c)
+        length = summary.log_length - summary.footer_position
+        footer = self._verified_part("footer", summary.footer_position, length, summary.footer_crc32c)
+        if self._read_at(summary.log_length, 1).size:
+            self._corrupt(None, f"it goes on after the {summary.log_length} bytes that the index says")
+        try:
+            fault = self._header_fault(header) or self._footer_fault(footer)
+        except (ValueError, pa.ArrowException) as error:
+            fault = str(error)
+        if fault:
+            self._corrupt(None, f"its checksums are right, its content is not: {fault}")
+
+    def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
+        whole = self._envelope or len(wanted) == len(self._layout)
+        regions = [_Region("message", 0, entry.length, entry.crc32c)] if whole else _regions(entry, wanted)
+        parts = self._verified(batch, entry, regions)
+        try:
+            if self._envelope:
+                message, tiles, bodies = self._open_envelope(parts[0], entry)
+            else:
+                message, tiles, bodies = self._open_message(parts, entry, wanted, whole)
+            if message.rows != entry.count:
+                raise ValueError(f"it has {message.rows} rows, the index says {entry.count}")
+            return self._decode(message, tiles, bodies, wanted, entry)
+        except (ValueError, OSError, OverflowError, pa.ArrowException, MemoryError) as error:
+            self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+
+    def _decode(
+        self,
+        message: Message,
+        tiles: dict[str, Section],
+        bodies: dict[str, pa.Buffer],
+        wanted: Sequence[ColumnLayout],
+        entry: BatchEntry,
+    ) -> dict[str, pa.Array]:
+        codec = codecs.NONE if self._envelope else self._index.codec
+        limit = entry.decoded_length
+        return {
+            column.name: decode_column(message, column, bodies[column.name], tiles[column.name].start, codec, limit)
+            for column in wanted
+        }
+
+    def _open_message(
+        self, parts: Sequence[pa.Buffer], entry: BatchEntry, wanted: Sequence[ColumnLayout], whole: bool
+    ) -> tuple[Message, dict[str, Section], dict[str, pa.Buffer]]:
+        """The metadata, and the sections of the wanted columns, of a message or of the parts of it that were read."""
+        metadata = parts[0].slice(0, entry.metadata_length) if whole else parts[0]
+        message = parse_record_batch(metadata)
+        tiles = _tiles(message, self._layout)
+        for column in self._layout:
+            if tiles[column.name].length != entry.section(column.name)[0]:
+                raise ValueError(f"column {column.name} has {tiles[column.name].length} bytes, not what the index says")
+        if not whole:
+            return message, tiles, dict(zip([column.name for column in wanted], parts[1:], strict=True))
+        return message, tiles, _slices(parts[0].slice(entry.metadata_length), tiles)
+
+    def _open_envelope(
+        self, outer: pa.Buffer, entry: BatchEntry
+    ) -> tuple[Message, dict[str, Section], dict[str, pa.Buffer]]:
+        """Decompress the message inside an envelope; its size is bounded by the index, which is bounded by a limit."""
+        envelope = parse_record_batch(outer.slice(0, entry.metadata_length))
+        column = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))[0]
+        if sections(envelope, [column])[0].length != entry.length - entry.metadata_length or envelope.rows != 1:
+            raise ValueError(f"an envelope of {envelope.rows} rows and {envelope.body_length} bytes")
+        value = decode_column(envelope, column, outer.slice(entry.metadata_length), 0, codecs.NONE, 0)[0].as_buffer()
+        message = codecs.decompress(self._index.codec, value, entry.decoded_length)
+        length = prefix(message.slice(0, 8))
+        inner = parse_record_batch(message.slice(0, length))
+        if length + inner.body_length != message.size:
+            raise ValueError(f"it holds a message of {length + inner.body_length} bytes, the index says {message.size}")
+        tiles = _tiles(inner, self._layout)
+        return inner, tiles, _slices(message.slice(length), tiles)
+
+    def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[_Region]) -> list[pa.Buffer]:
+        """The bytes of each region, regions that touch being read together."""
+        parts: list[pa.Buffer] = []
+        for run in _runs(regions):
+            start, length = run[0].start, run[-1].start + run[-1].length - run[0].start
+            data = self._read_at(entry.position + start, length)
+            if data.size != length:
+                self._cut_short(batch, entry.position + start, length, data.size)
+            for region in run:
+                part = data.slice(region.start - start, region.length)
+                actual = crc32c(part)
+                if actual != region.crc32c:
+                    self._wrong_sum(batch, region.name, entry.position + region.start, region.crc32c, actual)
+                parts.append(part)
+        return parts
+
+    def _verified_part(self, name: str, position: int, length: int, expected: int) -> pa.Buffer:
+        data = self._read_at(position, length)
+        if data.size != length:
+            self._cut_short(None, position, length, data.size)
+        actual = crc32c(data)
+        if actual != expected:
+            self._wrong_sum(None, name, position, expected, actual)
+        return data
+
+    def _header_fault(self, header: pa.Buffer) -> str | None:
+        if header.slice(0, len(_MAGIC)).to_pybytes() != _MAGIC:
+            return "it does not start as an Arrow file"
+        found = pa.ipc.read_schema(header.slice(_MAGIC_LENGTH))
+        summary = self._index.summary
+        expected = schema.file_schema(summary.codec, summary.has_key, summary.has_headers)
+        return None if found.equals(expected, check_metadata=True) else f"its schema is {found}, not {expected}"
+
+    def _footer_fault(self, footer: pa.Buffer) -> str | None:
+        tail = footer.slice(max(footer.size - _FOOTER_TAIL, 0)).to_pybytes()
+        length = int.from_bytes(tail[:4], "little")
+        if tail[4:] != _MAGIC or length + _FOOTER_TAIL + _END_OF_STREAM != footer.size:
+            return "it does not end as an Arrow file"
+        blocks = parse_footer(footer.slice(_END_OF_STREAM, length))
+        if len(blocks) != len(self._index):
+            return f"its footer lists {len(blocks)} record batches, the index {len(self._index)}"
+        for block, entry in zip(blocks, self._index.entries, strict=True):
+            indexed = Block(entry.position, entry.metadata_length, entry.length - entry.metadata_length)
+            if block != indexed:
+                return f"its footer has a record batch at {block}, the index at {indexed}"
+        return None
+
+    def _cut_short(self, batch: int | None, position: int, length: int, found: int) -> NoReturn:
+        what = f"it is cut short: {length} bytes belong at position {position}, {found} are there"
+        self._corrupt(batch, what, position=position)
+
+    def _wrong_sum(self, batch: int | None, name: str, position: int, expected: int, actual: int) -> NoReturn:
+        what = f"the checksum of its {name} is {actual:#010x}, the index says {expected:#010x}"
+        self._corrupt(batch, what, position=position, expected=expected, actual=actual)
+
+    def _corrupt(
+        self,
+        batch: int | None,
+        what: str,
+        *,
+        position: int | None = None,
+        expected: int | None = None,
+        actual: int | None = None,
+    ) -> NoReturn:
+        where = "the file" if batch is None else f"record batch {batch}"
+        raise CorruptRecordError(
+            f"{self._path}: {where} is damaged: {what}. Read another replica, or restore the file",
+            path=self._path,
+            batch=batch,
+            position=position,
+            expected=expected,
+            actual=actual,
+        )
+
+
+def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
+    """The first row whose timestamp is ``timestamp_us`` (us since 1970) or later; None where there is none.
+
+    ``timestamps`` is a batch's timestamp column; it need not be sorted.
+    """
+    import pyarrow.compute as pc
+
+    times = timestamps.view(pa.int64())
+    row = pc.index(pc.greater_equal(times, pa.scalar(timestamp_us, pa.int64())), pa.scalar(True)).as_py()
+    return None if row < 0 else int(row)
+
+
+def _regions(entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> list[_Region]:
+    """The metadata and the wanted columns' sections of a message."""
+    regions = [_Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
+    names = [column.name for column in wanted]
+    start = entry.metadata_length
+    for name in schema.COLUMNS:
+        length, crc = entry.section(name)
+        if name in names:
+            regions.append(_Region(name, start, length, crc))
+        start += length
+    return regions
+
+
+def _runs(regions: Sequence[_Region]) -> list[list[_Region]]:
+    runs: list[list[_Region]] = []
+    for region in regions:
+        if runs and runs[-1][-1].start + runs[-1][-1].length == region.start:
+            runs[-1].append(region)
+        else:
+            runs.append([region])
+    return runs
+
+
+def _tiles(message: Message, columns: Sequence[ColumnLayout]) -> dict[str, Section]:
+    return {column.name: tile for column, tile in zip(columns, sections(message, columns), strict=True)}
+
+
+def _slices(body: pa.Buffer, tiles: dict[str, Section]) -> dict[str, pa.Buffer]:
+    return {name: body.slice(tile.start, tile.length) for name, tile in tiles.items()}

@@ -1,0 +1,320 @@
+"""Writing a ``.log`` file, and the ``.index`` that goes with it.
+
+Arrow's own file writer makes the bytes; they pass through here on their way to the sink, are summed column by column,
+and the index is built from what actually went out.
+
+Rules: a batch is checked before any byte of it is written; a batch's bytes reach the sink in order and
+once; nothing is copied but the small pieces between the buffers, which are joined to save calls of the sink.
+Not for: choosing batch sizes, files or names, nor for making anything durable: the caller owns the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRecordError, InvalidRequestError, RecordListTooLargeError
+from sparklog.format import codec as codecs
+from sparklog.format import schema
+from sparklog.format.checksum import combine, crc32c
+from sparklog.format.columns import decompressed_size, layout, sections
+from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
+from sparklog.format.message import NOT_COMPRESSED, PREFIX_LENGTH, Message, parse_record_batch, prefix
+from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
+from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+
+_MAGIC_LENGTH = 8
+"""bytes before the schema message: ``ARROW1`` and two zeros."""
+_SMALL = 4096
+"""bytes. Pieces below it are joined with their neighbours before they go to the sink."""
+
+Piece = Any
+"""What Arrow's writer hands out: bytes, or a ``pa.Buffer`` that is not copied."""
+
+
+class Sink(Protocol):
+    """Where the bytes go: an OutputFile of a store, or any file opened for writing in binary."""
+
+    def write(self, data: Any, /) -> object: ...
+
+
+class SegmentWriter:
+    """Writes record batches into one ``.log`` file. Not thread-safe; one per file.
+
+    ``codec`` and ``level`` as in ``codec.compressor``. With ``has_key`` or ``has_headers`` false the file has no such
+    column, and batches must have none. After any error the file is unusable: abort the sink.
+
+    ``entries`` lists what was written so far, ``rows`` and ``bytes_written`` count records and bytes.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        codec: str = codecs.NONE,
+        level: int | None = None,
+        has_key: bool = True,
+        has_headers: bool = False,
+    ) -> None:
+        self.entries: list[BatchEntry] = []
+        self.rows = 0
+        self.bytes_written = 0
+        self._sink = sink
+        self._codec = codec
+        self._codec_number = codecs.codec_number(codec)
+        self._compressor = codecs.compressor(codec, level)
+        self._schema = schema.record_schema(schema.columns_present(has_key, has_headers))
+        self._file_schema = schema.file_schema(codec, has_key, has_headers)
+        self._has_key, self._has_headers = has_key, has_headers
+        self._pieces = _Pieces()
+        self._arrow = self._open_arrow()
+        self._header_length = 0
+        self._header_crc32c = 0
+
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> BatchEntry:
+        """Append one record batch and return its entry. The batch has the file's columns, in order.
+
+        Raises InvalidRecordError for other columns, a null timestamp or a header without a key; InvalidRequestError
+        for an empty batch; RecordListTooLargeError over ``limits.MAX_BATCH_BYTES`` or ``MAX_BATCHES_PER_FILE``. These
+        write nothing.
+        """
+        batch = _checked(batch, self._schema)
+        self._check_room(batch)
+        decoded_length = self._encode(batch)
+        pieces = self._take()
+        entry = self._measure(batch, pieces, decoded_length, (producer_id, producer_epoch, base_sequence))
+        self._forward(pieces)
+        self.entries.append(entry)
+        self.rows += entry.count
+        return entry
+
+    def finish(self) -> bytes:
+        """Write the Arrow footer to the sink, which stays open, and return the bytes of the ``.index``."""
+        self._arrow.close()
+        footer = b"".join(self._take())
+        summary = FileSummary(
+            codec=self._codec,
+            has_key=self._has_key,
+            has_headers=self._has_headers,
+            rows=self.rows,
+            log_length=self.bytes_written + len(footer),
+            footer_position=self.bytes_written,
+            header_length=self._header_length,
+            header_crc32c=self._header_crc32c,
+            footer_crc32c=crc32c(footer),
+        )
+        self._forward([footer])
+        return encode_index(summary, self.entries)
+
+    def _open_arrow(self) -> pa.RecordBatchFileWriter:
+        arrow_compresses = self._compressor is not None and not codecs.is_envelope(self._codec)
+        options = pa.ipc.IpcWriteOptions(compression=self._compressor if arrow_compresses else None)
+        return pa.ipc.new_file(pa.PythonFile(self._pieces, "w"), self._file_schema, options=options)
+
+    def _take(self) -> list[Piece]:
+        """What Arrow wrote. The magic and the schema, which come with the first of it, go to the sink right away."""
+        pieces = self._pieces.take()
+        if self._header_length:
+            return pieces
+        magic, pieces = _split(pieces, _MAGIC_LENGTH)
+        message, pieces = _split_message(pieces)
+        header = magic + message
+        self._header_length, self._header_crc32c = len(header), crc32c(header)
+        self._forward([header])
+        return pieces
+
+    def _check_room(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            raise InvalidRequestError("an empty record batch cannot be written: it would have no offsets")
+        if batch.nbytes > MAX_BATCH_BYTES:
+            raise RecordListTooLargeError(
+                f"a record batch of {batch.num_rows} records has {batch.nbytes} bytes, over the limit of "
+                f"{MAX_BATCH_BYTES}: write fewer records at a time"
+            )
+        if len(self.entries) >= MAX_BATCHES_PER_FILE:
+            raise RecordListTooLargeError(f"a file holds at most {MAX_BATCHES_PER_FILE} record batches: start another")
+
+    def _encode(self, batch: pa.RecordBatch) -> int:
+        """Let Arrow turn a batch into pieces; returns the bytes of the inner message of an envelope, else 0."""
+        if not codecs.is_envelope(self._codec):
+            self._arrow.write_batch(batch)
+            return 0
+        assert self._compressor is not None
+        message = batch.serialize()
+        self._arrow.write_batch(_envelope(self._compressor.compress(message), self._file_schema))
+        return int(message.size)
+
+    def _measure(
+        self, batch: pa.RecordBatch, pieces: Sequence[Piece], decoded_length: int, producer: tuple[int, int, int]
+    ) -> BatchEntry:
+        metadata, body = _split_message(pieces)
+        message = parse_record_batch(metadata)
+        tiles = sections(message, layout(self._file_schema))
+        lengths, sums = _sums(body, [tile.length for tile in tiles])
+        metadata_sum = total = crc32c(metadata)
+        for length, part in zip(lengths, sums, strict=True):
+            total = combine(total, part, length)
+        first, last = pc.min_max(batch.column(schema.TIMESTAMP).view(pa.int64())).values()
+        entry = BatchEntry(
+            first_row=self.rows,
+            position=self.bytes_written,
+            min_timestamp_us=first.as_py(),
+            max_timestamp_us=last.as_py(),
+            producer_id=producer[0],
+            count=batch.num_rows,
+            length=len(metadata) + message.body_length,
+            decoded_length=decoded_length or len(metadata) + _decoded_body(message, body),
+            crc32c=total,
+            metadata_length=len(metadata),
+            metadata_crc32c=metadata_sum,
+            null_keys=batch.column(schema.KEY).null_count if self._has_key else batch.num_rows,
+            null_values=batch.column(schema.VALUE).null_count,
+            base_sequence=producer[2],
+            producer_epoch=producer[1],
+            codec_number=self._codec_number,
+            flags=0,
+            **self._section_fields(lengths, sums),
+        )
+        if max(entry.length, entry.decoded_length) > MAX_MESSAGE_BYTES:
+            raise RecordListTooLargeError(f"a record batch takes {entry.length} bytes: write fewer records at a time")
+        return entry
+
+    def _section_fields(self, lengths: Sequence[int], sums: Sequence[int]) -> dict[str, int]:
+        """Length and sum of the section of every possible column, zeros for those that the file lacks."""
+        found: dict[str, tuple[int, int]] = {}
+        if not codecs.is_envelope(self._codec):
+            found = dict(zip(self._schema.names, zip(lengths, sums, strict=True), strict=True))
+        fields: dict[str, int] = {}
+        for name in (*schema.COLUMNS, "reserved"):
+            fields[f"{name}_length"], fields[f"{name}_crc32c"] = found.get(name, (0, 0))
+        return fields
+
+    def _forward(self, pieces: Sequence[Piece]) -> None:
+        small: list[bytes] = []
+        for piece in pieces:
+            if len(piece) < _SMALL:
+                small.append(bytes(piece))
+                continue
+            self._put(b"".join(small))
+            small.clear()
+            self._put(piece)
+        self._put(b"".join(small))
+
+    def _put(self, data: Piece) -> None:
+        if len(data):
+            self._sink.write(data)
+            self.bytes_written += len(data)
+
+
+class _Pieces:
+    """The file that Arrow's writer writes to: keeps what it is given until ``take``. Not thread-safe."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+
+    def write(self, data: Piece) -> int:
+        self._pieces.append(data)
+        return len(data)
+
+    def take(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def flush(self) -> None:
+        """Nothing to do: the caller's sink is flushed by its owner."""
+
+    def close(self) -> None:
+        """Nothing to do: the caller's sink is closed by its owner."""
+
+
+def _checked(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+    """The batch under the file's schema; InvalidRecordError where its columns are not the file's."""
+    if batch.schema.names != expected.names:
+        raise InvalidRecordError(f"a batch of columns {batch.schema.names} does not fit a file of {expected.names}")
+    columns = [_typed(column, field) for column, field in zip(batch.columns, expected, strict=True)]
+    timestamps = columns[expected.get_field_index(schema.TIMESTAMP)]
+    if timestamps.null_count:
+        raise InvalidRecordError(f"{timestamps.null_count} of {batch.num_rows} records have no timestamp")
+    if schema.HEADERS in expected.names:
+        _check_headers(columns[-1])
+    return pa.RecordBatch.from_arrays(columns, schema=expected)
+
+
+def _typed(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    if field.name == schema.HEADERS:
+        try:
+            return column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            pass
+    raise InvalidRecordError(f"column {field.name} is of type {column.type}, a file needs {field.type}: cast it")
+
+
+def _check_headers(headers: pa.Array) -> None:
+    items = headers.flatten()
+    if items.null_count or items.field("key").null_count:
+        raise InvalidRecordError("a header is null or has a null key: Kafka's headers always have a key")
+
+
+def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:
+    """The one-row batch that holds a compressed message, without copying it."""
+    offsets = pa.array([0, compressed.size], pa.int32()).buffers()[1]
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, compressed])
+    return pa.RecordBatch.from_arrays([value], schema=file_schema)
+
+
+def _split(pieces: Sequence[Piece], length: int) -> tuple[bytes, list[Piece]]:
+    """The first ``length`` bytes, joined, and the pieces after them."""
+    head, at = b"", 0
+    while len(head) < length:
+        head += bytes(pieces[at])
+        at += 1
+    assert len(head) == length, "a piece of Arrow's writer crosses the end of the metadata"
+    return head, list(pieces[at:])
+
+
+def _split_message(pieces: Sequence[Piece]) -> tuple[bytes, list[Piece]]:
+    """The metadata of a message, joined, and the pieces of its body."""
+    start, _ = _split(pieces, PREFIX_LENGTH)
+    return _split(pieces, prefix(start))
+
+
+def _sums(body: Sequence[Piece], lengths: Sequence[int]) -> tuple[Sequence[int], list[int]]:
+    """The sum of each section; a piece never belongs to two, since it is one buffer or the padding after one."""
+    sums: list[int] = []
+    pieces = iter(body)
+    for length in lengths:
+        total = 0
+        while length > 0:
+            piece = next(pieces)
+            total = crc32c(piece, total)
+            length -= len(piece)
+        assert length == 0, "a piece of Arrow's writer crosses from one column into the next"
+        sums.append(total)
+    return lengths, sums
+
+
+def _decoded_body(message: Message, body: Sequence[Piece]) -> int:
+    """bytes of the body's buffers once decompressed."""
+    if message.compression == NOT_COMPRESSED:
+        return message.body_length
+    starts = set(message.buffers[::2])
+    position = total = 0
+    for piece in body:
+        if position in starts and len(piece) >= 8:
+            total += decompressed_size(piece if isinstance(piece, pa.Buffer) else pa.py_buffer(piece))
+        position += len(piece)
+    return total
