@@ -1,0 +1,363 @@
+"""Decisions and the fold together: what a request comes to, and what the state is afterwards."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import (
+    CorruptMetadataError,
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol import decide
+from sparklog.protocol.checksum import add, from_text, run_hash, to_text
+from sparklog.protocol.commits import FORMAT, Action, Append, Commit, RegisterBroker, Run
+from sparklog.protocol.decide import AppendRequest, Appended, Decision, NewTopic, PartitionAppend
+from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS, Draft, apply
+from sparklog.protocol.state import State
+
+
+def commit(state: State, actions: list[Action], timestamp: int | None = None) -> State:
+    timestamp = state.timestamp_ms + 1 if timestamp is None else timestamp
+    draft = Draft(state, timestamp)
+    for action in actions:
+        draft.apply(action)
+    made = Commit(
+        format=FORMAT,
+        version=state.version + 1,
+        write_id="w",
+        timestamp=timestamp,
+        previous=state.digest,
+        checksum=draft.finish(state.version + 1, "").checksum,
+        actions=actions,
+    )
+    return apply(state, made, f"{state.version + 1:064x}")
+
+
+def after(state: State, decision: Decision) -> State:
+    return commit(state, decision.actions)
+
+
+def new_cluster(brokers: int = 1) -> State:
+    return commit(State(cluster_id="c"), [RegisterBroker(broker=number) for number in range(brokers)])
+
+
+def with_topic(name: str = "orders", partitions: int = 2) -> State:
+    state = new_cluster()
+    return after(state, decide.create_topic(state, NewTopic(name=name, topic_id="t1", partitions=partitions)))
+
+
+def run(records: int, path: str = "orders-0/x.log") -> Run:
+    return Run(path=path, batches=1, records=records, size_bytes=10, min_timestamp_us=1, max_timestamp_us=5)
+
+
+def item(records: int = 3, partition: int = 0, topic_id: str = "t1", topic: str = "orders", **more: int) -> PartitionAppend:
+    return PartitionAppend(topic=topic, topic_id=topic_id, partition=partition, run=run(records), **more)  # type: ignore[arg-type]
+
+
+def request(*items: PartitionAppend, **more: object) -> AppendRequest:
+    return AppendRequest(appends=items, **more)  # type: ignore[arg-type]
+
+
+def offsets_of(decision: Decision) -> list[int]:
+    return [appended.base_offset for appended in decision.result.appended]
+
+
+# -- topics
+
+
+def test_a_created_topic_has_its_partitions_led_by_broker_0_at_epoch_0() -> None:
+    topic = with_topic(partitions=3).topics["orders"]
+    assert len(topic.partitions) == 3
+    assert {(p.leader, p.isr, p.replicas, p.leader_epoch) for p in topic.partitions} == {(0, (0,), (0,), 0)}
+
+
+def test_a_topic_cannot_be_created_twice() -> None:
+    with pytest.raises(TopicAlreadyExistsError, match="orders"):
+        decide.create_topic(with_topic(), NewTopic(name="orders", topic_id="t2"))
+
+
+def test_a_name_that_differs_only_in_period_and_underscore_collides() -> None:
+    with pytest.raises(InvalidTopicError, match=r"a\.b"):
+        decide.create_topic(with_topic("a.b"), NewTopic(name="a_b", topic_id="t2"))
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 100_001])
+def test_an_impossible_partition_count_is_refused(partitions: int) -> None:
+    with pytest.raises(InvalidPartitionsError):
+        decide.create_topic(new_cluster(), NewTopic(name="a", topic_id="t", partitions=partitions))
+
+
+@pytest.mark.parametrize("factor", [0, 2])
+def test_a_replication_factor_needs_as_many_brokers(factor: int) -> None:
+    with pytest.raises(InvalidReplicationFactorError):
+        decide.create_topic(new_cluster(), NewTopic(name="a", topic_id="t", replication_factor=factor))
+
+
+def test_replicas_are_spread_over_the_brokers() -> None:
+    state = new_cluster(brokers=3)
+    new = NewTopic(name="a", topic_id="t", partitions=3, replication_factor=2)
+    partitions = after(state, decide.create_topic(state, new)).topics["a"].partitions
+    assert [p.replicas for p in partitions] == [(0, 1), (1, 2), (2, 0)]
+
+
+@pytest.mark.parametrize("assignment", [[[5]], [[]], [[0, 0]], [[0], [0, 1]]])
+def test_an_assignment_to_brokers_that_do_not_exist_or_twice_is_refused(assignment: list[list[int]]) -> None:
+    with pytest.raises(InvalidReplicationFactorError):
+        decide.create_topic(new_cluster(2), NewTopic(name="a", topic_id="t", assignment=assignment))
+
+
+def test_partitions_can_be_added_and_keep_the_old_ones_records() -> None:
+    state = with_topic(partitions=1)
+    state = after(state, decide.append(state, request(item())))
+    state = after(state, decide.create_partitions(state, "orders", 3))
+    assert [p.log_end_offset for p in state.topics["orders"].partitions] == [3, 0, 0]
+
+
+def test_fewer_partitions_are_refused_with_the_way_to_get_there() -> None:
+    with pytest.raises(InvalidPartitionsError, match="new topic with 1 partitions and copy"):
+        decide.create_partitions(with_topic(), "orders", 1)
+
+
+def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
+    state = with_topic()
+    empty = state.checksum
+    state = after(state, decide.append(state, request(item(), item(partition=1))))
+    assert state.checksum != empty
+    state = after(state, decide.delete_topic(state, "orders"))
+    assert state.checksum == empty and not state.topics
+
+
+def test_unknown_configs_and_bad_values_are_refused() -> None:
+    state = with_topic()
+    with pytest.raises(InvalidConfigurationError, match="retention.ms"):
+        decide.alter_configs(state, "orders", {"retention.msx": "1"}, [])
+    with pytest.raises(InvalidConfigurationError):
+        decide.alter_configs(state, "orders", {"retention.ms": "soon"}, [])
+    with pytest.raises(InvalidConfigurationError, match="delete"):
+        decide.alter_configs(state, "orders", {}, ["retention.ms"])
+
+
+def test_configs_are_set_and_deleted() -> None:
+    state = with_topic()
+    state = after(state, decide.alter_configs(state, "orders", {"retention.ms": "5"}, []))
+    assert state.topics["orders"].configs == {"retention.ms": "5"}
+    state = after(state, decide.alter_configs(state, "orders", {}, ["retention.ms"]))
+    assert state.topics["orders"].configs == {}
+
+
+# -- appends
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 50)), min_size=1, max_size=30))
+def test_offsets_are_contiguous_per_partition_whatever_is_appended(appends: list[tuple[int, int]]) -> None:
+    state = with_topic()
+    ends = [0, 0]
+    for partition, records in appends:
+        decision = decide.append(state, request(item(records, partition)))
+        assert offsets_of(decision) == [ends[partition]]
+        ends[partition] += records
+        state = after(state, decision)
+    assert [p.log_end_offset for p in state.topics["orders"].partitions] == ends
+
+
+def test_several_runs_of_one_partition_follow_each_other_in_one_commit() -> None:
+    decision = decide.append(with_topic(), request(item(3), item(4), item(5, partition=1)))
+    assert offsets_of(decision) == [0, 3, 0]
+
+
+def test_the_checksum_is_the_sum_of_the_live_runs() -> None:
+    state = with_topic()
+    before = from_text(state.checksum)
+    state = after(state, decide.append(state, request(item())))
+    assert state.checksum == to_text(add(before, run_hash("t1", 0, 0, run(3))))
+
+
+def test_an_append_to_a_topic_created_anew_meanwhile_is_refused() -> None:
+    state = with_topic()
+    with pytest.raises(UnknownTopicOrPartitionError, match="created again"):
+        decide.append(state, request(item(topic_id="older")))
+
+
+def test_an_append_to_a_partition_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match="0 to 1, not 2"):
+        decide.append(with_topic(), request(item(partition=2)))
+
+
+def test_a_missing_topic_is_created_with_the_append_that_needs_it() -> None:
+    state = new_cluster()
+    new = NewTopic(name="orders", topic_id="t9", partitions=2)
+    state = after(state, decide.append(state, request(item(topic_id="t9"), new_topics=[new])))
+    assert state.topics["orders"].partitions[0].log_end_offset == 3
+
+
+def test_a_topic_that_somebody_else_created_meanwhile_is_used_as_it_is() -> None:
+    new = NewTopic(name="orders", topic_id="t9", partitions=8)
+    decision = decide.append(with_topic(), request(item(topic_id=""), new_topics=[new]))
+    assert [type(action) for action in decision.actions] == [Append]
+    assert decision.result.appended[0].topic_id == "t1"
+
+
+# -- idempotence
+
+
+def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> None:
+    state = with_topic()
+    first = decide.append(state, request(item(), application="job", application_version=4))
+    state = after(state, first)
+    for version in (4, 3):
+        again = decide.append(state, request(item(9), application="job", application_version=version))
+        assert again.actions == [] and again.result.duplicate
+        assert again.result.appended == first.result.appended
+    newer = decide.append(state, request(item(), application="job", application_version=5))
+    assert newer.actions and offsets_of(newer) == [3]
+
+
+def test_an_applications_write_without_rows_is_remembered_too() -> None:
+    state = with_topic()
+    state = after(state, decide.append(state, request(application="job", application_version=1)))
+    assert state.applications["job"].version == 1
+
+
+def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decision:
+    return decide.append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
+
+
+def test_a_repeated_sequence_is_answered_with_its_first_offset() -> None:
+    state = with_topic()
+    state = after(state, produced(state, 0))
+    state = after(state, produced(state, 3))
+    again = produced(state, 0)
+    assert again.actions == [] and again.result.duplicate and offsets_of(again) == [0]
+
+
+@pytest.mark.parametrize("base", [1, 4, 100])
+def test_a_gap_in_the_sequence_is_refused(base: int) -> None:
+    state = with_topic()
+    state = after(state, produced(state, 0))
+    with pytest.raises(OutOfOrderSequenceNumberError, match="expects 3"):
+        produced(state, base)
+
+
+def test_a_higher_epoch_starts_at_sequence_0_and_fences_the_lower_one() -> None:
+    state = with_topic()
+    state = after(state, produced(state, 0))
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        produced(state, 3, epoch=1)
+    state = after(state, produced(state, 0, epoch=1))
+    with pytest.raises(ProducerFencedError):
+        produced(state, 3, epoch=0)
+
+
+def test_initialising_a_transactional_id_again_fences_the_older_instance_everywhere() -> None:
+    state = with_topic()
+    first = decide.init_producer(state, "tx")
+    state = after(state, first)
+    second = decide.init_producer(state, "tx")
+    state = after(state, second)
+    assert (second.result.producer_id, second.result.producer_epoch) == (first.result.producer_id, 1)
+    old = item(producer_id=first.result.producer_id, producer_epoch=0, base_sequence=0)
+    with pytest.raises(ProducerFencedError):
+        decide.append(state, request(old))
+
+
+def test_producer_ids_are_never_given_out_twice() -> None:
+    state = with_topic()
+    seen = set()
+    for _ in range(5):
+        decision = decide.init_producer(state)
+        seen.add(decision.result.producer_id)
+        state = after(state, decision)
+    assert len(seen) == 5
+
+
+def test_sequences_wrap_after_the_largest_32_bit_number() -> None:
+    state = with_topic()
+    state = after(state, produced(state, 2**31 - 2, records=3))
+    state = after(state, produced(state, 1))
+    assert state.topics["orders"].partitions[0].log_end_offset == 6
+
+
+def test_a_silent_producer_is_forgotten_after_a_day_of_commits() -> None:
+    state = with_topic()
+    state = after(state, produced(state, 0))
+    late = decide.append(state, request(item(producer_id=8, producer_epoch=0, base_sequence=0)))
+    state = commit(state, late.actions, timestamp=state.timestamp_ms + PRODUCER_ID_EXPIRATION_MS + 1)
+    assert set(state.topics["orders"].partitions[0].producers) == {8}
+
+
+# -- groups
+
+
+def test_a_groups_offsets_are_kept_with_the_topic_id() -> None:
+    state = with_topic()
+    state = after(state, decide.commit_offsets(state, "g", {("orders", 1): 5}))
+    assert state.groups["g"].offsets["t1:1"].offset == 5
+    with pytest.raises(InvalidRequestError):
+        decide.commit_offsets(state, "g", {("orders", 1): -5})
+    with pytest.raises(UnknownTopicOrPartitionError):
+        decide.commit_offsets(state, "g", {("orders", 9): 5})
+
+
+# -- the fold refuses what does not follow
+
+
+def valid_append(state: State) -> Commit:
+    decision = decide.append(state, request(item()))
+    draft = Draft(state, state.timestamp_ms + 1)
+    for action in decision.actions:
+        draft.apply(action)
+    return Commit(
+        format=FORMAT,
+        version=state.version + 1,
+        write_id="w",
+        timestamp=state.timestamp_ms + 1,
+        previous=state.digest,
+        checksum=draft.finish(0, "").checksum,
+        actions=decision.actions,
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"version": 9}, {"previous": "f" * 64}, {"timestamp": 0}, {"checksum": "1" * 32}],
+)
+def test_a_commit_that_does_not_follow_from_the_state_is_refused(change: dict[str, object]) -> None:
+    from msgspec.structs import replace
+
+    state = with_topic()
+    good = valid_append(state)
+    assert apply(state, good, "0" * 64).version == state.version + 1
+    with pytest.raises(CorruptMetadataError):
+        apply(state, replace(good, **change), "0" * 64)
+
+
+def test_a_commit_that_appends_at_another_offset_is_refused() -> None:
+    state = with_topic()
+    append = decide.append(state, request(item())).actions
+    state = commit(state, append)
+    with pytest.raises(CorruptMetadataError, match="log ends at 3"):
+        commit(state, append)
+
+
+def test_a_state_handed_out_does_not_change_when_commits_follow() -> None:
+    state = with_topic()
+    before = repr(state)
+    later = after(state, decide.append(state, request(item())))
+    later = after(later, decide.alter_configs(later, "orders", {"retention.ms": "5"}, []))
+    after(later, decide.delete_topic(later, "orders"))
+    assert repr(state) == before
+
+
+def test_appended_names_every_run_of_the_request_in_order() -> None:
+    decision = decide.append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
+    assert decision.result.appended == [Appended("orders", "t1", 1, 0, 1), Appended("orders", "t1", 0, 0, 2)]
