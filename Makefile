@@ -5,7 +5,6 @@ PY := .venv/bin/python
 STAMP := .venv/.setup-done
 # Recipes that start Spark put this first: a Java 17 or newer, found or installed by the script.
 WITH_JAVA := JAVA_HOME="$$(bash scripts/java.sh)" && export JAVA_HOME &&
-WITHOUT_SPARK := tests/unit $(wildcard tests/stores) $(wildcard tests/crash)
 TESTS ?=
 PYTEST_ARGS ?=
 
@@ -26,7 +25,7 @@ demo: $(STAMP) ## produce 336,776 flights into a topic with one Spark job and re
 
 test: $(STAMP) ## all tests but those of a real S3 and HDFS server and the slow ones; TESTS=path runs only these
 ifeq ($(TESTS),)
-	@$(WITH_JAVA) $(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) $(WITHOUT_SPARK)
+	@$(WITH_JAVA) $(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/integration
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) tests/integration
 else
 	@$(WITH_JAVA) $(PY) -m pytest $(PYTEST_ARGS) $(TESTS)
