@@ -41,9 +41,9 @@ def build_wheel(seconds: int) -> Path:
     return wheel
 
 
-def zip_for_executors(wheel: Path, seconds: int) -> Path:
+def zip_for_executors(wheel: Path, folder: Path, seconds: int) -> Path:
     """Copy the wheel's modules and ``py.typed`` files into a zip that Python imports from."""
-    target = DIST / f"sparklog-{wheel.name.split('-')[1]}-py.zip"
+    target = folder / f"sparklog-{wheel.name.split('-')[1]}-py.zip"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as destination:
         for name in sorted(source.namelist()):
             if name.endswith((".py", "/py.typed")):
@@ -58,7 +58,7 @@ def main() -> None:
     started = time.monotonic()
     seconds = commit_seconds()
     wheel = build_wheel(seconds)
-    archive = zip_for_executors(wheel, seconds)
+    archive = zip_for_executors(wheel, DIST, seconds)
     for built in (wheel, archive):
         print(f"{built.relative_to(ROOT)}  {built.stat().st_size // 1024} KiB")
     print(f"built in {time.monotonic() - started:.1f} s")

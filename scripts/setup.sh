@@ -14,7 +14,7 @@ log=.venv/setup.log
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-recent_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
+recent_enough() { [ "$("$1" -c 'import sys; print(sys.version_info >= (3, 10))' 2>/dev/null)" = True ]; }
 
 find_python() {
     local candidate

@@ -15,10 +15,10 @@ Not for: code. Whatever is exported here is defined on its own floor.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from sparklog import errors
     from sparklog.errors import SparklogError
@@ -36,15 +36,17 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        module_name, attribute = _LAZY[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    module = importlib.import_module(module_name)
-    value = module if attribute is None else getattr(module, attribute)
-    globals()[name] = value  # the next use does not come here
-    return value
+if not TYPE_CHECKING:  # or else every misspelt name would pass a type checker
+
+    def __getattr__(name):
+        try:
+            module_name, attribute = _LAZY[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        module = importlib.import_module(module_name)
+        value = module if attribute is None else getattr(module, attribute)
+        globals()[name] = value  # the next use does not come here
+        return value
 
 
 def __dir__() -> list[str]:

@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import sparklog
-from scripts import check_project
+from scripts import check_project, dist
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_CONFS = sorted((ROOT / "conf").glob("spark-*.conf"))
@@ -191,3 +192,15 @@ def test_every_target_that_the_makefile_offers_explains_itself() -> None:
 
 def test_ci_runs_the_command_that_developers_run() -> None:
     assert "make test\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_zip_for_executors_holds_the_modules_alone_and_is_the_same_every_time(tmp_path: Path) -> None:
+    wheel = tmp_path / "sparklog-9.9.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("sparklog/b.py", "sparklog/__init__.py", "sparklog/py.typed", "sparklog-9.9.9.dist-info/METADATA"):
+            archive.writestr(name, "x = 1\n")
+    built = dist.zip_for_executors(wheel, tmp_path, seconds=1_700_000_000)
+    first = built.read_bytes()
+    assert zipfile.ZipFile(built).namelist() == ["sparklog/__init__.py", "sparklog/b.py", "sparklog/py.typed"]
+    assert dist.zip_for_executors(wheel, tmp_path, seconds=1_700_000_000).read_bytes() == first
+    assert built.name == "sparklog-9.9.9-py.zip"
