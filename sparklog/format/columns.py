@@ -14,7 +14,6 @@ Not for: checksums, which the caller has verified before any of this runs.
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -41,13 +40,6 @@ class ColumnLayout(NamedTuple):
     buffers: int
 
 
-class Section(NamedTuple):
-    """The bytes of one column in the body of a message."""
-
-    start: int
-    length: int
-
-
 @lru_cache(maxsize=64)
 def layout(schema: pa.Schema) -> tuple[ColumnLayout, ...]:
     """How the columns of a schema share out the nodes and buffers of a message."""
@@ -68,17 +60,21 @@ def _size(kind: pa.DataType) -> tuple[int, int]:
     return nodes, buffers
 
 
-def sections(message: Message, columns: Sequence[ColumnLayout]) -> list[Section]:
-    """The section of each column; ValueError where the message does not have exactly these columns."""
+def section_bounds(message: Message, columns: Sequence[ColumnLayout]) -> list[int]:
+    """Where the sections begin in the body, and where the last one ends: the body's length.
+
+    ValueError where the message does not have exactly these columns.
+    """
     last = columns[-1]
     expected = (2 * (last.first_node + last.nodes), 2 * (last.first_buffer + last.buffers))
     if (len(message.nodes), len(message.buffers)) != expected:
         raise ValueError(f"{len(message.nodes) // 2} arrays in {len(message.buffers) // 2} buffers is not its schema")
-    starts = [0, *(message.buffers[2 * column.first_buffer] for column in columns[1:]), message.body_length]
-    tiles = [Section(start, end - start) for start, end in itertools.pairwise(starts)]
-    if any(tile.length < 0 for tile in tiles):
-        raise ValueError(f"the columns start at {starts[:-1]} in a body of {message.body_length} bytes")
-    return tiles
+    bounds = [message.buffers[2 * column.first_buffer] for column in columns]
+    bounds[0] = 0
+    bounds.append(message.body_length)
+    if bounds != sorted(bounds):
+        raise ValueError(f"the columns start at {bounds[:-1]} in a body of {message.body_length} bytes")
+    return bounds
 
 
 def decode_column(

@@ -9,20 +9,20 @@
      16  u32 entries, 4 bytes of zero                40  u32  rows
      24  i64 rows in the file                        44  u32  length of the message, its metadata included
      32  i64 length of the .log                      48  u32  bytes it takes once decompressed, metadata included
-     40  i64 position of the footer in the .log      52  u32  CRC32C of the message
-     48  u32 length of what comes before the first   56  u32  length of the metadata
-             message; u32 its CRC32C                 60  u32  CRC32C of the metadata
-     56  u32 CRC32C of the .log from the footer      64  5 x (u32 length, u32 CRC32C): the sections of key, value,
-             on, 4 bytes of zero                              timestamp, headers, and one reserved for offsets
-                                                    104  u32  null keys
-    and after the last entry                        108  u32  null values
-      u32 CRC32C of all bytes before it             112  i32  base sequence, -1 for none
-                                                    116  i16  producer epoch, -1 for none
-                                                    118  u8   codec number
-                                                    119  u8   flags, zero
+     40  i64 position of the footer in the .log      52  u32  length of the metadata
+     48  u32 length of what comes before the first   56  u32  CRC32C of the metadata
+             message; u32 its CRC32C                 60  5 x (u32 length, u32 CRC32C): the sections of key, value,
+     56  u32 CRC32C of the .log from the footer               timestamp, headers, and one reserved for offsets
+             on, 4 bytes of zero                    100  u32  null keys
+                                                    104  u32  null values
+    and after the last entry                        108  i32  base sequence, -1 for none
+      u32 CRC32C of all bytes before it             112  i16  producer epoch, -1 for none
+                                                    114  u8   codec number
+                                                    115  u8   flags, zero; then 4 bytes of zero
 
 Sections have no positions because they tile the message: metadata, then the columns that the file has, in the order
-above. In an envelope file (gzip, snappy) the sections are zero, and the CRC32C of the message covers everything.
+above. In an envelope file (gzip, snappy) the value's section is the whole body and the others are empty. So the
+checksums cover every byte of the message once; the one of the whole follows from them (``checksum.combine``).
 
 Worked example: a file with key, value and timestamp, whose first batch is at position 512 and has 264 bytes of metadata
 and sections of 40, 48 and 16 bytes, has an entry of position 512 and length 368; its value is bytes 816 to 864 of the
@@ -48,7 +48,7 @@ import pyarrow as pa
 from sparklog.errors import CorruptIndexError, UnsupportedVersionError
 from sparklog.format import codec as codecs
 from sparklog.format import schema
-from sparklog.format.checksum import crc32c
+from sparklog.format.checksum import combine, crc32c
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE, MAX_INDEX_BYTES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _HAS_KEY, _HAS_HEADERS = 1, 2
 _KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS
 
 _HEADER = struct.Struct("<8sHHB3xI4xqqqIII4x")
-_ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIIihBB")
+_ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIihBB4x")
 _CRC = struct.Struct("<I")
 _FIRST_ROW_AND_POSITION = struct.Struct("<qq")
 _FIRST_ROW = struct.Struct("<q")
@@ -83,7 +83,6 @@ class BatchEntry(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, of no use here
     length: int
     decoded_length: int
-    crc32c: int
     metadata_length: int
     metadata_crc32c: int
     key_length: int
@@ -107,6 +106,14 @@ class BatchEntry(NamedTuple):
     def codec(self) -> str:
         """The codec's name."""
         return codecs.CODECS[self.codec_number]
+
+    @property
+    def crc32c(self) -> int:
+        """The checksum of the whole message, worked out from those of its parts."""
+        total = self.metadata_crc32c
+        for at in range(_SECTIONS_AT, _SECTIONS_AT + 10, 2):
+            total = combine(total, self[at + 1], self[at])
+        return total
 
     @property
     def end(self) -> int:
@@ -301,12 +308,16 @@ def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
     if not 8 <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:
         return f"{entry.metadata_length} bytes of metadata, {entry.decoded_length} bytes decompressed"
     lengths = entry[_SECTIONS_AT : _SECTIONS_AT + 10 : 2]
-    if sum(lengths) != (0 if codecs.is_envelope(summary.codec) else entry.length - entry.metadata_length):
+    if sum(lengths) != entry.length - entry.metadata_length:
         return f"sections of {lengths} bytes in a message of {entry.length}"
-    if (entry.key_length and not summary.has_key) or (entry.headers_length and not summary.has_headers):
+    if codecs.is_envelope(summary.codec):
+        sections = (False, True, False, False, False)
+    else:
+        sections = (summary.has_key, True, True, summary.has_headers, False)
+    if any(length and not there for length, there in zip(lengths, sections, strict=True)):
         return f"sections of {lengths} bytes, of columns that the file lacks"
-    if entry.reserved_length or entry.flags or entry.codec_number != codecs.codec_number(summary.codec):
-        return f"codec number {entry.codec_number}, flags {entry.flags}, {entry.reserved_length} reserved bytes"
+    if entry.flags or entry.codec_number != codecs.codec_number(summary.codec):
+        return f"codec number {entry.codec_number}, flags {entry.flags}"
     if entry.min_timestamp_us > entry.max_timestamp_us or max(entry.null_keys, entry.null_values) > entry.count:
         return f"timestamps {entry.min_timestamp_us} to {entry.max_timestamp_us}, {entry.null_keys} null keys"
     return None

@@ -1,8 +1,7 @@
 """Reading record batches out of a ``.log`` file, verified, by way of its ``.index``.
 
-    whole batch, or an envelope file    one read of the message, checked against its CRC32C
-    some columns of it                  the metadata and those columns' sections, each checked against its own;
-                                        what lies side by side is read in one go
+Read are the metadata of the record batch's message and the sections of the columns asked for, each checked against its
+own CRC32C; what lies side by side is read in one go, so a whole batch is one read. An envelope is always read whole.
 
 Rules: no byte is interpreted before its checksum is right, and after that still nothing is believed: sizes are bounded
 by the index and ``limits``, buffers by the bytes that were read. Nothing is copied: arrays of an uncompressed file are
@@ -12,6 +11,7 @@ Not for: opening files, caching, prefetch, offsets.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -21,7 +21,7 @@ from sparklog.errors import CorruptRecordError, InvalidRequestError
 from sparklog.format import codec as codecs
 from sparklog.format import schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.columns import ColumnLayout, Section, decode_column, layout, sections
+from sparklog.format.columns import ColumnLayout, decode_column, layout, section_bounds
 from sparklog.format.index import BatchEntry, Index
 from sparklog.format.message import Block, Message, parse_footer, parse_record_batch, prefix
 
@@ -34,6 +34,9 @@ _FOOTER_TAIL = 10
 """bytes at the very end: the footer's length and ``ARROW1``."""
 _END_OF_STREAM = 8
 """bytes before the footer: Arrow's end-of-stream marker."""
+
+
+_ENVELOPE_LAYOUT = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))
 
 
 class _Region(NamedTuple):
@@ -96,65 +99,59 @@ class SegmentReader:
             self._corrupt(None, f"its checksums are right, its content is not: {fault}")
 
     def _columns(self, batch: int, entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> dict[str, pa.Array]:
-        whole = self._envelope or len(wanted) == len(self._layout)
-        regions = [_Region("message", 0, entry.length, entry.crc32c)] if whole else _regions(entry, wanted)
-        parts = self._verified(batch, entry, regions)
+        names = [schema.VALUE] if self._envelope else [column.name for column in wanted]
+        metadata, *sections = self._verified(batch, entry, _regions(entry, names))
         try:
+            message = parse_record_batch(metadata)
+            if message.body_length != entry.length - entry.metadata_length:
+                raise ValueError(f"it states a body of {message.body_length} bytes")
             if self._envelope:
-                message, tiles, bodies = self._open_envelope(parts[0], entry)
-            else:
-                message, tiles, bodies = self._open_message(parts, entry, wanted, whole)
-            if message.rows != entry.count:
-                raise ValueError(f"it has {message.rows} rows, the index says {entry.count}")
-            return self._decode(message, tiles, bodies, wanted, entry)
-        except (ValueError, OSError, OverflowError, pa.ArrowException, MemoryError) as error:
+                return self._open_envelope(message, sections[0], entry, wanted)
+            bounds = section_bounds(message, self._layout)
+            if [end - start for start, end in itertools.pairwise(bounds)] != self._section_lengths(entry):
+                raise ValueError(f"its columns are bounded by {bounds}, the index says otherwise")
+            starts = dict(zip(self._index.columns, bounds, strict=False))
+            places = {name: (section, starts[name]) for name, section in zip(names, sections, strict=True)}
+            return self._decode(message, wanted, places, entry, self._index.codec)
+        except (ValueError, OSError, OverflowError, MemoryError, pa.ArrowException) as error:
             self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
+
+    def _section_lengths(self, entry: BatchEntry) -> list[int]:
+        return [entry.section(name)[0] for name in self._index.columns]
 
     def _decode(
         self,
         message: Message,
-        tiles: dict[str, Section],
-        bodies: dict[str, pa.Buffer],
         wanted: Sequence[ColumnLayout],
+        places: dict[str, tuple[pa.Buffer, int]],
         entry: BatchEntry,
+        codec: str,
     ) -> dict[str, pa.Array]:
-        codec = codecs.NONE if self._envelope else self._index.codec
+        """The wanted columns; ``places`` has the bytes of each one's section, and where it begins in the body."""
+        if message.rows != entry.count:
+            raise ValueError(f"it has {message.rows} rows, the index says {entry.count}")
         limit = entry.decoded_length
-        return {
-            column.name: decode_column(message, column, bodies[column.name], tiles[column.name].start, codec, limit)
-            for column in wanted
-        }
-
-    def _open_message(
-        self, parts: Sequence[pa.Buffer], entry: BatchEntry, wanted: Sequence[ColumnLayout], whole: bool
-    ) -> tuple[Message, dict[str, Section], dict[str, pa.Buffer]]:
-        """The metadata, and the sections of the wanted columns, of a message or of the parts of it that were read."""
-        metadata = parts[0].slice(0, entry.metadata_length) if whole else parts[0]
-        message = parse_record_batch(metadata)
-        tiles = _tiles(message, self._layout)
-        for column in self._layout:
-            if tiles[column.name].length != entry.section(column.name)[0]:
-                raise ValueError(f"column {column.name} has {tiles[column.name].length} bytes, not what the index says")
-        if not whole:
-            return message, tiles, dict(zip([column.name for column in wanted], parts[1:], strict=True))
-        return message, tiles, _slices(parts[0].slice(entry.metadata_length), tiles)
+        return {column.name: decode_column(message, column, *places[column.name], codec, limit) for column in wanted}
 
     def _open_envelope(
-        self, outer: pa.Buffer, entry: BatchEntry
-    ) -> tuple[Message, dict[str, Section], dict[str, pa.Buffer]]:
+        self, envelope: Message, body: pa.Buffer, entry: BatchEntry, wanted: Sequence[ColumnLayout]
+    ) -> dict[str, pa.Array]:
         """Decompress the message inside an envelope; its size is bounded by the index, which is bounded by a limit."""
-        envelope = parse_record_batch(outer.slice(0, entry.metadata_length))
-        column = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))[0]
-        if sections(envelope, [column])[0].length != entry.length - entry.metadata_length or envelope.rows != 1:
-            raise ValueError(f"an envelope of {envelope.rows} rows and {envelope.body_length} bytes")
-        value = decode_column(envelope, column, outer.slice(entry.metadata_length), 0, codecs.NONE, 0)[0].as_buffer()
-        message = codecs.decompress(self._index.codec, value, entry.decoded_length)
-        length = prefix(message.slice(0, 8))
-        inner = parse_record_batch(message.slice(0, length))
-        if length + inner.body_length != message.size:
-            raise ValueError(f"it holds a message of {length + inner.body_length} bytes, the index says {message.size}")
-        tiles = _tiles(inner, self._layout)
-        return inner, tiles, _slices(message.slice(length), tiles)
+        section_bounds(envelope, _ENVELOPE_LAYOUT)
+        if envelope.rows != 1:
+            raise ValueError(f"an envelope of {envelope.rows} rows")
+        value = decode_column(envelope, _ENVELOPE_LAYOUT[0], body, 0, codecs.NONE, 0)[0].as_buffer()
+        data = codecs.decompress(self._index.codec, value, entry.decoded_length)
+        length = prefix(data)
+        message = parse_record_batch(data.slice(0, length))
+        if length + message.body_length != data.size:
+            raise ValueError(f"it holds a message of {length + message.body_length} bytes, the index says {data.size}")
+        bounds = section_bounds(message, self._layout)
+        places = {
+            name: (data.slice(length + start, end - start), start)
+            for name, (start, end) in zip(self._index.columns, itertools.pairwise(bounds), strict=True)
+        }
+        return self._decode(message, wanted, places, entry, codecs.NONE)
 
     def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[_Region]) -> list[pa.Buffer]:
         """The bytes of each region, regions that touch being read together."""
@@ -243,10 +240,9 @@ def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
     return None if row < 0 else int(row)
 
 
-def _regions(entry: BatchEntry, wanted: Sequence[ColumnLayout]) -> list[_Region]:
-    """The metadata and the wanted columns' sections of a message."""
+def _regions(entry: BatchEntry, names: Sequence[str]) -> list[_Region]:
+    """The metadata and the named columns' sections of a message."""
     regions = [_Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
-    names = [column.name for column in wanted]
     start = entry.metadata_length
     for name in schema.COLUMNS:
         length, crc = entry.section(name)
@@ -264,11 +260,3 @@ def _runs(regions: Sequence[_Region]) -> list[list[_Region]]:
         else:
             runs.append([region])
     return runs
-
-
-def _tiles(message: Message, columns: Sequence[ColumnLayout]) -> dict[str, Section]:
-    return {column.name: tile for column, tile in zip(columns, sections(message, columns), strict=True)}
-
-
-def _slices(body: pa.Buffer, tiles: dict[str, Section]) -> dict[str, pa.Buffer]:
-    return {name: body.slice(tile.start, tile.length) for name, tile in tiles.items()}

@@ -10,6 +10,7 @@ Not for: choosing batch sizes, files or names, nor for making anything durable: 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -19,8 +20,8 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRecordError, InvalidRequestError, RecordListTooLargeError
 from sparklog.format import codec as codecs
 from sparklog.format import schema
-from sparklog.format.checksum import combine, crc32c
-from sparklog.format.columns import decompressed_size, layout, sections
+from sparklog.format.checksum import crc32c
+from sparklog.format.columns import decompressed_size, layout, section_bounds
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
 from sparklog.format.message import NOT_COMPRESSED, PREFIX_LENGTH, Message, parse_record_batch, prefix
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
@@ -33,6 +34,9 @@ _SMALL = 4096
 
 Piece = Any
 """What Arrow's writer hands out: bytes, or a ``pa.Buffer`` that is not copied."""
+
+
+_SectionFields = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Sink(Protocol):
@@ -69,6 +73,8 @@ class SegmentWriter:
         self._schema = schema.record_schema(schema.columns_present(has_key, has_headers))
         self._file_schema = schema.file_schema(codec, has_key, has_headers)
         self._has_key, self._has_headers = has_key, has_headers
+        self._columns = layout(self._file_schema)
+        self._slots = _slots(self._schema.names, codec)
         self._pieces = _Pieces()
         self._arrow = self._open_arrow()
         self._header_length = 0
@@ -136,7 +142,7 @@ class SegmentWriter:
     def _check_room(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             raise InvalidRequestError("an empty record batch cannot be written: it would have no offsets")
-        if batch.nbytes > MAX_BATCH_BYTES:
+        if batch.get_total_buffer_size() > MAX_BATCH_BYTES and batch.nbytes > MAX_BATCH_BYTES:
             raise RecordListTooLargeError(
                 f"a record batch of {batch.num_rows} records has {batch.nbytes} bytes, over the limit of "
                 f"{MAX_BATCH_BYTES}: write fewer records at a time"
@@ -159,45 +165,35 @@ class SegmentWriter:
     ) -> BatchEntry:
         metadata, body = _split_message(pieces)
         message = parse_record_batch(metadata)
-        tiles = sections(message, layout(self._file_schema))
-        lengths, sums = _sums(body, [tile.length for tile in tiles])
-        metadata_sum = total = crc32c(metadata)
-        for length, part in zip(lengths, sums, strict=True):
-            total = combine(total, part, length)
-        first, last = pc.min_max(batch.column(schema.TIMESTAMP).view(pa.int64())).values()
-        entry = BatchEntry(
-            first_row=self.rows,
-            position=self.bytes_written,
-            min_timestamp_us=first.as_py(),
-            max_timestamp_us=last.as_py(),
-            producer_id=producer[0],
-            count=batch.num_rows,
-            length=len(metadata) + message.body_length,
-            decoded_length=decoded_length or len(metadata) + _decoded_body(message, body),
-            crc32c=total,
-            metadata_length=len(metadata),
-            metadata_crc32c=metadata_sum,
-            null_keys=batch.column(schema.KEY).null_count if self._has_key else batch.num_rows,
-            null_values=batch.column(schema.VALUE).null_count,
-            base_sequence=producer[2],
-            producer_epoch=producer[1],
-            codec_number=self._codec_number,
-            flags=0,
-            **self._section_fields(lengths, sums),
+        length = len(metadata) + message.body_length
+        decoded_length = decoded_length or len(metadata) + _decoded_body(message, body)
+        if max(length, decoded_length) > MAX_MESSAGE_BYTES:
+            raise RecordListTooLargeError(f"a record batch takes {length} bytes: write fewer records at a time")
+        earliest, latest = _min_max(batch.column(schema.TIMESTAMP))
+        return BatchEntry(
+            self.rows,
+            self.bytes_written,
+            earliest,
+            latest,
+            producer[0],
+            batch.num_rows,
+            length,
+            decoded_length,
+            len(metadata),
+            crc32c(metadata),
+            *self._section_fields(_section_sums(body, section_bounds(message, self._columns))),
+            batch.column(schema.KEY).null_count if self._has_key else batch.num_rows,
+            batch.column(schema.VALUE).null_count,
+            producer[2],
+            producer[1],
+            self._codec_number,
+            0,
         )
-        if max(entry.length, entry.decoded_length) > MAX_MESSAGE_BYTES:
-            raise RecordListTooLargeError(f"a record batch takes {entry.length} bytes: write fewer records at a time")
-        return entry
 
-    def _section_fields(self, lengths: Sequence[int], sums: Sequence[int]) -> dict[str, int]:
-        """Length and sum of the section of every possible column, zeros for those that the file lacks."""
-        found: dict[str, tuple[int, int]] = {}
-        if not codecs.is_envelope(self._codec):
-            found = dict(zip(self._schema.names, zip(lengths, sums, strict=True), strict=True))
-        fields: dict[str, int] = {}
-        for name in (*schema.COLUMNS, "reserved"):
-            fields[f"{name}_length"], fields[f"{name}_crc32c"] = found.get(name, (0, 0))
-        return fields
+    def _section_fields(self, sums: Sequence[tuple[int, int]]) -> _SectionFields:
+        """Length and sum of the section in each of an entry's five slots, zeros where the file has no such column."""
+        key, value, timestamp, headers = [sums[at] if at is not None else (0, 0) for at in self._slots]
+        return (*key, *value, *timestamp, *headers, 0, 0)
 
     def _forward(self, pieces: Sequence[Piece]) -> None:
         small: list[bytes] = []
@@ -241,15 +237,17 @@ class _Pieces:
 
 def _checked(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
     """The batch under the file's schema; InvalidRecordError where its columns are not the file's."""
-    if batch.schema.names != expected.names:
-        raise InvalidRecordError(f"a batch of columns {batch.schema.names} does not fit a file of {expected.names}")
-    columns = [_typed(column, field) for column, field in zip(batch.columns, expected, strict=True)]
-    timestamps = columns[expected.get_field_index(schema.TIMESTAMP)]
-    if timestamps.null_count:
-        raise InvalidRecordError(f"{timestamps.null_count} of {batch.num_rows} records have no timestamp")
+    if not batch.schema.equals(expected):
+        if batch.schema.names != expected.names:
+            raise InvalidRecordError(f"a batch of columns {batch.schema.names} does not fit a file of {expected.names}")
+        columns = [_typed(column, field) for column, field in zip(batch.columns, expected, strict=True)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=expected)
+    missing = batch.column(schema.TIMESTAMP).null_count
+    if missing:
+        raise InvalidRecordError(f"{missing} of {batch.num_rows} records have no timestamp")
     if schema.HEADERS in expected.names:
-        _check_headers(columns[-1])
-    return pa.RecordBatch.from_arrays(columns, schema=expected)
+        _check_headers(batch.column(schema.HEADERS))
+    return batch
 
 
 def _typed(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -267,6 +265,13 @@ def _check_headers(headers: pa.Array) -> None:
     items = headers.flatten()
     if items.null_count or items.field("key").null_count:
         raise InvalidRecordError("a header is null or has a null key: Kafka's headers always have a key")
+
+
+def _slots(columns: Sequence[str], codec: str) -> list[int | None]:
+    """For each column that an entry has room for: which of the file's sections is its own."""
+    if codecs.is_envelope(codec):
+        columns = [schema.VALUE]
+    return [columns.index(name) if name in columns else None for name in schema.COLUMNS]
 
 
 def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:
@@ -292,19 +297,25 @@ def _split_message(pieces: Sequence[Piece]) -> tuple[bytes, list[Piece]]:
     return _split(pieces, prefix(start))
 
 
-def _sums(body: Sequence[Piece], lengths: Sequence[int]) -> tuple[Sequence[int], list[int]]:
-    """The sum of each section; a piece never belongs to two, since it is one buffer or the padding after one."""
-    sums: list[int] = []
+def _section_sums(body: Sequence[Piece], bounds: Sequence[int]) -> list[tuple[int, int]]:
+    """Length and sum of each section. A piece never belongs to two: it is one buffer, or the padding after one."""
+    sums: list[tuple[int, int]] = []
     pieces = iter(body)
-    for length in lengths:
+    position = 0
+    for start, end in itertools.pairwise(bounds):
         total = 0
-        while length > 0:
+        while position < end:
             piece = next(pieces)
             total = crc32c(piece, total)
-            length -= len(piece)
-        assert length == 0, "a piece of Arrow's writer crosses from one column into the next"
-        sums.append(total)
-    return lengths, sums
+            position += len(piece)
+        assert position == end, "a piece of Arrow's writer crosses from one column into the next"
+        sums.append((end - start, total))
+    return sums
+
+
+def _min_max(timestamps: pa.Array) -> tuple[int, int]:
+    earliest, latest = pc.min_max(timestamps).values()
+    return earliest.value, latest.value
 
 
 def _decoded_body(message: Message, body: Sequence[Piece]) -> int:
