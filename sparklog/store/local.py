@@ -1,0 +1,525 @@
+"""Objects as files of a local or mounted POSIX file system: the thinnest store, and the one that Spark's local mode,
+tests and a single machine run on.
+
+Rules:
+
+* A write goes to a temporary file beside its target, is synced, then gets the target's name in one step: ``link`` where
+  the name must be free, ``rename`` where it may be taken. Then the folder is synced. ``open(path, "x")`` would not do:
+  readers see its file half-written, and a full disk leaves it so.
+* An error of ``link`` may come after its success on NFS; that the temporary file then has two names tells.
+* Reads are memory maps. That is safe because no file is changed after it has its name: replacing one renames another
+  over it, and who has mapped the old one keeps it.
+* A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
+
+Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses those when it meets one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import (
+    CorruptMetadataError,
+    InvalidRequestError,
+    StorageError,
+    StorageUnavailableError,
+    UnsupportedStoreError,
+)
+from sparklog.ids import Ids, RandomIds
+from sparklog.store.base import (
+    LOCK_NAME,
+    TEMPORARY_PREFIX,
+    BytesLike,
+    ObjectInfo,
+    check_create,
+    check_range,
+    is_hidden,
+    validate_key,
+    validate_prefix,
+)
+from sparklog.store.os_errors import translate_os_error
+
+LOCK_WAIT_SECONDS = 2.0
+"""How long a committer waits for the advisory lock before it goes on without: its holder may be a stopped process."""
+
+_LOCK_POLL_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001)
+"""Pauses between tries for the lock; the last one repeats. A commit takes about half a millisecond."""
+
+SYNC_EVERY_BYTES = 32 * 1024 * 1024
+"""A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
+
+_SMALL_WRITE_BYTES = 64 * 1024
+"""Smaller writes are gathered; larger ones go to the system as they are, uncopied."""
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class LocalStore:
+    """A folder as a store. Thread-safe, picklable, and free of any state that a fork could break."""
+
+    def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only."""
+        if not os.path.isabs(folder):
+            raise InvalidRequestError(f"{folder} is not an absolute path; open_store() makes it one", path=folder)
+        self.root = os.path.normpath(folder)
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._base = self.root.rstrip("/") + "/"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (LocalStore, (self.root, self._clock, self._ids))
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.root!r})"
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        path = self._base + validate_key(key)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(file).st_size
+                if max_bytes is not None and size > max_bytes:
+                    raise CorruptMetadataError(
+                        f"{path} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=path
+                    )
+                return _read_fully(file, size, 0)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise translate_os_error(error, "read", path) from error
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        path = self._base + validate_key(key)
+        check_range(key, position, length)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                length = max(0, min(length, os.fstat(file).st_size - position))
+                return _read_fully(file, length, position)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise translate_os_error(error, "read", path) from error
+
+    def put(self, key: str, data: BytesLike) -> None:
+        path = self._base + validate_key(key)
+        temporary = self._write_temporary(path, memoryview(data))
+        try:
+            os.rename(temporary, path)
+        except OSError as error:
+            _remove_quietly(temporary)
+            raise translate_os_error(error, "write", path) from error
+        _sync_folder_of(path)
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        view = memoryview(data)
+        check_create(key, view.nbytes)
+        path = self._base + key
+        temporary = self._write_temporary(path, view)
+        try:
+            _link(temporary, path)
+        finally:
+            _remove_quietly(temporary)
+        _sync_folder_of(path)
+
+    def delete(self, key: str) -> None:
+        path = self._base + validate_key(key)
+        try:
+            os.unlink(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise translate_os_error(error, "delete", path) from error
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return _walk(self._base, validate_prefix(prefix))
+
+    def info(self, key: str) -> ObjectInfo:
+        path = self._base + validate_key(key)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise translate_os_error(error, "read", path) from error
+        if not os.path.isfile(path):
+            raise translate_os_error(IsADirectoryError(errno.EISDIR, "is a folder"), "read", path)
+        return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def open_input(self, key: str) -> LocalInputFile:
+        return LocalInputFile(key, self._base + validate_key(key))
+
+    def open_output(self, key: str) -> LocalOutputFile:
+        path = self._base + validate_key(key)
+        temporary, file = self._create_temporary(path)
+        return LocalOutputFile(key, path, temporary, file)
+
+    @contextmanager
+    def commit_lock(self) -> Iterator[None]:
+        path = f"{self._base}meta/{LOCK_NAME}"
+        in_process = _lock_of_process(path)
+        got_in_process = in_process.acquire(timeout=LOCK_WAIT_SECONDS)
+        try:
+            file = self._lock_file(path) if got_in_process else None
+            try:
+                yield
+            finally:
+                if file is not None:
+                    # Closing alone would leave it locked while a process forked meanwhile has the file open too.
+                    fcntl.flock(file, fcntl.LOCK_UN)
+                    os.close(file)
+        finally:
+            if got_in_process:
+                in_process.release()
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        removed = 0
+        for folder, _, names in os.walk(self._base):
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.startswith(TEMPORARY_PREFIX):
+                    with suppress(OSError):
+                        if os.stat(path).st_mtime_ns // 1_000_000 < before_ms:
+                            os.unlink(path)
+                            removed += 1
+        return removed
+
+    def _create_temporary(self, path: str) -> tuple[str, int]:
+        folder = os.path.dirname(path)
+        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
+        try:
+            try:
+                return temporary, os.open(temporary, _WRITE_NEW, 0o666)
+            except FileNotFoundError:
+                _make_folder(folder)
+                return temporary, os.open(temporary, _WRITE_NEW, 0o666)
+        except OSError as error:
+            raise translate_os_error(error, "write", path) from error
+
+    def _write_temporary(self, path: str, data: memoryview) -> str:
+        """A synced file with these bytes beside ``path``; its name. On an error it is gone."""
+        temporary, file = self._create_temporary(path)
+        try:
+            try:
+                _write_fully(file, data)
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            _remove_quietly(temporary)
+            raise translate_os_error(error, "write", path) from error
+        return temporary
+
+    def _lock_file(self, path: str) -> int | None:
+        """The locked file, or None where locking is not possible or its holder keeps it too long."""
+        try:
+            file = _open_lock(path)
+        except OSError:
+            return None
+        try:
+            deadline = self._clock.monotonic() + LOCK_WAIT_SECONDS
+            attempt = 0
+            while not _try_lock(file):
+                if self._clock.monotonic() > deadline:
+                    os.close(file)
+                    return None
+                self._clock.sleep(_LOCK_POLL_SECONDS[min(attempt, len(_LOCK_POLL_SECONDS) - 1)])
+                attempt += 1
+        except OSError:  # a mount without locks
+            os.close(file)
+            return None
+        return file
+
+
+class LocalInputFile:
+    """A memory-mapped file. Thread-safe; buffers handed out keep the map alive."""
+
+    def __init__(self, key: str, path: str) -> None:
+        self.key = key
+        self.bytes_read = 0
+        self._path = path
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.size = os.fstat(file).st_size
+                self._data: pa.Buffer | None = _map(file, self.size)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise translate_os_error(error, "read", path) from error
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        if self._data is None:
+            raise StorageError(f"{self._path} was closed before this read", path=self._path)
+        check_range(self.key, position, length)
+        position = min(position, self.size)
+        length = min(length, self.size - position)
+        self.bytes_read += length
+        return self._data.slice(position, length)
+
+    def close(self) -> None:
+        self._data = None
+
+
+class LocalOutputFile:
+    """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
+
+    def __init__(self, key: str, path: str, temporary: str, file: int) -> None:
+        self.key = key
+        self._path = path
+        self._temporary = temporary
+        self._file: int | None = file
+        self._gathered = bytearray()
+        self._position = 0
+        self._synced = 0
+        self._sync: _BackgroundSync | None = None
+
+    def write(self, data: BytesLike) -> int:
+        if self._file is None:
+            raise StorageError(f"{self._path} was closed or aborted before this write", path=self._path)
+        view = memoryview(data)
+        size = view.nbytes
+        if size < _SMALL_WRITE_BYTES:
+            self._gathered += view
+            if len(self._gathered) >= _SMALL_WRITE_BYTES:
+                self._flush()
+        else:
+            self._flush()
+            self._write_through(view)
+        self._position += size
+        if self._position - self._synced >= SYNC_EVERY_BYTES and (self._sync is None or self._sync.done()):
+            self._start_sync()
+        return size
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._flush()
+            if self._sync is not None:
+                self._sync.wait()
+            os.fsync(self._file)
+            os.rename(self._temporary, self._path)
+        except OSError as error:
+            self.abort()
+            raise translate_os_error(error, "write", self._path) from error
+        os.close(self._file)
+        self._file = None
+        _sync_folder_of(self._path)
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with suppress(OSError):
+            if self._sync is not None:
+                self._sync.wait()
+        with suppress(OSError):
+            os.close(file)
+        _remove_quietly(self._temporary)
+
+    def __enter__(self) -> LocalOutputFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _flush(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._write_through(memoryview(gathered))
+
+    def _write_through(self, view: memoryview) -> None:
+        assert self._file is not None
+        try:
+            _write_fully(self._file, view)
+        except OSError as error:
+            self.abort()
+            raise translate_os_error(error, "write", self._path) from error
+
+    def _start_sync(self) -> None:
+        assert self._file is not None
+        self._synced = self._position
+        previous = self._sync.error if self._sync is not None else None
+        self._sync = _BackgroundSync(self._file, previous)
+
+
+class _BackgroundSync:
+    """One fdatasync in a thread. The system reports a failed one once, so its error is kept for ``close``."""
+
+    def __init__(self, file: int, error: OSError | None) -> None:
+        self.error = error
+        self._file = file
+        self._thread = threading.Thread(target=self._run, name="sparklog-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            self.error = error
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+
+def _map(file: int, size: int) -> pa.Buffer:
+    if size == 0:  # mmap refuses an empty file
+        return pa.py_buffer(b"")
+    return pa.py_buffer(mmap.mmap(file, size, access=mmap.ACCESS_READ))
+
+
+def _read_fully(file: int, length: int, position: int) -> bytes:
+    data = os.pread(file, length, position)
+    if len(data) == length:
+        return data
+    parts = [data]  # one call of the system reads 2 GiB at most
+    missing = length - len(data)
+    while missing and (data := os.pread(file, missing, position + length - missing)):
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
+def _write_fully(file: int, view: memoryview) -> None:
+    written = os.write(file, view)
+    if written < view.nbytes:  # 2 GiB at most in one call, or the disk is nearly full and the next call says so
+        view = view.cast("B")
+        while written < view.nbytes:
+            written += os.write(file, view[written:])
+
+
+def _link(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if _has_two_names(temporary):
+            return
+        if error.errno in _NO_HARD_LINKS:
+            raise UnsupportedStoreError(
+                f"the file system of {path} has no hard links ({error.strerror}), so it cannot create a file under a "
+                "free name only; use a file system that has (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
+                path=path,
+            ) from error
+        raise translate_os_error(error, "write", path) from error
+
+
+def _has_two_names(temporary: str) -> bool:
+    try:
+        return os.stat(temporary).st_nlink == 2
+    except OSError:
+        return False
+
+
+def _sync_folder_of(path: str) -> None:
+    """Make a name in this folder durable. The name is visible already, so an error means: unknown."""
+    try:
+        _sync_folder(os.path.dirname(path))
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{path} was written, but its folder could not be synced ({error.strerror}): a power failure may lose it; "
+            "read it back, then retry",
+            path=path,
+        ) from error
+
+
+def _sync_folder(folder: str) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems whose folders need no sync say so
+            raise
+    finally:
+        os.close(file)
+
+
+def _make_folder(folder: str) -> None:
+    """Create a folder and its parents, each durable in its own parent."""
+    parent = os.path.dirname(folder)
+    if not os.path.isdir(parent):
+        _make_folder(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    with suppress(PermissionError):  # a parent that may be entered but not read can still hold our folder
+        _sync_folder(parent)
+
+
+def _remove_quietly(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
+    """Files below ``base + prefix``, in the order of their keys. What vanishes meanwhile is left out."""
+    try:
+        with os.scandir(base + prefix) as entries:
+            found = [(entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise translate_os_error(error, "list", base + prefix) from error
+    for name, entry in sorted(found, key=lambda pair: pair[0]):
+        if name.endswith("/"):
+            yield from _walk(base, prefix + name)
+        elif not is_hidden(name):
+            with suppress(FileNotFoundError):
+                status = entry.stat()
+                yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _open_lock(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o666)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# flock does not tell the threads of a process apart when they share a file, and polling it costs more than a lock does.
+_process_locks: dict[str, threading.Lock] = {}
+_process_locks_guard = threading.Lock()
+
+
+def _lock_of_process(path: str) -> threading.Lock:
+    with _process_locks_guard:
+        return _process_locks.setdefault(path, threading.Lock())
+
+
+def _forget_locks() -> None:
+    """In a forked child: a lock that another thread of the parent held would stay held for good."""
+    global _process_locks_guard
+    _process_locks.clear()
+    _process_locks_guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_locks)

@@ -1,0 +1,186 @@
+"""Objects in the memory of this process: for tests, examples and simulations.
+
+Every store of the same name in one process shares its objects, so ``open_store("memory://a")`` behaves like an address.
+A pickled store finds its objects again in the process that made them; in another process it finds an empty space.
+
+Rules: every call holds the space's lock, so each is one step; without a lock a create is no arbiter.
+
+Not for: sharing between processes (Spark's workers), or keeping anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import CorruptMetadataError, ObjectExistsError, ObjectNotFoundError, StorageError
+from sparklog.store.base import (
+    BytesLike,
+    ObjectInfo,
+    check_create,
+    check_range,
+    validate_key,
+    validate_prefix,
+)
+
+
+class _Space:
+    """The objects of one name. ``lock`` guards them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, int]] = {}
+
+
+_spaces: dict[str, _Space] = {}
+
+
+class MemoryStore:
+    """A named space of objects. Thread-safe; picklable within its process."""
+
+    def __init__(self, name: str, clock: Clock | None = None) -> None:
+        """``name`` is what follows ``memory://``: the space, then optionally a folder in it."""
+        space, _, folder = name.strip("/").partition("/")
+        self.root = f"memory://{name.strip('/')}"
+        self._clock = clock or SystemClock()
+        self._space = _spaces.setdefault(space, _Space())
+        self._folder = f"{folder}/" if folder else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MemoryStore, (self.root.removeprefix("memory://"), self._clock))
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self.root!r})"
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        data = self._object(key)[0]
+        if max_bytes is not None and len(data) > max_bytes:
+            path = f"{self.root}/{key}"
+            raise CorruptMetadataError(
+                f"{path} has {len(data)} bytes, more than the {max_bytes} an object of its kind can have", path=path
+            )
+        return data
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        check_range(key, position, length)
+        return self._object(key)[0][position : position + length]
+
+    def put(self, key: str, data: BytesLike) -> None:
+        name = self._folder + validate_key(key)
+        body = bytes(data)
+        with self._space.lock:
+            self._space.objects[name] = (body, self._clock.now_ms())
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        body = bytes(data)
+        check_create(key, len(body))
+        name = self._folder + key
+        with self._space.lock:
+            if name in self._space.objects:
+                raise ObjectExistsError(f"{self.root}/{key} exists", path=f"{self.root}/{key}")
+            self._space.objects[name] = (body, self._clock.now_ms())
+
+    def delete(self, key: str) -> None:
+        name = self._folder + validate_key(key)
+        with self._space.lock:
+            self._space.objects.pop(name, None)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        start = self._folder + validate_prefix(prefix)
+        skip = len(self._folder)
+        with self._space.lock:
+            found = [
+                ObjectInfo(name[skip:], len(data), modified_ms)
+                for name, (data, modified_ms) in self._space.objects.items()
+                if name.startswith(start)
+            ]
+        return iter(sorted(found))
+
+    def info(self, key: str) -> ObjectInfo:
+        data, modified_ms = self._object(key)
+        return ObjectInfo(key, len(data), modified_ms)
+
+    def open_input(self, key: str) -> MemoryInputFile:
+        return MemoryInputFile(key, self._object(key)[0])
+
+    def open_output(self, key: str) -> MemoryOutputFile:
+        validate_key(key)
+        return MemoryOutputFile(key, self)
+
+    def commit_lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        return 0  # what is unfinished belongs to the writer's own object, and goes with it
+
+    def _object(self, key: str) -> tuple[bytes, int]:
+        name = self._folder + validate_key(key)
+        with self._space.lock:
+            found = self._space.objects.get(name)
+        if found is None:
+            raise ObjectNotFoundError(f"{self.root}/{key} does not exist", path=f"{self.root}/{key}")
+        return found
+
+
+class MemoryInputFile:
+    """Slices of an object's bytes. Thread-safe."""
+
+    def __init__(self, key: str, data: bytes) -> None:
+        self.key = key
+        self.size = len(data)
+        self.bytes_read = 0
+        self._data: pa.Buffer | None = pa.py_buffer(data)
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        if self._data is None:
+            raise StorageError(f"{self.key} was closed before this read", path=self.key)
+        check_range(self.key, position, length)
+        position = min(position, self.size)
+        length = min(length, self.size - position)
+        self.bytes_read += length
+        return self._data.slice(position, length)
+
+    def close(self) -> None:
+        self._data = None
+
+
+class MemoryOutputFile:
+    """Gathers the bytes and puts them under the key at ``close``. Not thread-safe."""
+
+    def __init__(self, key: str, store: MemoryStore) -> None:
+        self.key = key
+        self._store = store
+        self._data = bytearray()
+        self._open = True
+
+    def write(self, data: BytesLike) -> int:
+        if not self._open:
+            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
+        view = memoryview(data)
+        self._data += view
+        return view.nbytes
+
+    def tell(self) -> int:
+        return len(self._data)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._store.put(self.key, self._data)
+
+    def abort(self) -> None:
+        self._open = False
+
+    def __enter__(self) -> MemoryOutputFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()

@@ -1,0 +1,126 @@
+"""From an address to a store.
+
+Rules: only storages whose put-if-absent was raced between processes are opened; any other protocol that fsspec knows is
+refused with the reason, because its ``mode="create"`` checks first and writes afterwards, and two winners of one commit
+would lose acknowledged records without a trace.
+
+    a path, ~/log, file:///srv/log      local or mounted file system    temporary file, then link
+    memory://name                       this process                    a lock
+    s3://bucket/folder (s3a, s3n)       S3 and servers with its API     PUT with If-None-Match: *
+    gs://bucket/folder (gcs)            Google Cloud Storage            upload if the generation is 0
+    abfs://container/folder (abfss, az) Azure                           PUT with If-None-Match: *
+    hdfs://namenode:8020/folder         HDFS (and viewfs)               temporary file, then rename without overwriting
+
+The last four need the extra of their name: ``pip install sparklog[s3]``, ``[gcs]``, ``[azure]``, ``[hdfs]``.
+
+Not for: opening a cluster; see ``sparklog.log``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from sparklog.errors import UnsupportedStoreError
+from sparklog.store.base import Store
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+
+SUPPORTED = "a local path, file://, memory://, s3://, gs://, abfs:// or hdfs://"
+
+_NO_CONDITIONAL_WRITE = "has no write that fails if the name is taken"
+_REFUSED = {
+    "http": "is read-only",
+    "https": "is read-only",
+    "ftp": _NO_CONDITIONAL_WRITE,
+    "sftp": "is not verified: whether a rename replaces its target depends on the server",
+    "ssh": "is not verified: whether a rename replaces its target depends on the server",
+    "smb": "is not verified; mount the share and give the path of the mount, if it has hard links",
+    "webhdfs": "hides a lost rename: its client answers a rename onto a taken name as if it had worked; use hdfs://",
+    "dbfs": "has no verified conditional create; give the path of a volume, or the bucket below it",
+    "github": _NO_CONDITIONAL_WRITE,
+    "hf": _NO_CONDITIONAL_WRITE,
+    "oci": "is not verified; use its S3 compatible endpoint with s3://",
+    "oss": "is not verified; use its S3 compatible endpoint with s3://",
+    "r2": "is spoken to as s3://, with its endpoint in AWS_ENDPOINT_URL",
+    "wasb": "is the retired Azure driver; use abfs://",
+    "wasbs": "is the retired Azure driver; use abfss://",
+}
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
+    """The store whose keys begin at ``url``. Nothing is created, and a remote storage is not asked anything yet.
+
+    ``storage_options`` go to the storage's client (s3fs, gcsfs, adlfs; for HDFS: Hadoop settings); what they leave out
+    comes from the client's usual environment, such as ``AWS_ACCESS_KEY_ID`` and ``AWS_ENDPOINT_URL``.
+
+    Raises ``UnsupportedStoreError`` for an address that is malformed, of a storage that cannot arbitrate commits, or
+    whose client is not installed.
+    """
+    text = os.fspath(url)
+    options = dict(storage_options or {})
+    scheme = _scheme_of(text)
+    if scheme == "file":
+        return LocalStore(_local_path(text))
+    if scheme == "memory":
+        return MemoryStore(_checked_name(text))
+    if scheme in ("s3", "s3a", "s3n"):
+        from sparklog.store.s3 import S3Store
+
+        return S3Store(text, options)
+    if scheme in ("gs", "gcs", "abfs", "abfss", "az"):
+        from sparklog.store.remote import open_fsspec_store
+
+        return open_fsspec_store(text, options)
+    if scheme in ("hdfs", "viewfs"):
+        from sparklog.store.hdfs import HdfsStore
+
+        return HdfsStore(text, options)
+    reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")
+    raise UnsupportedStoreError(
+        f"{_without_user(text)}: {scheme}:// {reason}. Use {SUPPORTED}", path=_without_user(text)
+    )
+
+
+def _scheme_of(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise UnsupportedStoreError(f"{text!r} is no address of a storage: give {SUPPORTED}", path=text)
+    if "::" in text:
+        raise UnsupportedStoreError(
+            f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
+        )
+    if text.startswith("file:"):  # Spark writes file:/path for the location of a table
+        return "file"
+    match = _SCHEME.match(text)
+    return match.group(1).lower() if match else "file"
+
+
+def _local_path(text: str) -> str:
+    if not text.startswith("file:"):
+        return os.path.abspath(os.path.expanduser(text))
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise UnsupportedStoreError(
+            f"{text} names no file of this machine: write file:///absolute/path (three slashes), or the path alone",
+            path=text,
+        )
+    # '?' and '#' are ordinary characters in a path, and what writes such addresses does not escape them.
+    rest = text[len("file:") :]
+    path = rest[2 + len(parts.netloc) :] if rest.startswith("//") else rest
+    return os.path.abspath(unquote(path))
+
+
+def _checked_name(text: str) -> str:
+    name = text[len("memory://") :].strip("/")
+    if not name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise UnsupportedStoreError(f"{text} names no space in memory: write memory://name", path=text)
+    return name
+
+
+def _without_user(text: str) -> str:
+    """The address as it may appear in a message: without a user and password before an ``@``."""
+    return re.sub(r"://[^/@]*@", "://", text)

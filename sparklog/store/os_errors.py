@@ -1,0 +1,45 @@
+"""From the operating system's errors to sparklog's: what the caller does next decides the kind.
+
+Not for: errors of remote clients, which say little in their ``errno`` (see ``remote.py`` and ``hdfs.py``).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from sparklog.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
+
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# A network file system that lost its server answers so, and what it did before that is unknown.
+_UNKNOWN = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET}
+)
+
+
+def translate_os_error(error: OSError, operation: str, path: str) -> StorageError:
+    """The error to raise instead of ``error``, which a call of the operating system raised in ``operation`` on
+    ``path``."""
+    code = error.errno
+    reason = f"{operation} {path}: {error.strerror or error}"
+    if code in _NOT_THERE:
+        if operation in ("read", "list", "delete"):
+            return ObjectNotFoundError(f"{path} does not exist", path=path)
+        return StorageError(f"{reason}; a part of the path is no folder, or the target is one", path=path)
+    if code == errno.EEXIST:
+        return ObjectExistsError(f"{path} exists", path=path)
+    if code in _REFUSED:
+        return StoragePermissionError(f"{reason}; check the owner and mode of the folder and of its mount", path=path)
+    if code in _FULL:
+        return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
+    if code in _UNKNOWN:
+        return StorageUnavailableError(f"{reason}; the storage did not answer as it should, retry", path=path)
+    return StorageError(reason, path=path)
