@@ -1,7 +1,8 @@
 """The commit log: one totally ordered sequence of commits on shared storage, and the state it folds to.
 
 Reading tails it: get the next number until it is absent. Writing creates the next number with put-if-absent. The
-storage arbitrates; this class only caches what it has read, so any number of them may be alive in any number of processes.
+storage arbitrates; this class only caches what it has read, so any number of them may be alive in any number of
+processes.
 
 Rules:
 

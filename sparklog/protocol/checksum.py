@@ -1,8 +1,8 @@
 """An incremental checksum of the live segments, so that anyone can prove that none was lost or made up.
 
 Each run of batches that is part of the log has a 128-bit BLAKE2b hash; the checksum is their sum modulo 2^128. Adding
-or removing a run costs one hash, whatever the size of the cluster, and the order does not matter. This is AdHash (Bellare
-and Micciancio, "A New Paradigm for Collision-Free Hashing", 1997), here against accidents, not adversaries.
+or removing a run costs one hash, whatever the size of the cluster, and the order does not matter. This is AdHash
+(Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing", 1997), here against accidents, not adversaries.
 """
 
 from __future__ import annotations
