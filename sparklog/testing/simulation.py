@@ -1,7 +1,7 @@
 """Deterministic simulation: several processes on one storage, with one seed that decides everything.
 
-Each simulated process (an actor) is a thread, but only one runs at a time: at every storage call and every sleep it hands
-over, and the seed picks who goes on, which calls fail, whose answer is lost, and who is killed. Time is virtual, so
+Each simulated process (an actor) is a thread, but only one runs at a time: at every storage call and every sleep it
+hands over, and the seed picks who goes on, which calls fail, whose answer is lost, and who is killed. Time is virtual, so
 back-off costs nothing. The same seed gives the same run, call for call; ``trace`` is what happened.
 
     simulation = Simulation(seed=7)
@@ -15,7 +15,7 @@ Not for: threads within one process (an actor's own locks must not be shared wit
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 - the seed decides everything here
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -69,9 +69,9 @@ class Simulation:
         """Add a process that starts when the seed says so."""
         self._actors.append(_Actor(name, work))
 
-    def store(self, store: Store, faults: Faults = Faults()) -> SimulatedStore:
+    def store(self, store: Store, faults: Faults | None = None) -> SimulatedStore:
         """The store as a simulated process sees it."""
-        return SimulatedStore(self, store, faults)
+        return SimulatedStore(self, store, faults or Faults())
 
     def ids(self) -> SeededIds:
         """A source of ids for one process, from the seed."""
