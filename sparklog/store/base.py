@@ -156,7 +156,7 @@ class Store(Protocol):
 _BAD_KEY = re.compile(
     r"^/|/$|//"  # empty parts
     r"|(?:^|/)\.{1,2}(?:/|$)"  # "." and ".."
-    r"|[\x00-\x1f\x7f\\\ud800-\udfff]"  # control characters, what some gateways take for a slash, broken Unicode
+    r"|[\x00-\x1f\x7f\\?:\ud800-\udfff]"  # what a client takes for a slash or a version, what HDFS refuses, no text
     r"|(?:^|/)(?:\.tmp-[^/]*|\.lock)$"  # reserved names
 )
 
@@ -166,7 +166,8 @@ def validate_key(key: str) -> str:
     if not key or _BAD_KEY.search(key):
         raise InvalidRequestError(
             f"{key!r} is no storage key: use parts separated by single slashes, none of them '.' or '..', without "
-            f"control characters and backslashes, and no file name starting with {TEMPORARY_PREFIX!r}",
+            "control characters, backslashes, question marks and colons, and no file name that starts with "
+            f"{TEMPORARY_PREFIX!r} or is {LOCK_NAME!r}",
             path=key,
         )
     if len(key) > MAX_KEY_PART_BYTES // 4:  # short keys, which are nearly all, need no closer look

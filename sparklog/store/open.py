@@ -73,9 +73,9 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
 
         return S3Store(text, options)
     if scheme in ("gs", "gcs", "abfs", "abfss", "az"):
-        from sparklog.store.remote import open_fsspec_store
+        from sparklog.store.remote import FsspecStore
 
-        return open_fsspec_store(text, options)
+        return FsspecStore(text, options)
     if scheme in ("hdfs", "viewfs"):
         from sparklog.store.hdfs import HdfsStore
 

@@ -1,0 +1,381 @@
+"""HDFS through hdfs-native, a client without Java.
+
+Rules:
+
+* A write goes to a temporary file beside its target, which is synced on the DataNodes, closed and renamed: without
+  overwriting for ``put_if_absent``, which the NameNode decides, with it for the rest. The client's own exclusive create
+  would not do: its name is visible before its bytes are.
+* Of the rename's errors, only ``FileExistsError`` says what happened. After any other, it may have happened.
+* The first call of a process is given ``FIRST_CALL_SECONDS``: left alone, a NameNode that is not there takes minutes.
+* ``hsync`` before ``close`` makes the bytes durable, and spares most closes the half second that the client sleeps when
+  it asks before a DataNode has reported [19 ms against 31 ms, 99th percentile 27 ms against 614 ms].
+* The client panics on a read past the end, so every range is cut to the file first.
+
+Not for: WebHDFS, whose client cannot tell a lost rename from a won one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from sparklog.errors import (
+    CorruptMetadataError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+    UnsupportedStoreError,
+)
+from sparklog.ids import Ids, RandomIds
+from sparklog.store.base import (
+    TEMPORARY_PREFIX,
+    BytesLike,
+    ObjectInfo,
+    check_create,
+    check_range,
+    is_hidden,
+    validate_key,
+    validate_prefix,
+)
+from sparklog.store.process_local import ProcessLocal
+from sparklog.store.read_ahead import ReadAheadFile
+
+FIRST_CALL_SECONDS = 20.0
+"""How long the first call of a process may take. Long enough for a NameNode's failover, short against 178 s."""
+
+LIST_ATTEMPTS = 5
+"""tries of a listing in which a folder vanished half-way."""
+
+_WRITE_BYTES = 1024 * 1024
+"""Smaller writes are gathered up to this: each call of the client crosses into its runtime."""
+
+# Java's class names in what the client raises as a mere RuntimeError.
+_NOT_ALLOWED = ("AccessControlException", "AuthorizationException", "InvalidToken")
+_FULL = ("QuotaExceededException", "could only be written to 0 of")
+_REFUSED = (
+    "ParentNotDirectoryException",
+    "InvalidPathException",
+    "PathComponentTooLongException",
+    "NotEmptyDirectoryException",
+)
+
+T = TypeVar("T")
+
+
+class HdfsStore:
+    """A folder of an HDFS. Thread-safe, picklable (with its options), usable after a fork."""
+
+    def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
+        """``url`` names the NameNode or a name service of the Hadoop configuration (found through HADOOP_CONF_DIR);
+        ``options`` are settings as in hdfs-site.xml and win over it."""
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise UnsupportedStoreError(
+                f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}: name the user in HADOOP_USER_NAME or by "
+                "Kerberos, not in the address",
+                path=url,
+            )
+        self._service = f"{parts.scheme}://{parts.netloc}"
+        self._base = "/" + parts.path.strip("/")
+        self._options = {name: str(value) for name, value in options.items()}
+        self._ids = ids or RandomIds()
+        self.root = (self._service + self._base).rstrip("/")
+        self._client: ProcessLocal[Any] = ProcessLocal(self._connect)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (HdfsStore, (self._service + self._base, self._options, self._ids))
+
+    def __repr__(self) -> str:
+        return f"HdfsStore({self.root!r})"
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        path = self._path(key)
+        with _translated("read", self._shown(key)):
+            reader = self._client.get().read(path)
+            size = reader.inner.file_length()
+            if max_bytes is not None and size > max_bytes:
+                shown = self._shown(key)
+                raise CorruptMetadataError(
+                    f"{shown} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=shown
+                )
+            return _read_range(reader, 0, size)
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        check_range(key, position, length)
+        path = self._path(key)
+        with _translated("read", self._shown(key)):
+            return _read_range(self._client.get().read(path), position, length)
+
+    def put(self, key: str, data: BytesLike) -> None:
+        with self.open_output(key) as file:
+            file.write(data)
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        view = memoryview(data)
+        check_create(key, view.nbytes)
+        file = HdfsOutputFile(self, key, overwrite=False)
+        with file:
+            file.write(view)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with suppress(ObjectNotFoundError), _translated("delete", self._shown(key)):
+            self._client.get().delete(path, False)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        validate_prefix(prefix)
+        return self._list(prefix)
+
+    def info(self, key: str) -> ObjectInfo:
+        path = self._path(key)
+        with _translated("read", self._shown(key)):
+            status = self._client.get().get_file_info(path)
+        if status.isdir:
+            raise ObjectNotFoundError(f"{self._shown(key)} does not exist: it is a folder", path=self._shown(key))
+        return ObjectInfo(key, status.length, status.modification_time)
+
+    def open_input(self, key: str) -> ReadAheadFile:
+        path, shown = self._path(key), self._shown(key)
+        reader: ProcessLocal[Any] = ProcessLocal(lambda: self._client.get().read(path))
+
+        def fetch(position: int, length: int) -> bytes:
+            with _translated("read", shown):
+                return _read_range(reader.get(), position, length)
+
+        def measure() -> int:
+            with _translated("read", shown):
+                return int(reader.get().inner.file_length())
+
+        measure()  # asks the NameNode for the blocks, which says now whether the file exists
+        return ReadAheadFile(key, fetch, measure)
+
+    def open_output(self, key: str) -> HdfsOutputFile:
+        return HdfsOutputFile(self, key, overwrite=True)
+
+    def commit_lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        removed = 0
+        for status in self._statuses(""):
+            if status.path.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and status.modification_time < before_ms:
+                with _translated("delete", status.path):
+                    removed += bool(self._client.get().delete(status.path, False))
+        return removed
+
+    def _connect(self) -> Any:
+        try:
+            from hdfs_native import Client
+        except ImportError as error:
+            raise UnsupportedStoreError(
+                f"{self.root} needs a package that is not installed ({error}): pip install sparklog[hdfs]",
+                path=self.root,
+            ) from error
+
+        def connect() -> Any:
+            client = Client(self._service, self._options)
+            with suppress(FileNotFoundError, RuntimeError):  # a NameNode that answers with an error does answer
+                client.get_file_info("/")
+            return client
+
+        return _within(FIRST_CALL_SECONDS, connect, f"the NameNode of {self._service}", self.root)
+
+    def _path(self, key: str) -> str:
+        return f"{self._base.rstrip('/')}/{validate_key(key)}"
+
+    def _shown(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+        skip = len(self._base.rstrip("/")) + 1
+        for status in self._statuses(prefix):
+            if not is_hidden(status.path.rpartition("/")[2]):
+                yield ObjectInfo(status.path[skip:], status.length, status.modification_time)
+
+    def _statuses(self, prefix: str) -> Sequence[Any]:
+        """Every file below the folder, hidden ones too, in the order of their paths."""
+        folder = f"{self._base.rstrip('/')}/{prefix}".rstrip("/") or "/"
+        for _ in range(LIST_ATTEMPTS):
+            with suppress(ObjectNotFoundError), _translated("list", f"{self.root}/{prefix}"):
+                found = [s for s in self._client.get().list_status(folder, True) if not s.isdir]
+                return sorted(found, key=lambda status: str(status.path))
+            try:
+                with _translated("read", folder):
+                    self._client.get().get_file_info(folder)
+            except ObjectNotFoundError:
+                return []
+        raise StorageUnavailableError(
+            f"list {self.root}/{prefix}: folders vanished during {LIST_ATTEMPTS} listings in a row; retry",
+            path=self.root,
+        )
+
+
+class HdfsOutputFile:
+    """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
+
+    def __init__(self, store: HdfsStore, key: str, overwrite: bool) -> None:
+        self.key = key
+        self._store = store
+        self._path = store._path(key)
+        self._shown = store._shown(key)
+        self._overwrite = overwrite
+        self._temporary = f"{self._path.rpartition('/')[0]}/{TEMPORARY_PREFIX}{store._ids.write_id()}"
+        self._gathered = bytearray()
+        self._position = 0
+        self._open = True
+        # A writer cannot outlive its process, and to destroy one in a forked child would hang it.
+        self._writer: ProcessLocal[Any] = ProcessLocal(self._create)
+        with _translated("write", self._shown):
+            self._writer.get()
+
+    def write(self, data: BytesLike) -> int:
+        if not self._open:
+            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
+        view = memoryview(data)
+        if view.nbytes + len(self._gathered) < _WRITE_BYTES:
+            self._gathered += view
+        else:
+            self._flush()
+            self._send(view)
+        self._position += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._flush()
+        try:
+            with _translated("write", self._shown):
+                if self._position:
+                    with suppress(Exception):  # erasure-coded folders have no hsync; if all is lost, close says so
+                        self._writer.get().hsync()
+                self._writer.get().close()
+        except BaseException:
+            self.abort()
+            raise
+        self._open = False
+        self._writer.clear()
+        self._rename()
+
+    def abort(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._writer.clear()
+        self._delete_temporary()
+
+    def __enter__(self) -> HdfsOutputFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _create(self) -> Any:
+        from hdfs_native import WriteOptions
+
+        return self._store._client.get().create(self._temporary, WriteOptions(overwrite=False))
+
+    def _flush(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._send(memoryview(gathered))
+
+    def _send(self, view: memoryview) -> None:
+        try:
+            with _translated("write", self._shown):
+                self._writer.get().write(view)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _rename(self) -> None:
+        try:
+            self._store._client.get().rename(self._temporary, self._path, self._overwrite)
+        except FileExistsError as error:
+            self._delete_temporary()
+            raise ObjectExistsError(f"{self._shown} exists", path=self._shown) from error
+        except Exception as error:
+            raise StorageUnavailableError(
+                f"write {self._shown}: {_first_line(error)}; its rename may or may not have happened: read it back",
+                path=self._shown,
+            ) from error
+
+    def _delete_temporary(self) -> None:
+        with suppress(Exception):
+            self._store._client.get().delete(self._temporary, False)
+
+
+class _translated:
+    """Around calls of the client: sparklog's errors come out."""
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, (OSError, RuntimeError)) and not isinstance(error, NotImplementedError):
+            raise translate_hdfs_error(error, self._operation, self._path) from error
+
+
+def translate_hdfs_error(error: Exception, operation: str, path: str) -> StorageError:
+    """The error to raise instead of one of hdfs-native's; ``operation`` is "read", "write", "list" or "delete"."""
+    text = str(error)
+    reason = f"{operation} {path}: {_first_line(error)}"
+    missing = isinstance(error, FileNotFoundError) or "ParentNotDirectoryException" in text
+    if missing and operation != "write":
+        return ObjectNotFoundError(f"{path} does not exist", path=path)
+    if isinstance(error, PermissionError) or any(name in text for name in _NOT_ALLOWED):
+        return StoragePermissionError(f"{reason}; check HADOOP_USER_NAME or Kerberos and the folder's mode", path=path)
+    if any(name in text for name in _FULL):
+        return StorageFullError(f"{reason}; free space, raise the quota or add DataNodes, then retry", path=path)
+    if missing or any(name in text for name in _REFUSED):
+        return StorageError(reason, path=path)
+    return StorageUnavailableError(f"{reason}; retry, and if that does not help look at the NameNode", path=path)
+
+
+def _first_line(error: BaseException) -> str:
+    """What Java said, without its stack trace."""
+    return str(error).replace("\\n", "\n").partition("\n")[0]
+
+
+def _read_range(reader: Any, position: int, length: int) -> bytes:
+    length = min(length, reader.inner.file_length() - position)
+    return bytes(reader.read_range(position, length)) if length > 0 else b""
+
+
+def _within(seconds: float, call: Callable[[], T], what: str, path: str) -> T:
+    """The call's result, or ``StorageUnavailableError`` when it takes longer; then it goes on in its thread."""
+    answer: list[T] = []
+    failure: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answer.append(call())
+        except Exception as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="sparklog-hdfs-connect", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if answer:
+        return answer[0]
+    if failure:
+        raise failure[0]
+    raise StorageUnavailableError(
+        f"{what} did not answer within {seconds:.0f} s; check the address and that it runs, then retry", path=path
+    )

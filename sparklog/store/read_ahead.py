@@ -1,0 +1,151 @@
+"""Random access to an object of a remote storage, with read-ahead for who reads from front to back.
+
+Rules:
+
+* A read that does not continue the one before fetches exactly its bytes: looking up one batch costs one small request.
+* The second read in a row starts windows of ``WINDOW_BYTES`` in the background, so that a scan meets its data already
+  there and a segment costs one stream of requests. A small gap, such as a column that a projection skips, does not
+  break the row.
+* A window that is shorter than asked for is the end of the object; nobody has to ask for the size first.
+
+Not for: caching. What was passed is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.errors import StorageError
+from sparklog.store.base import check_range
+
+WINDOW_BYTES = 4 * 1024 * 1024
+"""bytes of one request in a scan: some 50 ms of one connection's bandwidth, against some 30 ms until it answers."""
+
+WINDOWS_AHEAD = 3
+"""requests in flight ahead of a scan."""
+
+MAX_GAP_BYTES = 1024 * 1024
+"""bytes that a reader may skip and still count as reading from front to back."""
+
+
+class _Window(NamedTuple):
+    start: int
+    length: int
+    data: Future[bytes]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+class ReadAheadFile:
+    """One object, read by ranges. Thread-safe, though only one thread at a time profits from the read-ahead."""
+
+    def __init__(self, key: str, fetch: Callable[[int, int], bytes], measure: Callable[[], int]) -> None:
+        """``fetch(position, length)`` returns those bytes, fewer at the end of the object. ``measure()`` returns the
+        object's size in bytes. Both are called from several threads at once, and raise sparklog's errors."""
+        self.key = key
+        self.bytes_read = 0
+        self._fetch = fetch
+        self._measure = measure
+        self._lock = threading.Lock()
+        self._size: int | None = None
+        self._end_of_last = -1
+        self._windows: deque[_Window] = deque()
+        self._threads: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        if self._size is None:
+            self._size = self._measure()
+        return self._size
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        check_range(self.key, position, length)
+        with self._lock:
+            windows = self._plan(position, length)
+        data = _from_windows(windows, position, length) if windows else self._fetch_exactly(position, length)
+        self.bytes_read += data.size
+        return data
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._forget()
+
+    def _plan(self, position: int, length: int) -> list[_Window]:
+        """The windows that hold this range, with more of them under way; none for a read on its own."""
+        if self._closed:
+            raise StorageError(f"{self.key} was closed before this read", path=self.key)
+        if self._pid != os.getpid():  # threads do not survive a fork
+            self._threads, self._pid = None, os.getpid()
+            self._windows.clear()
+        in_row = self._end_of_last >= 0 and 0 <= position - self._end_of_last <= MAX_GAP_BYTES
+        self._end_of_last = position + length
+        if length == 0 or (self._size is not None and position >= self._size):
+            return []
+        if not in_row:
+            return self._covering(position, length)
+        while self._windows and (self._windows[0].end <= position or self._has_failed(self._windows[0])):
+            self._windows.popleft()
+        if self._windows and self._windows[0].start > position:
+            self._windows.clear()
+        self._extend(position, length)
+        return self._covering(position, length)
+
+    def _covering(self, position: int, length: int) -> list[_Window]:
+        found = [w for w in self._windows if w.start < position + length and w.end > position]
+        if not found or found[0].start > position:
+            return []
+        covered = found[-1].end >= position + length or (self._size is not None and found[-1].end >= self._size)
+        return found if covered and not any(map(self._has_failed, found)) else []
+
+    def _extend(self, position: int, length: int) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(WINDOWS_AHEAD, thread_name_prefix="sparklog-read-ahead")
+        start = self._windows[-1].end if self._windows else position
+        while start < position + length or len(self._windows) < WINDOWS_AHEAD:
+            if self._size is not None and start >= self._size:
+                return
+            size = max(WINDOW_BYTES, min(length, position + length - start))
+            self._windows.append(_Window(start, size, self._threads.submit(self._fetch_window, start, size)))
+            start += size
+
+    def _fetch_window(self, start: int, length: int) -> bytes:
+        data = self._fetch(start, length)
+        if 0 < len(data) < length:
+            self._size = start + len(data)
+        return data
+
+    def _fetch_exactly(self, position: int, length: int) -> pa.Buffer:
+        return pa.py_buffer(self._fetch(position, length) if length else b"")
+
+    def _has_failed(self, window: _Window) -> bool:
+        return window.data.done() and (window.data.cancelled() or window.data.exception() is not None)
+
+    def _forget(self) -> None:
+        self._windows.clear()
+        if self._threads is not None and self._pid == os.getpid():
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads = None
+
+
+def _from_windows(windows: list[_Window], position: int, length: int) -> pa.Buffer:
+    """The range out of these windows: a slice of the only one, or a copy from several."""
+    first = windows[0]
+    data = first.data.result()
+    if len(windows) == 1:
+        start = min(position - first.start, len(data))
+        return pa.py_buffer(data).slice(start, min(length, len(data) - start))
+    parts = [memoryview(data)[position - first.start :]]
+    parts += [memoryview(window.data.result())[: position + length - window.start] for window in windows[1:]]
+    return pa.py_buffer(b"".join(parts))

@@ -1,0 +1,306 @@
+"""Object storages through fsspec: what S3, Google Cloud Storage and Azure have in common.
+
+Rules:
+
+* ``put_if_absent`` is ``pipe_file(mode="create")``, for exactly the clients where that is one conditional request; each
+  was raced between 16 processes. fsspec's own fallback of that name is not atomic, so no other client may come here.
+* Listings are never cached, and no file system instance is shared through fsspec's cache.
+* A client retries by itself, so it may find its own object and say that it exists; and any error that is not a clear
+  refusal may hide a success. Both are the caller's to sort out, by reading back.
+
+Not for: decisions about retrying commits.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import datetime
+from typing import Any
+
+from sparklog.errors import (
+    CorruptMetadataError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+    UnsupportedStoreError,
+)
+from sparklog.store.base import (
+    BytesLike,
+    InputFile,
+    ObjectInfo,
+    OutputFile,
+    check_create,
+    check_range,
+    is_hidden,
+    validate_key,
+    validate_prefix,
+)
+from sparklog.store.process_local import ProcessLocal
+from sparklog.store.read_ahead import ReadAheadFile
+
+_EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
+_SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+
+# Mistakes of this program are not the storage's, and must not look like something to retry.
+_PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError)
+
+# Answers that say clearly that the request was refused and did nothing.
+_REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
+
+
+class FsspecStore:
+    """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
+
+    def __init__(self, url: str, options: Mapping[str, object]) -> None:
+        """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
+        scheme, _, rest = url.partition("://")
+        self._protocol = _SAME_AS.get(scheme.lower(), scheme.lower())
+        self._url = f"{self._protocol}://{rest.rstrip('/')}"
+        self._options = dict(options)
+        self.root = self._url
+        if not rest.strip("/"):
+            raise UnsupportedStoreError(f"{url} names no bucket: write {scheme}://bucket/folder", path=url)
+        self._client: ProcessLocal[Any] = ProcessLocal(self._connect)
+        self._folder: ProcessLocal[str] = ProcessLocal(self._find_folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._url, self._options))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        path = self._path(key)
+        end = None if max_bytes is None else max_bytes + 1
+        data = self._read(key, path, 0, end)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise CorruptMetadataError(
+                f"{self._shown(key)} has more than the {max_bytes} bytes an object of its kind can have",
+                path=self._shown(key),
+            )
+        return data
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        check_range(key, position, length)
+        path = self._path(key)
+        if length == 0:
+            return b""
+        return self._read(key, path, position, position + length)
+
+    def put(self, key: str, data: BytesLike) -> None:
+        path = self._path(key)
+        try:
+            self._client.get().pipe_file(path, as_bytes(data))
+        except Exception as error:
+            raise self._translate(error, "write", key) from error
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        body = as_bytes(data)
+        check_create(key, len(body))
+        try:
+            self._client.get().pipe_file(self._path(key), body, mode="create")
+        except FileExistsError as error:
+            raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
+        except Exception as error:
+            raise self._translate(error, "write", key) from error
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with suppress(ObjectNotFoundError):
+            try:
+                self._client.get().rm_file(path)
+            except Exception as error:
+                raise self._translate(error, "delete", key) from error
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._list(validate_prefix(prefix))
+
+    def info(self, key: str) -> ObjectInfo:
+        path = self._path(key)
+        try:
+            details = self._client.get().info(path)
+        except Exception as error:
+            raise self._translate(error, "read", key) from error
+        if details["type"] != "file":
+            raise ObjectNotFoundError(f"{self._shown(key)} does not exist: it is a folder", path=self._shown(key))
+        return ObjectInfo(key, details["size"], modified_ms_of(details))
+
+    def open_input(self, key: str) -> InputFile:
+        validate_key(key)
+        return ReadAheadFile(
+            key, lambda position, length: self.get_range(key, position, length), lambda: self.info(key).size
+        )
+
+    def open_output(self, key: str) -> OutputFile:
+        path = self._path(key)
+        try:
+            file = self._client.get().open(path, "wb")
+        except Exception as error:
+            raise self._translate(error, "write", key) from error
+        return FsspecOutputFile(self, key, file)
+
+    def commit_lock(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        return 0  # Google and Azure drop uploads that nobody finished after a week by themselves
+
+    def _connect(self) -> Any:
+        import fsspec
+
+        try:
+            kind = fsspec.get_filesystem_class(self._protocol)
+        except ImportError as error:
+            raise UnsupportedStoreError(
+                f"{self.root} needs a package that is not installed ({error}): "
+                f"pip install sparklog[{_EXTRAS[self._protocol]}]",
+                path=self.root,
+            ) from error
+        return kind(
+            **{
+                **kind._get_kwargs_from_urls(self._url),
+                **self._options,
+                "skip_instance_cache": True,
+                "use_listings_cache": False,
+            }
+        )
+
+    def _find_folder(self) -> str:
+        """The root as the client writes it: container/folder, without the account that the URL may have named."""
+        return str(self._client.get()._strip_protocol(self._url)).strip("/")
+
+    def _path(self, key: str) -> str:
+        return f"{self._folder.get()}/{validate_key(key)}"
+
+    def _shown(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
+        try:
+            return bytes(self._client.get().cat_file(path, start=start, end=end))
+        except Exception as error:
+            if is_past_the_end(error):
+                return b""
+            raise self._translate(error, "read", key) from error
+
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+        folder = self._folder.get()
+        try:
+            found = self._client.get().find(f"{folder}/{prefix}".rstrip("/"), detail=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self._translate(error, "list", prefix) from error
+        skip = len(folder) + 1
+        for path in sorted(found):
+            key, details = path[skip:], found[path]
+            if details["type"] == "file" and key.startswith(prefix) and not is_hidden(key.rpartition("/")[2]):
+                yield ObjectInfo(key, details["size"], modified_ms_of(details))
+
+    def _translate(self, error: Exception, operation: str, key: str) -> Exception:
+        return translate_client_error(error, operation, self._shown(key))
+
+
+class FsspecOutputFile:
+    """A streaming upload that becomes visible when it is closed. Not thread-safe."""
+
+    def __init__(self, store: FsspecStore, key: str, file: Any) -> None:
+        self.key = key
+        self._store = store
+        self._file: Any = file
+        self._position = 0
+
+    def write(self, data: BytesLike) -> int:
+        if self._file is None:
+            raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
+        view = memoryview(data)
+        try:
+            self._file.write(view)
+        except Exception as error:
+            self.abort()
+            raise self._store._translate(error, "write", self.key) from error
+        self._position += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except Exception as error:
+            self.abort()
+            raise self._store._translate(error, "write", self.key) from error
+        self._file = None
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with suppress(Exception):
+            file.discard()
+        file.closed = True  # or the collector would close it, which uploads what it has
+
+    def __enter__(self) -> FsspecOutputFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def translate_client_error(error: Exception, operation: str, path: str) -> Exception:
+    """The error to raise instead of one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
+    if isinstance(error, (*_PROGRAMMING_ERRORS, StorageError, UnsupportedStoreError)):
+        return error
+    reason = f"{operation} {path}: {type(error).__name__}: {error}"
+    if isinstance(error, FileNotFoundError):
+        if operation in ("read", "delete"):
+            return ObjectNotFoundError(f"{path} does not exist", path=path)
+        return StorageError(f"{reason}; does the bucket exist?", path=path)
+    if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+        return StoragePermissionError(f"{reason}; check the credentials and what they allow", path=path)
+    if error_code(error) in ("QuotaExceeded", "InsufficientStorage", "EntityQuotaExceeded", "507"):
+        return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
+    if isinstance(error, OSError) and error.errno in _REFUSED_CODES:
+        return StorageError(reason, path=path)
+    return StorageUnavailableError(f"{reason}; retry, and if that does not help look at the storage", path=path)
+
+
+def error_code(error: BaseException) -> str:
+    """The storage's own code of an error, where a botocore ClientError is the cause; else the empty string."""
+    response = getattr(error.__cause__ or error, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def is_past_the_end(error: BaseException) -> bool:
+    """Whether a read was refused because it starts behind the last byte (HTTP 416)."""
+    status = getattr(error, "status", getattr(error, "status_code", getattr(error, "code", None)))
+    return error_code(error) in ("InvalidRange", "416") or status == 416
+
+
+def modified_ms_of(details: Mapping[str, Any]) -> int:
+    """The time of a listing's entry, in ms since the epoch: each client has a name of its own for it."""
+    for name in ("LastModified", "last_modified", "mtime", "updated"):
+        value = details.get(name)
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        if isinstance(value, datetime):
+            return int(value.timestamp() * 1000)
+        if isinstance(value, (int, float)):
+            return int(value * 1000)
+    return 0
+
+
+def as_bytes(data: BytesLike) -> bytes:
+    """For clients that take nothing but ``bytes``; copies only what is none."""
+    return data if isinstance(data, bytes) else bytes(memoryview(data))

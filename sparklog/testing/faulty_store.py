@@ -1,0 +1,401 @@
+"""A store that fails as storages do: by plan, by seed, or at each step in turn. It also counts, so without faults it is
+the store to measure requests with.
+
+Every call that would reach the storage is a step, numbered from 0 in ``calls``; also the reads and writes of open files.
+A ``Fault`` says what happens at which step:
+
+    error        StorageError before the effect: it did not happen
+    unavailable  StorageUnavailableError before the effect, as a 503: the caller cannot know that it did not happen
+    lost_answer  the effect, then StorageUnavailableError
+    full         StorageFullError, nothing written (a streaming write fails there and then)
+    permission   StoragePermissionError, nothing done
+    truncated    the write keeps only the first half of its bytes, and says that all is well: a torn disk
+    crash_before SimulatedCrash before the effect, and at every later call until ``reopen``
+    crash_after  SimulatedCrash after the effect, and so on
+
+To try every crash of an operation, count its steps and repeat it::
+
+    store = FaultyStore(MemoryStore("a"))
+    operation(store)
+    for fault in every_crash(store.calls):
+        store = FaultyStore(MemoryStore(...), [fault])
+        with suppress(SimulatedCrash): operation(store)
+        store.reopen()
+        ...  # what must hold after a restart
+
+``listing_lag`` hides from listings what was written in the last so many steps, and ``stale_reads`` answers a read of an
+overwritten object with the version before, for so many steps: storages that are not strongly consistent.
+
+Not for: the wrapped store's own crash safety; kill a process for that.
+"""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 - a seeded generator: the same seed injects the same faults
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from sparklog.errors import (
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
+from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
+
+ERROR = "error"
+UNAVAILABLE = "unavailable"
+LOST_ANSWER = "lost_answer"
+FULL = "full"
+PERMISSION = "permission"
+TRUNCATED = "truncated"
+CRASH_BEFORE = "crash_before"
+CRASH_AFTER = "crash_after"
+
+KINDS = (ERROR, UNAVAILABLE, LOST_ANSWER, FULL, PERMISSION, TRUNCATED, CRASH_BEFORE, CRASH_AFTER)
+
+WRITES = frozenset({"put", "put_if_absent", "delete", "write", "close"})
+"""Operations that change the storage, or an object that is being written."""
+
+T = TypeVar("T")
+
+
+class SimulatedCrash(BaseException):
+    """The process dies here. No ``except Exception`` may survive it, hence not an ``Exception``."""
+
+
+class Call(NamedTuple):
+    """One step. ``operation`` is the method's name; for open files ``read_at``, ``write``, ``close``, ``abort``."""
+
+    operation: str
+    key: str
+
+
+class Fault(NamedTuple):
+    """What happens at a step; ``kind`` is one of ``KINDS``."""
+
+    step: int
+    kind: str
+
+
+class FaultyStore:
+    """Wraps any store. Thread-safe. A pickled copy has the same faults and starts counting at 0."""
+
+    def __init__(
+        self,
+        store: Store,
+        faults: Iterable[Fault] = (),
+        *,
+        seed: int | None = None,
+        rates: Mapping[str, float] | None = None,
+        before: Callable[[int, Call], None] | None = None,
+        listing_lag: int = 0,
+        stale_reads: int = 0,
+    ) -> None:
+        """``faults`` are the plan. With ``seed``, each step also draws a fault, of each kind in ``rates`` with that
+        probability. ``before(step, call)`` runs first at every step, outside any lock: to delay, to let another
+        writer in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
+        self._store = store
+        self._plan = {fault.step: _known(fault.kind) for fault in faults}
+        self._rates = {_known(kind): rate for kind, rate in (rates or {}).items()}
+        self._seed = seed
+        self._random = random.Random(seed)
+        self._before = before
+        self._listing_lag = listing_lag
+        self._stale_reads = stale_reads
+        self._lock = threading.Lock()
+        self._written_at: dict[str, int] = {}
+        self._previous: dict[str, bytes] = {}
+        self._unfinished: set[OutputFile] = set()
+        self.calls: list[Call] = []
+        self.injected: list[Fault] = []
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.crashed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self._store, self._plan, self._seed, self._rates, self._listing_lag, self._stale_reads))
+
+    def __repr__(self) -> str:
+        return f"FaultyStore({self._store!r}, faults={self._plan}, seed={self._seed})"
+
+    @property
+    def root(self) -> str:
+        return self._store.root
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each operation was called."""
+        return Counter(call.operation for call in self.calls)
+
+    def reopen(self) -> None:
+        """The process has started again: calls work, without the faults that are left. Writes that were open when it
+        crashed are gone, as their process is."""
+        self.crashed = False
+        self._plan.clear()
+        self._rates.clear()
+        for file in self._unfinished:
+            file.abort()
+        self._unfinished.clear()
+
+    def reset_counts(self) -> None:
+        """Forget the calls so far; steps are numbered from 0 again."""
+        with self._lock:
+            self.calls, self.injected = [], []
+            self.bytes_read = self.bytes_written = 0
+            self._written_at.clear()
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        def read() -> bytes:
+            stale = self._stale(key)
+            return self._count_read(stale if stale is not None else self._store.get(key, max_bytes))
+
+        return self._step(Call("get", key), read)
+
+    def get_range(self, key: str, position: int, length: int) -> bytes:
+        def read() -> bytes:
+            stale = self._stale(key)
+            if stale is None:
+                return self._count_read(self._store.get_range(key, position, length))
+            return self._count_read(stale[position : position + length])
+
+        return self._step(Call("get_range", key), read)
+
+    def put(self, key: str, data: BytesLike) -> None:
+        self._write(Call("put", key), data, self._store.put)
+
+    def put_if_absent(self, key: str, data: BytesLike) -> None:
+        self._write(Call("put_if_absent", key), data, self._store.put_if_absent)
+
+    def delete(self, key: str) -> None:
+        self._step(Call("delete", key), lambda: self._store.delete(key))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        found = self._step(Call("list", prefix), lambda: tuple(self._store.list(prefix)))
+        oldest = len(self.calls) - self._listing_lag
+        return (info for info in found if not self._listing_lag or self._written_at.get(info.key, -1) < oldest)
+
+    def info(self, key: str) -> ObjectInfo:
+        return self._step(Call("info", key), lambda: self._store.info(key))
+
+    def open_input(self, key: str) -> FaultyInputFile:
+        file = self._step(Call("open_input", key), lambda: self._store.open_input(key))
+        return FaultyInputFile(self, file)
+
+    def open_output(self, key: str) -> FaultyOutputFile:
+        file = self._step(Call("open_output", key), lambda: self._store.open_output(key))
+        self._unfinished.add(file)
+        return FaultyOutputFile(self, file)
+
+    def commit_lock(self) -> AbstractContextManager[None]:
+        self._check_alive(Call("commit_lock", ""))
+        return self._store.commit_lock()
+
+    def remove_unfinished(self, before_ms: int) -> int:
+        return self._step(Call("remove_unfinished", ""), lambda: self._store.remove_unfinished(before_ms))
+
+    def _write(self, call: Call, data: BytesLike, write: Callable[[str, BytesLike], None]) -> None:
+        view = memoryview(data)
+
+        def effect(shorten: bool = False) -> None:
+            self._remember(call.key)
+            write(call.key, view.cast("B")[: view.nbytes // 2 or 1] if shorten else data)
+            self._count_written(call.key, view.nbytes)
+
+        self._step(call, effect, lambda: effect(shorten=True))
+
+    def _step(self, call: Call, effect: Callable[[], T], truncated: Callable[[], T] | None = None) -> T:
+        """One step: the effect, with whatever fault is due."""
+        self._check_alive(call)
+        kind = self._due(call)
+        if kind in (None, TRUNCATED):
+            return (truncated or effect)() if kind else effect()
+        if kind not in (LOST_ANSWER, CRASH_AFTER):
+            raise self._failure(kind, call)
+        effect()
+        raise self._failure(kind, call)
+
+    def _due(self, call: Call) -> str | None:
+        with self._lock:
+            step = len(self.calls)
+            self.calls.append(call)
+            kind = self._plan.get(step) or self._draw()
+            if kind is not None:
+                self.injected.append(Fault(step, kind))
+        if self._before is not None:
+            self._before(step, call)
+        return kind
+
+    def _draw(self) -> str | None:
+        if self._seed is None:
+            return None
+        drawn = self._random.random()  # one number a step, so that a step's fault does not depend on the rates' order
+        for kind, rate in sorted(self._rates.items()):
+            if drawn < rate:
+                return kind
+            drawn -= rate
+        return None
+
+    def _failure(self, kind: str | None, call: Call) -> BaseException:
+        where = f"{self.root}/{call.key}"
+        if kind in (CRASH_BEFORE, CRASH_AFTER):
+            self.crashed = True
+            return SimulatedCrash(f"{kind} of {call.operation} of {where}")
+        text = f"injected {kind}: {call.operation} of {where}"
+        if kind == ERROR:
+            return StorageError(text, path=where)
+        if kind == FULL:
+            return StorageFullError(text, path=where)
+        if kind == PERMISSION:
+            return StoragePermissionError(text, path=where)
+        return StorageUnavailableError(text, path=where)
+
+    def _check_alive(self, call: Call) -> None:
+        if self.crashed:
+            raise SimulatedCrash(f"{call.operation} of {self.root}/{call.key} after the crash; call reopen() first")
+
+    def _remember(self, key: str) -> None:
+        if self._stale_reads:
+            with suppress(ObjectNotFoundError):
+                self._previous[key] = self._store.get(key)
+
+    def _stale(self, key: str) -> bytes | None:
+        """What an object held before its latest overwrite, while that may still be seen."""
+        if len(self.calls) - self._written_at.get(key, -1 - self._stale_reads) > self._stale_reads:
+            return None
+        return self._previous.get(key)
+
+    def _count_read(self, data: bytes) -> bytes:
+        with self._lock:
+            self.bytes_read += len(data)
+        return data
+
+    def _count_written(self, key: str, size: int) -> None:
+        with self._lock:
+            self.bytes_written += size
+            self._written_at[key] = len(self.calls)
+
+
+class CountingStore(FaultyStore):
+    """A store without faults that counts ``calls``, ``counts``, ``bytes_read`` and ``bytes_written``."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CountingStore, (self._store,))
+
+
+class FaultyInputFile:
+    """An open file whose every read is a step. Thread-safe."""
+
+    def __init__(self, store: FaultyStore, file: InputFile) -> None:
+        self.key = file.key
+        self._store = store
+        self._file = file
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    @property
+    def bytes_read(self) -> int:
+        return self._file.bytes_read
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        data = self._store._step(Call("read_at", self.key), lambda: self._file.read_at(position, length))
+        with self._store._lock:
+            self._store.bytes_read += data.size
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FaultyOutputFile:
+    """A streaming write whose every write, close and abort is a step. Not thread-safe."""
+
+    def __init__(self, store: FaultyStore, file: OutputFile) -> None:
+        self.key = file.key
+        self._store = store
+        self._file = file
+        self._lost_bytes = 0
+
+    def write(self, data: BytesLike) -> int:
+        view = memoryview(data)
+
+        def half() -> int:
+            self._lost_bytes += view.nbytes - view.nbytes // 2
+            self._file.write(view.cast("B")[: view.nbytes // 2])
+            return view.nbytes
+
+        written = self._aborting("write", lambda: self._file.write(data), half)
+        with self._store._lock:
+            self._store.bytes_written += written
+        return written
+
+    def tell(self) -> int:
+        return self._file.tell() + self._lost_bytes
+
+    def close(self) -> None:
+        def publish() -> None:
+            self._store._remember(self.key)
+            self._file.close()
+            self._store._unfinished.discard(self._file)
+            self._store._count_written(self.key, 0)
+
+        self._aborting("close", publish)
+
+    def abort(self) -> None:
+        self._store._step(Call("abort", self.key), self._abandon)
+
+    def __enter__(self) -> FaultyOutputFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self.close()
+        elif not self._store.crashed:
+            self.abort()
+
+    def _aborting(self, operation: str, effect: Callable[[], T], truncated: Callable[[], T] | None = None) -> T:
+        """A step after whose failure the stream is of no use, as with the real ones."""
+        try:
+            return self._store._step(Call(operation, self.key), effect, truncated)
+        except StorageError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._file.abort()
+        self._store._unfinished.discard(self._file)
+
+
+def every_crash(calls: Sequence[Call], operations: Iterable[str] = WRITES) -> Iterator[Fault]:
+    """For each of these steps: a crash before it, one after it, and its answer lost.
+
+    ``operations`` chooses the steps; reads change nothing, so a crash at one is a crash at the write before it.
+    """
+    chosen = frozenset(operations)
+    for step, call in enumerate(calls):
+        if call.operation in chosen:
+            for kind in (CRASH_BEFORE, CRASH_AFTER, LOST_ANSWER):
+                yield Fault(step, kind)
+
+
+def _known(kind: str) -> str:
+    assert kind in KINDS, f"no fault of kind {kind!r}: one of {', '.join(KINDS)}"
+    return kind
+
+
+def _rebuild(
+    store: Store, plan: dict[int, str], seed: int | None, rates: dict[str, float], lag: int, stale: int
+) -> FaultyStore:
+    faults = [Fault(step, kind) for step, kind in plan.items()]
+    return FaultyStore(store, faults, seed=seed, rates=rates, listing_lag=lag, stale_reads=stale)
