@@ -1,0 +1,210 @@
+"""The writer dies, or the storage fails, at every step of every operation: afterwards the operation happened whole or not
+at all, what was acknowledged is there, and doing it again ends as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import AlreadyExistsError, SparklogError
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.fetch import Fetcher
+from sparklog.log.layout import segment_key
+from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.state import State
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    ERROR,
+    FULL,
+    PERMISSION,
+    UNAVAILABLE,
+    WRITES,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+
+Contents = dict[str, list[list[bytes]]]
+
+
+def write_records(coordinator: Coordinator, values: list[bytes], topics: tuple[str, ...]) -> list[PartitionAppend]:
+    """One file for all partitions of these topics, as a task that wrote to many would leave it."""
+    state = coordinator.state
+    key = segment_key(topics[0], 0, 0, coordinator.log.ids.write_id())
+    writer = SegmentFileWriter(coordinator.store, key, has_key=False)
+    for topic in topics:
+        for partition in range(len(state.topic(topic).partitions)):
+            writer.start_run(RunTarget(topic, state.topic(topic).topic_id, partition))
+            stamps = pa.array([0] * len(values), pa.timestamp("us", tz="UTC"))
+            columns = [pa.array(values, pa.binary()), stamps]
+            writer.write(pa.RecordBatch.from_arrays(columns, names=["value", "timestamp"]))
+    return writer.finish()
+
+
+def append(coordinator: Coordinator) -> None:
+    items = write_records(coordinator, [b"new-1", b"new-2"], ("orders", "audit"))
+    coordinator.append(AppendRequest(appends=items, application="job", application_version=7))
+
+
+def produce(coordinator: Coordinator) -> None:
+    """As an idempotent producer that was given its id before."""
+    items = write_records(coordinator, [b"new-1", b"new-2"], ("orders", "audit"))
+    numbered = [
+        PartitionAppend(
+            topic=item.topic,
+            topic_id=item.topic_id,
+            partition=item.partition,
+            run=item.run,
+            producer_id=0,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        for item in items
+    ]
+    coordinator.append(AppendRequest(appends=numbered))
+
+
+def once(change: Callable[[Coordinator], object]) -> Callable[[Coordinator], None]:
+    """A change that is refused when it is there already: the second try then has nothing to do."""
+
+    def run(coordinator: Coordinator) -> None:
+        with suppress(AlreadyExistsError):
+            change(coordinator)
+
+    return run
+
+
+def delete_topic(coordinator: Coordinator) -> None:
+    if "audit" in coordinator.refresh().topics:
+        coordinator.delete_topic("audit")
+
+
+def add_partitions(coordinator: Coordinator) -> None:
+    if len(coordinator.refresh().topic("orders").partitions) < 4:
+        coordinator.create_partitions("orders", 4)
+
+
+class Operation(NamedTuple):
+    run: Callable[[Coordinator], object]
+    happened: Callable[[State], bool]
+
+
+OPERATIONS = {
+    "append": Operation(append, lambda s: s.topics["orders"].partitions[0].log_end_offset == 4),
+    "produce": Operation(produce, lambda s: s.topics["orders"].partitions[0].log_end_offset == 4),
+    "create topic": Operation(once(lambda c: c.create_topic("new", 3)), lambda s: "new" in s.topics),
+    "delete topic": Operation(delete_topic, lambda s: "audit" not in s.topics),
+    "add partitions": Operation(add_partitions, lambda s: len(s.topics["orders"].partitions) == 4),
+    "configs": Operation(
+        lambda c: c.alter_configs("orders", {"retention.ms": "5"}), lambda s: s.topics["orders"].configs != {}
+    ),
+    "offsets": Operation(lambda c: c.commit_offsets("g", {("orders", 0): 1}), lambda s: "g" in s.groups),
+    "checkpoint": Operation(lambda c: c.log.write_checkpoint(), lambda s: False),
+}
+
+
+def prepared() -> MemoryStore:
+    store = MemoryStore(uuid.uuid4().hex)
+    coordinator = create_cluster(store)
+    coordinator.create_topic("orders", 2)
+    coordinator.create_topic("audit", 1)
+    coordinator.append(AppendRequest(appends=write_records(coordinator, [b"old-1", b"old-2"], ("orders", "audit"))))
+    coordinator.init_producer()
+    coordinator.log.write_checkpoint()
+    return store
+
+
+def contents(store: MemoryStore) -> Contents:
+    """Every record of every partition, through a coordinator opened anew: also proves that all of it can be read."""
+    coordinator = open_cluster(store)
+    state = coordinator.state
+    fetcher = Fetcher(lambda broker: store)
+    found: Contents = {}
+    for topic in state.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            segments = coordinator.segments(topic.name).partition(number)
+            records = list(fetcher.read(topic.name, segments, 0, partition.log_end_offset, ["value"]))
+            values = [value for part in records for value in part.batch.column(0).to_pylist()]
+            assert len(values) == partition.log_end_offset
+            found.setdefault(topic.name, []).append(values)
+    return found
+
+
+def faults_of(operation: Operation) -> list[Fault]:
+    """Every fault at every step this operation takes; reads are refused too."""
+    store = FaultyStore(prepared())
+    coordinator = open_cluster(store)
+    store.reset_counts()
+    operation.run(coordinator)
+    calls = list(store.calls)
+    found = list(every_crash(calls))
+    for step, call in enumerate(calls):
+        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        if call.operation in WRITES:
+            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    return found
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_second_try_ends_the_same(name: str) -> None:
+    operation = OPERATIONS[name]
+    before = contents(prepared())
+    clean = prepared()
+    operation.run(open_cluster(clean))
+    wanted = contents(clean)
+    faults = faults_of(operation)
+    assert len(faults) > 10
+    for fault in faults:
+        inner = prepared()
+        store = FaultyStore(inner)
+        coordinator = open_cluster(store)
+        store.reset_counts()
+        store._plan[fault.step] = fault.kind
+        acknowledged = False
+        with suppress(SimulatedCrash, SparklogError):
+            operation.run(coordinator)
+            acknowledged = True
+        store.reopen()
+        after = contents(inner)
+        assert after in (before, wanted), f"{name}, {fault}: neither before nor after"
+        happened = operation.happened(open_cluster(inner).state)
+        assert (not acknowledged) or happened or name == "checkpoint", f"{name}, {fault}: acknowledged and lost"
+        operation.run(open_cluster(inner))
+        assert contents(inner) == wanted, f"{name}, {fault}: not the same after a second try"
+
+
+def test_a_fault_at_any_step_of_a_creation_leaves_a_location_where_it_can_be_done_again() -> None:
+    counted = FaultyStore(MemoryStore(uuid.uuid4().hex))
+    create_cluster(counted)
+    for fault in every_crash(counted.calls):
+        inner = MemoryStore(uuid.uuid4().hex)
+        store = FaultyStore(inner, [fault])
+        with suppress(SimulatedCrash, SparklogError):
+            create_cluster(store)
+        store.reopen()
+        with suppress(AlreadyExistsError):
+            create_cluster(inner)
+        assert list(open_cluster(inner).state.brokers) == [0], f"{fault}"
+
+
+def test_the_cluster_is_readable_and_takes_the_next_append_after_the_disk_was_full() -> None:
+    inner = prepared()
+    store = FaultyStore(inner)
+    coordinator = open_cluster(store)
+    store.reset_counts()
+    for step in range(3):
+        store._plan[step] = FULL
+    with pytest.raises(SparklogError):
+        append(coordinator)
+    before = contents(inner)
+    store.reopen()
+    append(coordinator)
+    assert contents(inner) != before
