@@ -1,5 +1,5 @@
-"""The writer dies, or the storage fails, at every step of every operation: afterwards the operation happened whole or not
-at all, what was acknowledged is there, and doing it again ends as if nothing had been.
+"""The writer dies, or the storage fails, at every step of every operation: afterwards the operation happened whole or
+not at all, what was acknowledged is there, and doing it again ends as if nothing had been.
 """
 
 from __future__ import annotations
