@@ -7,7 +7,6 @@ records asked for, and of those no more than the columns asked for; everything t
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -51,7 +50,7 @@ class _Open(NamedTuple):  # a tuple has an index method
 
 
 class Fetcher:
-    """Reads segments from the brokers' stores. Thread-safe; keeps up to ``OPEN_SEGMENTS`` files open.
+    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open.
 
     ``store_of`` gives the store of a broker id.
     """
@@ -59,21 +58,18 @@ class Fetcher:
     def __init__(self, store_of: Callable[[int], Store]) -> None:
         self._store_of = store_of
         self._open: OrderedDict[tuple[int, str], _Open] = OrderedDict()
-        self._lock = threading.Lock()
         self._bytes_read = 0
 
     @property
     def bytes_read(self) -> int:
         """Bytes of ``.log`` and ``.index`` read so far."""
-        with self._lock:
-            return self._bytes_read + sum(opened.file.bytes_read for opened in self._open.values())
+        return self._bytes_read + sum(opened.file.bytes_read for opened in self._open.values())
 
     def close(self) -> None:
         """Let go of all open files."""
-        with self._lock:
-            for opened in self._open.values():
-                self._close(opened)
-            self._open.clear()
+        for opened in self._open.values():
+            self._close(opened)
+        self._open.clear()
 
     def _close(self, opened: _Open) -> None:
         self._bytes_read += opened.file.bytes_read
@@ -143,16 +139,14 @@ class Fetcher:
 
     def _opened(self, topic: str, segment: Segment) -> _Open:
         key = (segment.broker, segment.path)
-        with self._lock:
-            found = self._open.get(key)
-            if found is not None:
-                self._open.move_to_end(key)
-                return found
+        found = self._open.get(key)
+        if found is not None:
+            self._open.move_to_end(key)
+            return found
         opened = self._open_segment(topic, segment)
-        with self._lock:
-            self._open[key] = opened
-            while len(self._open) > OPEN_SEGMENTS:
-                self._close(self._open.popitem(last=False)[1])
+        self._open[key] = opened
+        while len(self._open) > OPEN_SEGMENTS:
+            self._close(self._open.popitem(last=False)[1])
         return opened
 
     def _open_segment(self, topic: str, segment: Segment) -> _Open:
@@ -169,8 +163,7 @@ class Fetcher:
                 offset=segment.base_offset,
                 path=error.path or segment.path,
             ) from error
-        with self._lock:
-            self._bytes_read += len(data)
+        self._bytes_read += len(data)
         path = f"{store.root}/{segment.path}"
         index = decode_index(data, f"{store.root}/{segment.index_path}")
         _check_run(index, segment, path)
