@@ -1,0 +1,163 @@
+"""Which names and counts a cluster accepts: topics, consumer groups, applications, partitions.
+
+Rules: pure functions over untrusted input. A validator returns its argument unchanged or raises; it never mends a name,
+so that two clients cannot disagree on what was meant. Topic names become folder names under the root, which is why
+nothing but the characters named here gets past ``validate_topic_name``.
+
+Not for: whether a name is taken, which only the state knows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sparklog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError
+from sparklog.limits import (
+    MAX_APPLICATION_ID_LENGTH,
+    MAX_GROUP_ID_LENGTH,
+    MAX_PARTITIONS_PER_TOPIC,
+    MAX_TOPIC_NAME_LENGTH,
+)
+
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+"""Names that Kafka keeps for itself (``org.apache.kafka.common.internals.Topic``)."""
+
+# \Z and not $: the latter also matches before a line feed at the end.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_TOPIC_RULE = (
+    f"a topic name is 1 to {MAX_TOPIC_NAME_LENGTH} of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
+    "and is neither '.' nor '..'"
+)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SHOWN_CHARACTERS = 80
+
+
+def validate_topic_name(name: object) -> str:
+    """Return ``name`` if Kafka's rules allow it as a topic name.
+
+    Raises:
+        InvalidTopicError: it is not text, empty, too long, '.' or '..', or has a character that is not allowed.
+    """
+    if not isinstance(name, str):
+        raise _invalid_topic(name, f"it is of type {type(name).__name__}, not text")
+    if not name:
+        raise _invalid_topic(name, "it is empty")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise _invalid_topic(name, f"it has {len(name)} characters")
+    if name in (".", ".."):
+        raise _invalid_topic(name, "it stands for a folder")
+    if not _TOPIC.match(name):
+        refused = next(character for character in name if not _TOPIC.match(character))
+        raise _invalid_topic(name, f"it has the character {refused!a} at position {name.index(refused)}")
+    return name
+
+
+def collides(first: str, second: str) -> bool:
+    """Whether two topic names are one and the same once '.' and '_' are taken for equal, as in Kafka's metric names.
+
+    A name collides with itself.
+    """
+    return first.replace(".", "_") == second.replace(".", "_")
+
+
+def has_collision_characters(name: str) -> bool:
+    """Whether the name has '.' or '_', so that some other name collides with it. Kafka's tools warn of it."""
+    return "." in name or "_" in name
+
+
+def collision_key(name: str) -> str:
+    """What two colliding names have in common: look names up by it instead of comparing each with each."""
+    return name.replace(".", "_")
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether the name is one of Kafka's internal topics, which users neither create nor write."""
+    return name in INTERNAL_TOPICS
+
+
+def validate_group_id(group_id: object) -> str:
+    """Return ``group_id`` if it can name a consumer group: any text without control characters, as long as a topic's.
+
+    Kafka asks only that it is not empty. Control characters are refused here because group ids are printed in tables
+    and kept in readable commits.
+
+    Raises:
+        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+    """
+    return _validate_id(group_id, "group id", MAX_GROUP_ID_LENGTH)
+
+
+def validate_application_id(application_id: object) -> str:
+    """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be kept in the state.
+
+    Raises:
+        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+    """
+    return _validate_id(application_id, "application id (txnAppId)", MAX_APPLICATION_ID_LENGTH)
+
+
+def validate_partition_count(partitions: object, topic: str | None = None) -> int:
+    """Return ``partitions`` if a topic can have so many.
+
+    Raises:
+        InvalidPartitionsError: it is not a whole number from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``.
+    """
+    of_topic = "" if topic is None else f" of topic {_shown(topic)}"
+    allowed = f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions"
+    if isinstance(partitions, bool) or not isinstance(partitions, int):
+        message = f"The partition count{of_topic} is {_shown(partitions)}, which is not a whole number; {allowed}."
+        raise InvalidPartitionsError(message, topic=topic)
+    if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitionsError(f"The partition count{of_topic} is {partitions}; {allowed}.", topic=topic)
+    return partitions
+
+
+def validate_partition_increase(topic: str, current: int, requested: object) -> int:
+    """Return ``requested`` if a topic of ``current`` partitions can grow to it.
+
+    Raises:
+        InvalidPartitionsError: it is not a valid count, or not larger than ``current``.
+    """
+    count = validate_partition_count(requested, topic)
+    if count == current:
+        message = f"Topic {topic!r} has {current} partitions already; ask for more than that to add some."
+        raise InvalidPartitionsError(message, topic=topic)
+    if count < current:
+        raise InvalidPartitionsError(
+            f"Topic {topic!r} has {current} partitions and cannot be reduced to {count}: the records and offsets of a "
+            f"partition would be lost. Create a new topic with {count} partitions, copy the records into it (read the "
+            "old topic, write the new one), then delete the old one.",
+            topic=topic,
+        )
+    return count
+
+
+def _validate_id(value: object, what: str, longest: int) -> str:
+    rule = f"it must be 1 to {longest} characters of text without control characters"
+    if not isinstance(value, str):
+        raise InvalidRequestError(f"The {what} is of type {type(value).__name__}, not text; {rule}.")
+    if not value.strip():
+        raise InvalidRequestError(f"The {what} is {'blank' if value else 'empty'}; {rule}.")
+    if len(value) > longest:
+        raise InvalidRequestError(f"The {what} {_shown(value)} has {len(value)} characters; {rule}.")
+    refused = _CONTROL.search(value)
+    if refused:
+        where = f"the character {refused.group()!a} at position {refused.start()}"
+        raise InvalidRequestError(f"The {what} {_shown(value)} has {where}; {rule}.")
+    return value
+
+
+def _invalid_topic(name: object, reason: str) -> InvalidTopicError:
+    return InvalidTopicError(
+        f"The topic name {_shown(name)} is refused: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
+        topic=name if isinstance(name, str) else None,
+    )
+
+
+def _shown(value: object) -> str:
+    """The value as ASCII, cut short, so that hostile input cannot spoil a terminal or a log."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
