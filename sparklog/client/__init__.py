@@ -1,0 +1,1 @@
+"""Reading and writing a cluster from plain Python, without Spark: the base of the clients."""

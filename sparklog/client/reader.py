@@ -1,0 +1,204 @@
+"""Reading a cluster from Python: offsets by name and by time, records of a range, and waiting for what comes.
+
+Rules: a reader works on the newest state its coordinator has read; ``refresh`` or ``wait`` moves it on. Nothing here
+keeps a position: who reads keeps the next offset. The only sleeping is the clock's.
+
+Not for: consumer groups, subscriptions, deserialising.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.coordinator import Coordinator
+from sparklog.errors import StorageError
+from sparklog.log.fetch import Fetcher, Records, TimedOffset
+from sparklog.log.segments import PartitionSegments
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+from sparklog.store.open import open_store
+from sparklog.types import EARLIEST, LATEST
+
+FIRST_POLL_SECONDS = 0.01
+LONGEST_POLL_SECONDS = 1.0
+"""An idle reader asks the storage this rarely at most, so that waiting costs two small requests a second."""
+
+Headers = Sequence[tuple[str, "bytes | None"]]
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as it is read; ``timestamp_us`` microseconds since the epoch, ``timestamp_type`` as in ``types``."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_us: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    leader_epoch: int
+
+
+class Fetched(NamedTuple):
+    """Records of one partition as Arrow, with the leader epoch they were appended in."""
+
+    records: Records
+    leader_epoch: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last of these records."""
+        return self.records.base_offset + int(self.records.batch.num_rows)
+
+
+class LogReader:
+    """Reads the partitions of one cluster. Thread-safe as far as its coordinator and fetcher are: that is, wholly."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._stores: dict[str, Store] = {}
+        self._fetcher = Fetcher(self._store_of)
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of open files."""
+        self._fetcher.close()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that waiting goes by."""
+        return self._coordinator.log.clock
+
+    @property
+    def state(self) -> State:
+        """The newest state read so far."""
+        return self._coordinator.state
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of ``.log`` and ``.index`` read so far."""
+        return self._fetcher.bytes_read
+
+    def refresh(self) -> State:
+        """The newest state there is."""
+        return self._coordinator.refresh()
+
+    def wait(self, seen: State, timeout_seconds: float) -> State:
+        """The newest state, once it differs from ``seen`` or the time is over, whichever is first.
+
+        Asks often at first and then ever more rarely, at least every ``LONGEST_POLL_SECONDS``.
+        """
+        clock = self.clock
+        deadline = clock.monotonic() + timeout_seconds
+        pause = FIRST_POLL_SECONDS
+        while True:
+            state = self.refresh()
+            left = deadline - clock.monotonic()
+            if state.version != seen.version or left <= 0:
+                return state
+            clock.sleep(min(pause, left))
+            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+
+    # -- offsets
+
+    def offset(self, topic: str, partition: int, where: int) -> int | None:
+        """An offset by Kafka's special numbers (``types.EARLIEST``, ``types.LATEST``) or by time in milliseconds.
+
+        By time: the first record at or after it, None where there is none. Raises UnknownTopicOrPartitionError.
+        """
+        found = self.state.partition(topic, partition)
+        if where == EARLIEST:
+            return found.log_start_offset
+        if where == LATEST:
+            return found.high_watermark
+        timed = self.find_timestamp(topic, partition, where * 1000)
+        return None if timed is None else timed.offset
+
+    def find_timestamp(self, topic: str, partition: int, timestamp_us: int) -> TimedOffset | None:
+        """The first record at or after a time in microseconds, None where there is none."""
+        state = self.state
+        end = state.partition(topic, partition).high_watermark
+        return self._fetcher.find_timestamp(topic, self._segments(state, topic, partition), timestamp_us, end)
+
+    def max_timestamp(self, topic: str, partition: int) -> TimedOffset | None:
+        """The first of the records with the largest timestamp, None in an empty partition."""
+        state = self.state
+        end = state.partition(topic, partition).high_watermark
+        segments = self._segments(state, topic, partition)
+        largest = max((segment.max_timestamp_us for segment in segments), default=None)
+        if largest is None:
+            return None
+        return self._fetcher.find_timestamp(topic, segments, largest, end)
+
+    # -- records
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        columns: Sequence[str] | None = None,
+        state: State | None = None,
+    ) -> Iterator[Fetched]:
+        """Records ``[start, end)`` that are there, as Arrow, a stored batch at a time.
+
+        ``columns`` of key, value, timestamp, headers, in the order wanted; ``state`` reads an older snapshot. Raises
+        UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError.
+        """
+        state = state or self.state
+        state.partition(topic, partition)
+        for segment in self._segments(state, topic, partition).between(start, end):
+            for records in self._fetcher.read(topic, [segment], start, end, columns):
+                yield Fetched(records, segment.leader_epoch)
+
+    def records(
+        self, topic: str, partition: int, start: int, end: int, state: State | None = None
+    ) -> Iterator[ConsumerRecord]:
+        """The same as Python objects. Errors as ``fetch``."""
+        for fetched in self.fetch(topic, partition, start, end, state=state):
+            yield from to_records(topic, partition, fetched)
+
+    def _segments(self, state: State, topic: str, partition: int) -> PartitionSegments:
+        return self._coordinator.segments(topic, state).partition(partition)
+
+    def _store_of(self, broker: int) -> Store:
+        found = self.state.brokers.get(broker)
+        if found is None:
+            raise StorageError(f"broker {broker} is not registered in {self._coordinator.store.root}")
+        if not found.url:
+            return self._coordinator.store
+        if found.url not in self._stores:
+            self._stores[found.url] = open_store(found.url)
+        return self._stores[found.url]
+
+
+def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:
+    """Arrow records as Python objects; columns that were not fetched are as if null, and such a timestamp as 0."""
+    base_offset, batch, timestamp_type = fetched.records
+    count = batch.num_rows
+    names = batch.schema.names
+    keys = batch.column("key").to_pylist() if "key" in names else [None] * count
+    values = batch.column("value").to_pylist() if "value" in names else [None] * count
+    stamps = batch.column("timestamp").view("int64").to_pylist() if "timestamp" in names else [0] * count
+    headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
+    for row in range(count):
+        yield ConsumerRecord(
+            topic,
+            partition,
+            base_offset + row,
+            stamps[row],
+            timestamp_type,
+            keys[row],
+            values[row],
+            [(header["key"], header["value"]) for header in headers[row] or ()],
+            fetched.leader_epoch,
+        )

@@ -1,0 +1,335 @@
+"""Appending Python records to a topic: checked, routed, written to one file, published by one commit.
+
+    result = append_records(coordinator, "orders", [Record(key=b"k", value=b"v")], compression="zstd")
+    result[0].offset
+
+All or nothing: a refused record means that none of the call is in the log, and its error says which one it was
+(``index``). A call is one commit, so send many records at a time.
+
+Rules: an explicit partition comes first, then murmur2 of the key bytes (as Kafka's Java client does it), and records
+without a key share a partition for about ``STICKY_BYTES`` before they move on to another. Not for: lingering,
+retries, serialising, idempotent sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    InvalidConfigurationError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.format.codec import CODECS
+from sparklog.format.schema import columns_present, record_schema
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.layout import segment_key
+from sparklog.protocol.decide import AppendRequest, NewTopic, PartitionAppend
+from sparklog.protocol.names import validate_topic_name
+from sparklog.protocol.partitioner import partition_for_key
+from sparklog.protocol.state import State
+
+STICKY_BYTES = 16384
+"""bytes of records without a key that go to one partition before the next: Kafka's default ``batch.size``."""
+
+RECORD_OVERHEAD_BYTES = 12
+"""bytes. What the limit allows for beside the record itself: its default is 1 MiB and Kafka's 12 of LOG_OVERHEAD."""
+
+MAX_TIMESTAMP_US = 2**63 - 1
+
+
+class Record(NamedTuple):
+    """One record to append. No partition: by key; no timestamp: now (microseconds since the epoch)."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_us: int | None = None
+    partition: int | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record ended up, as Kafka's RecordMetadata."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class _Plan(NamedTuple):
+    """What a topic asks of its records, existing or about to be created."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    config: TopicConfig
+    expected_offsets: Sequence[int]
+    new_topics: Sequence[NewTopic]
+
+
+def append_records(
+    coordinator: Coordinator,
+    topic: str,
+    records: Sequence[Record],
+    *,
+    compression: str = "none",
+    level: int | None = None,
+) -> list[RecordMetadata]:
+    """Append records to a topic in one commit, and say where each is, in the order given.
+
+    ``compression`` holds where the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
+    where ``auto.create.topics.enable`` allows it.
+
+    Raises UnknownTopicOrPartitionError, InvalidTopicError, MessageSizeTooLargeError, InvalidTimestampError and
+    InvalidRecordError with nothing written, and whatever ``Coordinator.append`` raises.
+    """
+    if compression not in CODECS:
+        raise InvalidConfigurationError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+    plan = _plan(coordinator, topic)
+    if not records:
+        return []
+    now_ms = coordinator.log.clock.now_ms()
+    stamps = [_checked(record, index, plan, now_ms) for index, record in enumerate(records)]
+    routes = _route(records, plan, coordinator.log.ids.jitter())
+    rows: dict[int, list[int]] = {}
+    for index, partition in enumerate(routes):
+        rows.setdefault(partition, []).append(index)
+    appends = _write(coordinator, plan, records, stamps, rows, compression, level)
+    answer = coordinator.append(AppendRequest(appends=appends, new_topics=plan.new_topics))
+    offsets = {appended.partition: appended.base_offset for appended in answer.appended}
+    result: list[RecordMetadata] = []
+    for partition in routes:
+        result.append(RecordMetadata(topic, partition, offsets[partition]))
+        offsets[partition] += 1
+    return result
+
+
+# -- the topic
+
+
+def _plan(coordinator: Coordinator, topic: str) -> _Plan:
+    validate_topic_name(topic)
+    state = coordinator.refresh()
+    found = state.topics.get(topic)
+    if found is not None:
+        config = TopicConfig.resolve(found.configs, state.configs)
+        ends = [partition.log_end_offset for partition in found.partitions]
+        return _Plan(topic, found.topic_id, len(ends), config, ends, ())
+    return _plan_new(coordinator, state, topic)
+
+
+def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
+    """The topic is created in the commit that appends to it. Its id stays open until then: others may be first."""
+    cluster = ClusterConfig.resolve(state.configs)
+    if not cluster.auto_create_topics_enable:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic!r} does not exist, and auto.create.topics.enable is false; create it with "
+            f"`sparklog topics --create --topic {topic}`",
+            topic=topic,
+        )
+    partitions = cluster.num_partitions
+    new = NewTopic(
+        name=topic,
+        topic_id=coordinator.new_topic_id(),
+        partitions=partitions,
+        replication_factor=cluster.default_replication_factor,
+    )
+    return _Plan(topic, "", partitions, TopicConfig.resolve({}, state.configs), [0] * partitions, [new])
+
+
+# -- checks
+
+
+def record_size(record: Record) -> int:
+    """bytes that ``max.message.bytes`` is compared with: key, value and headers as they are, before compression."""
+    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name.encode()) + len(value or b"")
+    return size
+
+
+def _checked(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
+    """The record's timestamp in microseconds; raises where the topic does not take the record."""
+    _check_types(record, index, plan)
+    size = record_size(record)
+    if size > plan.config.max_message_bytes:
+        raise MessageSizeTooLargeError(
+            f"record {index} for topic {plan.name!r} has {size:,} bytes, and max.message.bytes is "
+            f"{plan.config.max_message_bytes:,}; send less, or raise the setting with `sparklog configs`",
+            topic=plan.name,
+            index=index,
+            size=size,
+        )
+    partition = record.partition
+    if partition is not None and not 0 <= partition < plan.partitions:
+        raise UnknownTopicOrPartitionError(
+            f"record {index} is for partition {partition}, and topic {plan.name!r} has partitions 0 to "
+            f"{plan.partitions - 1}",
+            topic=plan.name,
+            partition=partition,
+            index=index,
+        )
+    if record.timestamp_us is None:
+        return now_ms * 1000
+    return _checked_timestamp(record.timestamp_us, index, plan, now_ms)
+
+
+def _check_types(record: Record, index: int, plan: _Plan) -> None:
+    parts = [("key", record.key), ("value", record.value)]
+    for name, value in record.headers:
+        if not _is_utf8(name):
+            raise InvalidRecordError(
+                f"record {index} for topic {plan.name!r} has the header key {name!a}, which is not text in UTF-8",
+                topic=plan.name,
+                index=index,
+            )
+        parts.append((f"header {name!r}", value))
+    for what, part in parts:
+        if part is not None and not isinstance(part, bytes):
+            raise InvalidRecordError(
+                f"the {what} of record {index} for topic {plan.name!r} is of type {type(part).__name__}, not bytes or "
+                "None; serialise it first",
+                topic=plan.name,
+                index=index,
+            )
+
+
+def _is_utf8(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _checked_timestamp(timestamp_us: int, index: int, plan: _Plan, now_ms: int) -> int:
+    """Kafka's LogValidator: the bounds hold for the producer's timestamps, not where the topic stamps on append."""
+    if not 0 <= timestamp_us <= MAX_TIMESTAMP_US:
+        raise InvalidTimestampError(
+            f"record {index} for topic {plan.name!r} has timestamp {timestamp_us} us, which is before 1970 or not an "
+            "int64",
+            topic=plan.name,
+            index=index,
+        )
+    config = plan.config
+    if config.message_timestamp_type == "LogAppendTime":
+        return timestamp_us
+    age_ms = now_ms - timestamp_us // 1000
+    if age_ms > config.message_timestamp_before_max_ms or -age_ms > config.message_timestamp_after_max_ms:
+        bound = "before" if age_ms > 0 else "after"
+        limit = config.message_timestamp_before_max_ms if age_ms > 0 else config.message_timestamp_after_max_ms
+        raise InvalidTimestampError(
+            f"record {index} for topic {plan.name!r} has timestamp {timestamp_us // 1000} ms, {abs(age_ms):,} ms "
+            f"{bound} now, and message.timestamp.{bound}.max.ms is {limit:,}",
+            topic=plan.name,
+            index=index,
+        )
+    return timestamp_us
+
+
+# -- routing
+
+
+def _route(records: Sequence[Record], plan: _Plan, start: float) -> list[int]:
+    """The partition of each record. ``start`` in [0, 1) draws the first partition for records without a key."""
+    sticky, filled = int(start * plan.partitions), 0
+    routes: list[int] = []
+    for record in records:
+        if record.partition is not None:
+            routes.append(record.partition)
+        elif record.key is not None:
+            routes.append(partition_for_key(record.key, plan.partitions))
+        else:
+            if filled >= STICKY_BYTES:
+                sticky, filled = (sticky + 1) % plan.partitions, 0
+            routes.append(sticky)
+            filled += record_size(record)
+    return routes
+
+
+# -- the file
+
+
+def _write(
+    coordinator: Coordinator,
+    plan: _Plan,
+    records: Sequence[Record],
+    stamps: Sequence[int],
+    rows: dict[int, list[int]],
+    compression: str,
+    level: int | None,
+) -> list[PartitionAppend]:
+    """All records in one file, a run for each partition, durable on return."""
+    codec, codec_level = _codec(plan.config, compression, level)
+    has_key = any(record.key is not None for record in records)
+    has_headers = any(record.headers for record in records)
+    schema = record_schema(columns_present(has_key, has_headers))
+    first = min(rows)
+    key = segment_key(plan.name, first, plan.expected_offsets[first], coordinator.log.ids.write_id())
+    stamped = plan.config.message_timestamp_type == "LogAppendTime"
+    writer = SegmentFileWriter(
+        coordinator.store, key, codec=codec, level=codec_level, has_key=has_key, has_headers=has_headers
+    )
+    try:
+        for partition in sorted(rows):
+            writer.start_run(RunTarget(plan.name, plan.topic_id, partition, log_append_time=stamped))
+            for chunk in _chunks(records, rows[partition]):
+                writer.write(_batch(schema, [records[i] for i in chunk], [stamps[i] for i in chunk]))
+    except (SparklogError, pa.ArrowException, ValueError):
+        writer.abort()
+        raise
+    return writer.finish()
+
+
+def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[str, int | None]:
+    """The topic's codec with its level, or the caller's where the topic leaves it to the producer."""
+    chosen = config.compression_type
+    if chosen == "producer":
+        return compression, level
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return ("none" if chosen == "uncompressed" else chosen), levels.get(chosen)
+
+
+def _chunks(records: Sequence[Record], rows: Sequence[int]) -> Iterator[list[int]]:
+    """Runs of rows that make batches of about ``limits.TARGET_BATCH_BYTES``."""
+    chunk: list[int] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += record_size(records[row])
+        if size >= limits.TARGET_BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _batch(schema: pa.Schema, records: Sequence[Record], stamps: Sequence[int]) -> pa.RecordBatch:
+    columns = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "timestamp": stamps,
+        "headers": [_header_cell(record) for record in records],
+    }
+    arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _header_cell(record: Record) -> list[dict[str, object]] | None:
+    return [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
