@@ -1,0 +1,115 @@
+"""``sparklog cluster``: create a cluster, describe it, print its id.
+
+``cluster-id`` is Kafka's kafka-cluster; ``create`` is what kafka-storage's format is there, and ``describe`` shows what
+lies below the root.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, connect, suggestion
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.protocol.state import State
+
+ACTIONS = ("create", "describe", "cluster-id")
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "cluster",
+        "create      make an empty cluster at a root: a folder or a bucket's folder\n"
+        "describe    print its id, version, brokers, topics and sizes\n"
+        "cluster-id  print its id",
+        "sparklog cluster create --bootstrap-server /data/log",
+        "create|describe|cluster-id [OPTIONS]",
+    )
+    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_connection()
+    options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.action not in ACTIONS:
+        said = f"{options.action!r} is no action" if options.action else "an action is missing"
+        raise UsageError(f"{said}: create, describe or cluster-id{suggestion(options.action or '', ACTIONS)}")
+    if options.action == "create":
+        _create(options)
+    elif options.if_not_exists:
+        raise UsageError(f'Option "[if-not-exists]" can\'t be used with option "[{options.action}]"')
+    elif options.action == "describe":
+        _describe(connect(options))
+    else:
+        print(f"Cluster ID: {connect(options).state.cluster_id}")
+    return 0
+
+
+def _create(options: argparse.Namespace) -> None:
+    from sparklog.coordinator import create_cluster
+    from sparklog.errors import ClusterAlreadyExistsError
+
+    root, storage_options = bootstrap_server(options)
+    try:
+        coordinator = create_cluster(root, storage_options)
+    except ClusterAlreadyExistsError:
+        if not options.if_not_exists:
+            raise
+    else:
+        print(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
+
+
+def _describe(coordinator: Coordinator) -> None:
+    from sparklog.log.checkpoint import read_newest
+    from sparklog.log.layout import FORMAT, read_boundary
+
+    state = coordinator.state
+    boundary = read_boundary(coordinator.store)
+    checkpoint = read_newest(coordinator.store)
+    partitions = [partition for topic in state.topics.values() for partition in topic.partitions]
+    records = sum(partition.log_end_offset - partition.log_start_offset for partition in partitions)
+    lines = {
+        "Cluster ID": state.cluster_id,
+        "Root": coordinator.store.root,
+        "Format": f"{FORMAT}",
+        "Version": f"{state.version} (last commit {_utc(state.timestamp_ms)})",
+        "Boundary": "none: all commits are kept" if boundary < 0 else f"{boundary} (commits up to it may be gone)",
+        "Checkpoint": "none yet" if checkpoint is None else f"{checkpoint.version}",
+        "Brokers": _brokers(state, coordinator.store.root),
+        "Topics": f"{len(state.topics)}",
+        "Partitions": f"{len(partitions)}",
+        "Segments": f"{sum(partition.segments for partition in partitions)}",
+        "Records": f"{records}",
+        "Size": f"{sum(partition.size_bytes for partition in partitions)} bytes",
+    }
+    for name, value in lines.items():
+        print(f"{name + ':':<12}{value}")
+    if state.topics:
+        print()
+        _describe_topics(state)
+
+
+def _describe_topics(state: State) -> None:
+    """A table of the topics: partitions, segments, records that can be read, bytes of the segments."""
+    width = max(len("TOPIC"), *map(len, state.topics))
+    print(f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}")
+    for name in sorted(state.topics):
+        partitions = state.topics[name].partitions
+        records = sum(partition.log_end_offset - partition.log_start_offset for partition in partitions)
+        segments = sum(partition.segments for partition in partitions)
+        size = sum(partition.size_bytes for partition in partitions)
+        print(f"{name:<{width}} {len(partitions):>10} {segments:>10} {records:>15} {size:>15}")
+
+
+def _brokers(state: State, root: str) -> str:
+    return ", ".join(f"{number} ({state.brokers[number].url or root})" for number in sorted(state.brokers))
+
+
+def _utc(timestamp_ms: int) -> str:
+    from datetime import datetime, timedelta, timezone
+
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

@@ -1,0 +1,376 @@
+"""``sparklog console-consumer``: Kafka's kafka-console-consumer. Prints records as lines, and waits for more.
+
+Records of one partition come in offset order; between partitions there is no order, as in Kafka. A topic that does not
+exist yet is waited for, and partitions that appear later are read from their beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from sparklog.cli.common import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    given,
+    logger,
+    parse_pairs,
+    read_properties_file,
+    silence_output,
+)
+from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from sparklog.cli.formatters import MessageFormatter
+    from sparklog.client.reader import ConsumerRecord, LogReader
+
+NOT_YET = (
+    "groups come with the Python clients: without --group, every console-consumer reads all partitions and commits no "
+    "offsets"
+)
+FLUSH_RECORDS = 1000
+"""records between flushes of the output while more are at hand; it is flushed before every wait."""
+FOREVER_SECONDS = 10.0**9
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "console-consumer",
+        "Print records, one line each, and wait for more until it is stopped.",
+        "sparklog console-consumer --bootstrap-server /data/log --topic orders --from-beginning --max-messages 10 \\\n"
+        "      --formatter-property print.key=true --formatter-property print.offset=true",
+        "(--topic TOPIC | --include REGEX) [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
+    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
+    options.add_argument("--partition", metavar="N", type=int, help="read this partition alone, from its end on")
+    options.add_argument("--offset", metavar="N|earliest|latest", help="where to start in --partition (latest)")
+    options.add_argument("--from-beginning", action="store_true", help="start with the earliest records")
+    options.add_argument("--max-messages", metavar="N", type=int, help="stop after so many records")
+    options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop when nothing comes for so long")
+    options.add_argument(
+        "--skip-message-on-error", action="store_true", help="go on after a record that cannot be shown"
+    )
+    options.add_argument(
+        "--formatter-property",
+        "--property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="what a line shows: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
+        "(all false), print.value (true), key.separator (tab), line.separator, headers.separator, null.literal, "
+        "key.deserializer, value.deserializer, headers.deserializer",
+    )
+    options.add_argument("--formatter-config", metavar="FILE", help="a properties file with the same")
+    options.add_argument(
+        "--formatter",
+        metavar="CLASS",
+        default="DefaultMessageFormatter",
+        help="or LoggingMessageFormatter, NoOpMessageFormatter",
+    )
+    options.add_argument("--key-deserializer", metavar="CLASS", help="Kafka's class, such as LongDeserializer")
+    options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
+    options.add_argument(
+        "--command-property",
+        "--consumer-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="auto.offset.reset; Kafka's other consumer settings have no effect here",
+    )
+    options.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="as --command-config")
+    options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
+    options.add_argument("--group", metavar="GROUP", help="refused: groups come with the Python clients")
+    options.add_without_effect("--isolation-level", metavar="LEVEL")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.consumer_config:
+        options.command_config = options.command_config or options.consumer_config
+    _check(options)
+    reset = _reset(options)
+    from sparklog.cli.formatters import formatter
+
+    lines = formatter(options.formatter, _formatter_properties(options))
+    wanted = _wanted(options)
+    coordinator = connect(options)
+    from sparklog.client.reader import LogReader
+
+    with LogReader(coordinator) as reader:
+        consumer = _Consumer(reader, wanted, _start(options, reset), reset, lines.columns)
+        return _print_all(options, consumer, lines)
+
+
+# -- options
+
+
+def _check(options: argparse.Namespace) -> None:
+    if (options.topic is None) == (options.include is None):
+        raise UsageError('Exactly one of the following arguments is required: "[topic]", "[include]"')
+    if options.group is not None:
+        raise UsageError(f"--group {options.group!r}: {NOT_YET}", prefixed=True)
+    if options.partition is None:
+        if options.offset is not None:
+            raise UsageError("The partition is required when offset is specified.")
+        return
+    if options.topic is None:
+        raise UsageError("The topic is required when partition is specified.")
+    if options.from_beginning and given(options, "offset"):
+        raise UsageError("Options from-beginning and offset cannot be specified together.")
+
+
+def _reset(options: argparse.Namespace) -> str:
+    """Where to start, and to go on where an offset is gone: auto.offset.reset."""
+    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    properties.update(parse_pairs(options.command_property, "--command-property"))
+    if "group.id" in properties:
+        raise UsageError(f"group.id {properties['group.id']!r}: {NOT_YET}", prefixed=True)
+    for name in properties.keys() - {"auto.offset.reset"}:
+        logger.debug("consumer setting %s has no effect here", name)
+    reset = properties.get("auto.offset.reset")
+    if reset is None:
+        return "earliest" if options.from_beginning else "latest"
+    if reset not in ("earliest", "latest", "none"):
+        raise UsageError(f"auto.offset.reset is earliest, latest or none, not {reset!r}")
+    if options.from_beginning and reset != "earliest":
+        raise UsageError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+    return reset
+
+
+def _start(options: argparse.Namespace, reset: str) -> str | int:
+    """``earliest``, ``latest`` or an offset."""
+    text = options.offset
+    if text is None:
+        return reset
+    if text.lower() in ("earliest", "latest"):
+        return str(text.lower())
+    if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63:
+        return int(text)
+    raise UsageError(
+        f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a "
+        "non-negative long."
+    )
+
+
+def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
+    file = options.formatter_config
+    properties = read_properties_file(file, "--formatter-config") if file else {}
+    if options.key_deserializer:
+        properties["key.deserializer"] = options.key_deserializer
+    if options.value_deserializer:
+        properties["value.deserializer"] = options.value_deserializer
+    properties.update(parse_pairs(options.formatter_property, "--formatter-property"))
+    return properties
+
+
+class _Wanted(NamedTuple):
+    """Which topics, by name, and maybe the one partition."""
+
+    matches: Callable[[str], bool]
+    shown: str
+    topic: str | None
+    partition: int | None
+
+
+def _wanted(options: argparse.Namespace) -> _Wanted:
+    from sparklog.cli.patterns import topic_pattern
+    from sparklog.protocol.names import validate_topic_name
+
+    if options.topic is None:
+        pattern = topic_pattern(options.include)
+        return _Wanted(lambda name: bool(pattern.match(name)), f"no topic matches {options.include!r}", None, None)
+    name = validate_topic_name(options.topic)
+    return _Wanted(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
+
+
+# -- reading
+
+
+class _Consumer:
+    """The positions of the partitions that are read. Not thread-safe."""
+
+    def __init__(self, reader: LogReader, wanted: _Wanted, start: str | int, reset: str, columns: list[str]) -> None:
+        self.clock = reader.clock
+        self._reader = reader
+        self._wanted = wanted
+        self._reset = reset
+        self._columns = columns
+        self._positions: dict[tuple[str, str, int], int] = {}
+        self._state = reader.state
+        self._follow(start)
+        if not self._positions:
+            complain(f"{wanted.shown} in this cluster yet; waiting for it (Ctrl-C stops)")
+
+    def available(self) -> Iterator[ConsumerRecord]:
+        """The records after the positions in the state last seen, which the positions follow."""
+        from sparklog.client.reader import to_records
+
+        for (topic, topic_id, partition), position in sorted(self._positions.items()):
+            found = self._state.topics.get(topic)
+            if found is None or found.topic_id != topic_id:
+                continue
+            end = found.partitions[partition].high_watermark
+            start = self._within(topic, partition, position)
+            for fetched in self._reader.fetch(topic, partition, start, end, self._columns, self._state):
+                for record in to_records(topic, partition, fetched):
+                    self._positions[topic, topic_id, partition] = record.offset + 1
+                    yield record
+            self._positions[topic, topic_id, partition] = max(start, end)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a commit, at most so long."""
+        self._state = self._reader.wait(self._state, seconds)
+        self._follow("earliest")
+
+    def _follow(self, start: str | int) -> None:
+        """Take up partitions not read so far, and let go of topics that were deleted."""
+        current: dict[tuple[str, str, int], int] = {}
+        for topic in filter(self._wanted.matches, self._state.topics):
+            found = self._state.topics[topic]
+            for partition in self._partitions(topic):
+                key = (topic, found.topic_id, partition)
+                known = self._positions.get(key)
+                current[key] = self._first(topic, partition, start) if known is None else known
+        self._positions = current
+
+    def _partitions(self, topic: str) -> range:
+        one = self._wanted.partition
+        if one is None:
+            return range(len(self._state.topics[topic].partitions))
+        self._state.partition(topic, one)  # raises where there is no such partition
+        return range(one, one + 1)
+
+    def _first(self, topic: str, partition: int, start: str | int) -> int:
+        found = self._state.partition(topic, partition)
+        if isinstance(start, int):
+            return start
+        if start == "none":
+            raise OffsetOutOfRangeError(
+                f"there is no offset to start {topic}-{partition} at, and auto.offset.reset is none", topic=topic
+            )
+        return found.log_start_offset if start == "earliest" else found.high_watermark
+
+    def _within(self, topic: str, partition: int, position: int) -> int:
+        """The position, or by auto.offset.reset another one where it is out of range."""
+        found = self._state.partition(topic, partition)
+        if found.log_start_offset <= position <= found.high_watermark:
+            return position
+        message = (
+            f"offset {position} of {topic}-{partition} is out of range: it has {found.log_start_offset} to "
+            f"{found.high_watermark}"
+        )
+        if self._reset == "none":
+            raise OffsetOutOfRangeError(
+                f"{message}, and auto.offset.reset is none", topic=topic, partition=partition, offset=position
+            )
+        complain(f"{message}; going on at {self._reset}")
+        return found.log_start_offset if self._reset == "earliest" else found.high_watermark
+
+
+# -- printing
+
+
+def _print_all(options: argparse.Namespace, consumer: _Consumer, lines: MessageFormatter) -> int:
+    """Print until something ends it, and say how many there were."""
+    printer = _Printer(lines, options.skip_message_on_error)
+    try:
+        with _terminated_cleanly():
+            _consume(options, consumer, printer)
+        return 0
+    except BrokenPipeError:
+        complain("Unable to write to standard out, closing consumer.")
+        silence_output()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        printer.close()
+        complain(f"Processed a total of {printer.count} messages")
+        if options.enable_systest_events:
+            print("shutdown_complete")
+
+
+def _consume(options: argparse.Namespace, consumer: _Consumer, printer: _Printer) -> None:
+    timeout = options.timeout_ms
+    patience = FOREVER_SECONDS if timeout is None or timeout < 0 else timeout / 1000
+    limit = -1 if options.max_messages is None else options.max_messages
+    if limit == 0:
+        return
+    deadline = consumer.clock.monotonic() + patience
+    while True:
+        before = printer.count
+        for record in consumer.available():
+            printer.show(record)
+            if printer.count == limit:
+                return
+        printer.flush()
+        if printer.count > before:
+            deadline = consumer.clock.monotonic() + patience
+        left = deadline - consumer.clock.monotonic()
+        if left <= 0:
+            return
+        consumer.wait(left)
+
+
+class _Printer:
+    """Writes lines to stdout and counts records. Not thread-safe."""
+
+    def __init__(self, lines: MessageFormatter, skip_errors: bool) -> None:
+        self.count = 0
+        self._lines = lines
+        self._skip_errors = skip_errors
+        self._out: Any = getattr(sys.stdout, "buffer", None)
+
+    def show(self, record: ConsumerRecord) -> None:
+        self.count += 1
+        try:
+            line = self._lines.line(record)
+        except InvalidRecordError as error:
+            where = f"{record.topic}-{record.partition} offset {record.offset}"
+            if not self._skip_errors:
+                raise InvalidRecordError(f"{where}: {error.message}", **error.context) from error
+            complain(f"skipping {where}: {error.message}")
+            return
+        if self._out is None:
+            sys.stdout.write(line.decode("utf-8", "replace"))
+        else:
+            self._out.write(line)
+        if self.count % FLUSH_RECORDS == 0:
+            self.flush()
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Flush what can be flushed; a closed pipe has been dealt with."""
+        try:
+            self.flush()
+        except BrokenPipeError:
+            silence_output()
+
+
+class _terminated_cleanly:
+    """``kill`` ends the consumer as Ctrl-C does, with exit code 143. Only the main thread can see to that."""
+
+    def __enter__(self) -> None:
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    @staticmethod
+    def _stop(*_: object) -> NoReturn:
+        raise SystemExit(143)

@@ -1,0 +1,262 @@
+"""``sparklog console-producer``: Kafka's kafka-console-producer. Each line of stdin becomes a record.
+
+Lines are sent together: what has come within the linger time goes into one commit. On a terminal a line is sent as soon
+as it is typed. A line that cannot be sent ends the command with an error that names it; the lines before it are sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparklog import limits
+from sparklog.cli.common import (
+    CommandParser,
+    UsageError,
+    connect,
+    logger,
+    parse_pairs,
+    read_properties_file,
+    require,
+    suggestion,
+)
+from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError
+
+if TYPE_CHECKING:
+    from sparklog.cli.line_reader import LineReader
+    from sparklog.client.records import Record
+    from sparklog.coordinator import Coordinator
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BATCH_RECORDS = 100_000
+BATCH_BYTES = 16 * 1024 * 1024
+"""What one commit holds at most, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per
+partition and request; a commit costs more than a request, and a large one is cheaper for who reads it."""
+READ_BYTES = 64 * 1024
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "console-producer",
+        "Send each line of standard input as a record.",
+        "printf 'k1:hello\\nk2:world\\n' | sparklog console-producer --bootstrap-server /data/log --topic orders \\\n"
+        "      --reader-property parse.key=true --reader-property key.separator=:",
+        "--topic TOPIC [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
+    options.add_argument(
+        "--reader-property",
+        "--property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="how a line is read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+        "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
+    )
+    options.add_argument("--reader-config", metavar="FILE", help="a properties file with the same")
+    options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
+    options.add_argument("--sync", action="store_true", help="one commit for each line")
+    options.add_argument(
+        "--compression-codec",
+        nargs="?",
+        const="gzip",
+        metavar="CODEC",
+        help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type wins",
+    )
+    options.add_argument(
+        "--batch-size", "--max-partition-memory-bytes", metavar="BYTES", type=int, help="bytes that are sent at once"
+    )
+    options.add_argument("--timeout", metavar="MS", type=int, help="longest that a line waits for others (1000)")
+    options.add_argument(
+        "--command-property",
+        "--producer-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="compression.type, linger.ms, batch.size; Kafka's other producer settings have no effect here",
+    )
+    options.add_argument("--producer.config", dest="producer_config", metavar="FILE", help="as --command-config")
+    for flag in (
+        "--message-send-max-retries", "--retry-backoff-ms", "--request-required-acks", "--request-timeout-ms",
+        "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
+    ):  # fmt: skip
+        options.add_without_effect(flag, metavar="VALUE")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    require(options, "topic")
+    if options.producer_config:
+        options.command_config = options.command_config or options.producer_config
+    if options.line_reader.rpartition(".")[2] != "LineMessageReader":
+        raise UsageError(f"there is no line reader {options.line_reader!r} here: only LineMessageReader")
+    settings = _settings(options)
+    coordinator = connect(options)
+    from sparklog.cli.line_reader import LineReader
+
+    properties = read_properties_file(options.reader_config, "--reader-config") if options.reader_config else {}
+    properties.update(parse_pairs(options.reader_property, "--reader-property"))
+    producer = _Producer(coordinator, options.topic, LineReader(properties), settings)
+    producer.check_topic()
+    producer.send_all(_Input(sys.stdin))
+    return 0
+
+
+class _Settings(NamedTuple):
+    """When lines are sent, and how."""
+
+    codec: str
+    batch_bytes: int
+    batch_records: int
+    linger_ms: int
+
+
+def _settings(options: argparse.Namespace) -> _Settings:
+    """Flags first, then --command-property, then --command-config, then Kafka's defaults."""
+    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    properties.update(parse_pairs(options.command_property, "--command-property"))
+    for name in properties.keys() - {"compression.type", "linger.ms", "batch.size"}:
+        logger.debug("producer setting %s has no effect here", name)
+    codec = options.compression_codec or properties.get("compression.type", "none")
+    if codec not in CODECS:
+        raise UsageError(f"there is no codec {codec!r}, choose from {', '.join(CODECS)}{suggestion(codec, CODECS)}")
+    return _Settings(
+        codec=codec,
+        batch_bytes=_number(options.batch_size, properties, "batch.size", BATCH_BYTES),
+        batch_records=1 if options.sync else BATCH_RECORDS,
+        linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
+    )
+
+
+def _number(flag: int | None, properties: dict[str, str], name: str, default: int) -> int:
+    try:
+        number = int(properties.get(name, default)) if flag is None else flag
+    except ValueError:
+        raise UsageError(f"{name}={properties[name]!r} is not a whole number") from None
+    if number < 0:
+        raise UsageError(f"{name} of {number} is negative")
+    return number
+
+
+class _Input:
+    """Lines of stdin as bytes, with a word on whether the next one is there yet. Not thread-safe.
+
+    Works on the file descriptor where there is one, so that waiting for a line can end without one.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = getattr(stream, "buffer", stream)
+        try:
+            self._descriptor: int | None = self._stream.fileno()
+        except (OSError, ValueError, AttributeError):  # not a real file: everything is there at once
+            self._descriptor = None
+        self.interactive = self._descriptor is not None and os.isatty(self._descriptor) and sys.stdout.isatty()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._lines: list[bytes] = []
+        self._ended = False
+
+    def next_line(self, wait_seconds: float | None) -> bytes | None:
+        """The next line without its end; None if none came in time (``wait_seconds`` None: however long) or at the end
+        of the input."""
+        while not self._lines and not self._ended:
+            if not self._ready(wait_seconds):
+                return None
+            self._read()
+        return self._lines.pop() if self._lines else None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended and not self._lines
+
+    def _ready(self, wait_seconds: float | None) -> bool:
+        if self._descriptor is None or wait_seconds is None:
+            return True
+        return bool(select.select([self._descriptor], [], [], wait_seconds)[0])
+
+    def _read(self) -> None:
+        data = self._stream.read() if self._descriptor is None else os.read(self._descriptor, READ_BYTES)
+        if isinstance(data, str):
+            data = data.encode()
+        self._ended = not data or self._descriptor is None
+        *ends, rest = data.split(b"\n")
+        lines: list[bytes] = []
+        for end in ends:
+            lines.append(b"".join([*self._pending, end]))
+            self._pending, self._pending_bytes = [], 0
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+        if self._ended and self._pending:
+            lines.append(b"".join(self._pending))
+            self._pending = []
+        if self._pending_bytes > limits.MAX_RECORD_BYTES:
+            raise MessageSizeTooLargeError(f"a line has over {limits.MAX_RECORD_BYTES:,} bytes, more than a record may")
+        self._lines = [line.removesuffix(b"\r") for line in reversed(lines)]
+
+
+class _Producer:
+    """Collects records and appends them. Not thread-safe."""
+
+    def __init__(self, coordinator: Coordinator, topic: str, reader: LineReader, settings: _Settings) -> None:
+        self._coordinator = coordinator
+        self._clock = coordinator.log.clock
+        self._topic = topic
+        self._reader = reader
+        self._settings = settings
+        self._sent_lines = 0
+
+    def check_topic(self) -> None:
+        """Fail before the first line is typed where the topic cannot be written to."""
+        from sparklog.client.records import append_records
+
+        append_records(self._coordinator, self._topic, [])
+
+    def send_all(self, lines: _Input) -> None:
+        """Send every line. Raises InvalidRecordError for the first that cannot be, after those before it are sent."""
+        while not lines.ended:
+            batch: list[Record] = []
+            try:
+                for line in self._batch(lines):
+                    batch.append(self._reader.record(line, self._sent_lines + len(batch) + 1))
+            except InvalidRecordError:
+                self._send(batch)
+                raise
+            self._send(batch)
+
+    def _batch(self, lines: _Input) -> Iterator[bytes]:
+        """The lines of one commit: at least one, unless the input ends; then what comes until it is full or due."""
+        if lines.interactive:
+            print(">", end="", flush=True)
+        line = lines.next_line(None)
+        due = self._clock.monotonic() + (0 if lines.interactive else self._settings.linger_ms / 1000)
+        records = size = 0
+        while line is not None:
+            yield line
+            records, size = records + 1, size + len(line)
+            if records >= self._settings.batch_records or size >= self._settings.batch_bytes:
+                return
+            line = lines.next_line(max(due - self._clock.monotonic(), 0))
+
+    def _send(self, batch: list[Record]) -> None:
+        """Append all, or those before the first that the topic refuses, and then say which line that was."""
+        if not batch:
+            return
+        from sparklog.client.records import append_records
+
+        codec = self._settings.codec
+        try:
+            append_records(self._coordinator, self._topic, batch, compression=codec)
+        except InvalidRecordError as error:
+            refused = error.index
+            if refused is None:
+                raise
+            append_records(self._coordinator, self._topic, batch[:refused], compression=codec)
+            line = self._sent_lines + refused + 1
+            raise type(error)(f"line number {line}: {error.message}", **error.context) from error
+        self._sent_lines += len(batch)

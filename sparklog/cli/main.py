@@ -1,0 +1,123 @@
+"""The command ``sparklog``: finds the tool that is asked for and turns errors into a line on stderr and an exit code.
+
+Exit codes are Kafka's: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C.
+
+Rules: this module imports nothing that costs time, so that ``sparklog --help`` is fast; each tool is imported when it
+is asked for, and neither Spark, pandas nor numpy ever is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+COMMANDS = {
+    "topics": "create, list, describe, alter and delete topics",
+    "configs": "show and change settings of topics and of the cluster",
+    "console-producer": "send lines of text as records",
+    "console-consumer": "print records",
+    "get-offsets": "print the earliest, latest or timed offsets of partitions",
+    "dump-log": "print and verify .log and .index files",
+    "cluster": "create a cluster, describe it, print its id",
+}
+
+HELP = """\
+usage: sparklog COMMAND [OPTIONS]
+
+Work with a cluster: a log with Kafka's semantics in a folder or a bucket. The commands are Kafka's tools, with the
+same flags, where --bootstrap-server takes the cluster's root: a path or a URL. It defaults to the environment variable
+SPARKLOG_BOOTSTRAP_SERVER.
+
+Commands:
+{commands}
+
+Example:
+  sparklog cluster create --bootstrap-server /data/log
+  sparklog topics --bootstrap-server /data/log --create --topic orders --partitions 8
+
+`sparklog COMMAND --help` explains a command. `--debug`, or SPARKLOG_DEBUG=1, shows what happens and where an error
+comes from; `--version` prints the version."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line, the process's own by default, and return the exit code."""
+    if argv is None:
+        _prepare_process()
+        argv = sys.argv[1:]
+    arguments = list(argv)
+    debug = os.environ.get("SPARKLOG_DEBUG", "") not in ("", "0", "false")
+    if arguments[:1] == ["--debug"]:
+        debug = True
+        del arguments[0]
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(_help())
+        return 0 if arguments else 1
+    if arguments[0] == "--version":
+        from sparklog import __version__
+
+        print(f"sparklog {__version__}")
+        return 0
+    if arguments[0] not in COMMANDS:
+        return _unknown(arguments[0])
+    name = arguments.pop(0)
+    return _run(importlib.import_module(f"sparklog.cli.{name.replace('-', '_')}"), name, arguments, debug)
+
+
+def _help() -> str:
+    return HELP.format(commands="\n".join(f"  {name:<18}{what}" for name, what in COMMANDS.items()))
+
+
+def _unknown(name: str) -> int:
+    from sparklog.cli.common import complain, suggestion
+
+    complain(f"{name!r} is no command of sparklog{suggestion(name, COMMANDS)}. `sparklog --help` lists them.")
+    return 1
+
+
+def _prepare_process() -> None:
+    """What only the process's own start may change.
+
+    pyarrow imports numpy where it finds it, which takes twice as long as pyarrow itself, and no command needs it. A
+    ``None`` in ``sys.modules`` makes Python's import say that there is no such module.
+    """
+    if "numpy" not in sys.modules and "pyarrow" not in sys.modules:
+        sys.modules["numpy"] = None  # type: ignore[assignment]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets its number instead
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
+    from sparklog.cli.common import UsageError, complain, flush_output, set_logging, silence_output
+    from sparklog.errors import SparklogError
+
+    debug = debug or "--debug" in arguments
+    set_logging(debug)
+    prefix = getattr(command, "ERROR_PREFIX", "")
+    try:
+        code: int = command.run(command.parser().parse(arguments))
+        flush_output()
+        return code
+    except SystemExit as finished:  # --help and --version
+        return finished.code if isinstance(finished.code, int) else 0
+    except UsageError as error:
+        complain(f"{prefix if error.prefixed else ''}{error}")
+        if not error.prefixed:
+            complain(f"`sparklog {name} --help` lists the options.")
+    except SparklogError as error:
+        if debug:
+            raise
+        complain(f"{prefix}{error}")
+    except BrokenPipeError:  # whoever read the output has seen enough
+        silence_output()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        complain(f"{prefix}unexpected {type(error).__name__}: {error}; `sparklog --debug {name} …` shows where")
+    return 1
