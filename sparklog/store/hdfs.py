@@ -203,7 +203,7 @@ class HdfsStore:
         folder = f"{self._base.rstrip('/')}/{prefix}".rstrip("/") or "/"
         for _ in range(LIST_ATTEMPTS):
             with suppress(ObjectNotFoundError), _translated("list", f"{self.root}/{prefix}"):
-                found = [s for s in self._client.get().list_status(folder, True) if not s.isdir]
+                found = [s for s in self._client.get().list_status(folder, True) if not s.isdir and s.path != folder]
                 return sorted(found, key=lambda status: str(status.path))
             try:
                 with _translated("read", folder):
@@ -295,7 +295,7 @@ class HdfsOutputFile:
     def _send(self, view: memoryview) -> None:
         try:
             with _translated("write", self._shown):
-                self._writer.get().write(view)
+                self._writer.get().write(view.cast("B"))  # it refuses signed bytes, as Arrow calls them
         except BaseException:
             self.abort()
             raise

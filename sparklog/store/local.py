@@ -20,6 +20,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -151,7 +152,7 @@ class LocalStore:
             status = os.stat(path)
         except OSError as error:
             raise translate_os_error(error, "read", path) from error
-        if not os.path.isfile(path):
+        if stat.S_ISDIR(status.st_mode):
             raise translate_os_error(IsADirectoryError(errno.EISDIR, "is a folder"), "read", path)
         return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
@@ -250,7 +251,10 @@ class LocalInputFile:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self.size = os.fstat(file).st_size
+                status = os.fstat(file)
+                if stat.S_ISDIR(status.st_mode):
+                    raise IsADirectoryError(errno.EISDIR, "is a folder")
+                self.size = status.st_size
                 self._data: pa.Buffer | None = _map(file, self.size)
             finally:
                 os.close(file)

@@ -1,8 +1,8 @@
 """A store that fails as storages do: by plan, by seed, or at each step in turn. It also counts, so without faults it is
 the store to measure requests with.
 
-Every call that would reach the storage is a step, numbered from 0 in ``calls``; also the reads and writes of open files.
-A ``Fault`` says what happens at which step:
+Every call that would reach the storage is a step, numbered from 0 in ``calls``; so are the reads and writes of open
+files. A ``Fault`` says what happens at which step:
 
     error        StorageError before the effect: it did not happen
     unavailable  StorageUnavailableError before the effect, as a 503: the caller cannot know that it did not happen

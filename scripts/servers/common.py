@@ -1,0 +1,150 @@
+"""What the servers for tests share: start processes, wait until they answer, run a command beside them, stop them.
+
+Everything lives in ``.servers`` of the checkout, which git ignores. A process is stopped by its id, and by the kernel
+if this one dies first. Standard library only: these scripts run with any Python 3.10.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SERVERS = CHECKOUT / ".servers"
+HOST = "127.0.0.1"
+
+
+class Skipped(Exception):
+    """This machine lacks what the server needs; the message says what, and how to get it."""
+
+
+class ServerFailed(Exception):
+    """The server did not come up; the message ends with its log."""
+
+
+def run_beside(server: Callable[[], AbstractContextManager[Mapping[str, str]]], usage: str) -> int:
+    """The main program of each script: run the command line's command beside the server, return its exit code."""
+    command = sys.argv[1:]
+    if not command or command[0] in ("-h", "--help"):
+        print(usage, file=sys.stderr)
+        return 0 if command else 2
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    seconds = float(os.environ.get("SPARKLOG_SERVERS_TIMEOUT", "1800"))
+    try:
+        with server() as environment:
+            return _run(command, environment, seconds)
+    except Skipped as reason:
+        print(f"skipped: {reason}")
+        return 0
+    except ServerFailed as reason:
+        print(f"failed: {reason}", file=sys.stderr)
+        return 1
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> int:
+    for name, value in environment.items():
+        print(f"{name}={value}", flush=True)
+    try:
+        return subprocess.run(command, env={**os.environ, **environment}, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"failed: {command[0]} took more than {seconds:.0f} s (SPARKLOG_SERVERS_TIMEOUT)", file=sys.stderr)
+        return 124
+
+
+@contextmanager
+def running(commands: Mapping[str, Sequence[str]], logs: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """These processes, each with a log of its name; stopped at the end of the block."""
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        for name, command in commands.items():
+            processes[name] = start(command, logs / f"{name}.log", environment)
+        _processes.update(processes)
+        yield
+    finally:
+        for name, process in processes.items():
+            _processes.pop(name, None)
+            process.terminate()
+        for process in processes.values():
+            _stop(process)
+
+
+_processes: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, so that Ctrl-C reaches it through its parent only."""
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def wait_until(ready: Callable[[], bool], what: str, logs: Path, seconds: float = 120.0) -> None:
+    """Ask until ``ready`` is true. Raises ``ServerFailed`` if it takes too long or one of the processes ends."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(OSError, ValueError, LookupError):
+            if ready():
+                return
+        for name, process in _processes.items():
+            if process.poll() is not None:
+                raise ServerFailed(f"{name} ended with {process.returncode}:\n{tail(logs / f'{name}.log')}")
+        time.sleep(0.1)
+    raise ServerFailed(f"{what} is not ready after {seconds:.0f} s; see {logs}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Among all processes of this checkout, one at a time: two test workers must not build the same program."""
+    SERVERS.mkdir(exist_ok=True)
+    with open(SERVERS / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def tail(log: Path, characters: int = 3000) -> str:
+    with suppress(OSError):
+        return log.read_text(errors="replace")[-characters:]
+    return "(no log)"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _die_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Runs a command beside a real HDFS (a NameNode and three DataNodes), and stops it afterwards.
+
+    scripts/servers/hdfs.py COMMAND [ARGUMENT ...]
+
+The command finds it in SPARKLOG_TEST_HDFS_URL (an empty file system). The first run fetches the jars with Maven, 114
+MB; without Maven or Java 17 the command is not run, and the exit code is 0. SPARKLOG_SERVERS_TIMEOUT (default 1800)
+bounds the command, in seconds.
+
+Three DataNodes, because with a single one every small write waits half a second for its report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+from xml.sax.saxutils import escape
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.servers.common import (
+    HOST,
+    SERVERS,
+    ServerFailed,
+    Skipped,
+    free_ports,
+    only_one,
+    run_beside,
+    running,
+    tail,
+    wait_until,
+)
+
+POM = Path(__file__).with_name("hdfs-pom.xml")
+VERSION = "3.5.0"
+DATANODES = 3
+FETCH_SECONDS = 900
+NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+OPENED = ("java.lang", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
+
+
+@contextmanager
+def server() -> Iterator[dict[str, str]]:
+    """A running HDFS; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
+    java = find_java()
+    jars = fetch_jars()
+    home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
+    rpc, http = free_ports(2)
+    try:
+        configure(home / "conf", home, rpc, http)
+        base = [java, "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Dhadoop.log.dir={home}"]
+        base += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+        base += ["-cp", f"{home / 'conf'}:{jars}/*"]
+        environment = {"HADOOP_CONF_DIR": str(home / "conf"), "HADOOP_USER_NAME": "sparklog"}
+        _format([*base, NAMENODE, "-format", "-nonInteractive"], home, environment)
+        commands = {"namenode": [*base, NAMENODE]}
+        for number in range(DATANODES):
+            folder = (home / f"data-{number}").as_uri()
+            commands[f"datanode-{number}"] = [*base, DATANODE, f"-Ddfs.datanode.data.dir={folder}"]
+        with running(commands, home, environment):
+            wait_until(lambda: live_datanodes(http) == DATANODES, "HDFS", home)
+            yield {"SPARKLOG_TEST_HDFS_URL": f"hdfs://{HOST}:{rpc}", "HADOOP_USER_NAME": "sparklog"}
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def find_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        raise Skipped("HDFS needs Java 17 or newer, in JAVA_HOME or PATH")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(\d+)', answer)
+    if version is None or int(version.group(1)) < 17:
+        raise Skipped(f"HDFS needs Java 17 or newer, and {java} is: {answer.splitlines()[:1]}")
+    return java
+
+
+def fetch_jars() -> Path:
+    """The folder of the jars, fetched unless it is there. Maven's own repository stays inside ``.servers`` too."""
+    jars = SERVERS / f"hadoop-{VERSION}"
+    if jars.exists():
+        return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Skipped(
+            "the jars of HDFS are fetched with Maven, and there is no `mvn` in PATH; install Maven 3.8 or newer"
+        )
+    with only_one("fetch-hdfs"):
+        if not jars.exists():
+            _copy_dependencies(maven, jars)
+    return jars
+
+
+def _copy_dependencies(maven: str, jars: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix="maven-", dir=SERVERS))
+    print(f"fetching Hadoop {VERSION}, once, about 114 MB", file=sys.stderr, flush=True)
+    command = [maven, "-q", "-B", "-f", str(POM), f"-Dmaven.repo.local={work / 'repository'}"]
+    command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+        if done.returncode:
+            raise ServerFailed(f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+        os.replace(work / "jars", jars)
+    except subprocess.TimeoutExpired as error:
+        raise ServerFailed(f"mvn took more than {FETCH_SECONDS} s") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def configure(folder: Path, home: Path, rpc: int, http: int) -> None:
+    """The settings of a file system on the loopback address; DataNodes choose their own ports."""
+    folder.mkdir(parents=True)
+    core = {"fs.defaultFS": f"hdfs://{HOST}:{rpc}", "hadoop.tmp.dir": str(home / "tmp")}
+    hdfs = {
+        "dfs.replication": str(DATANODES),
+        "dfs.permissions.superusergroup": "sparklog",
+        "dfs.namenode.rpc-address": f"{HOST}:{rpc}",
+        "dfs.namenode.http-address": f"{HOST}:{http}",
+        "dfs.namenode.name.dir": (home / "name").as_uri(),
+        "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+        "dfs.namenode.safemode.extension": "0",
+        "dfs.datanode.address": f"{HOST}:0",
+        "dfs.datanode.http.address": f"{HOST}:0",
+        "dfs.datanode.ipc.address": f"{HOST}:0",
+        "dfs.datanode.hostname": "localhost",
+    }
+    _write_site(folder / "core-site.xml", core)
+    _write_site(folder / "hdfs-site.xml", hdfs)
+    (folder / "log4j.properties").write_text(
+        "log4j.rootLogger=INFO,stderr\n"
+        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
+        "log4j.appender.stderr.target=System.err\n"
+        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.stderr.layout.ConversionPattern=%d %p %c: %m%n\n"
+    )
+
+
+def live_datanodes(http: int) -> int:
+    """How many DataNodes the NameNode knows, as it says on its own metrics page; -1 in safe mode."""
+    query = "Hadoop:service=NameNode,name=FSNamesystemState"
+    with urlopen(f"http://{HOST}:{http}/jmx?qry={query}", timeout=5) as answer:
+        state = json.load(answer)["beans"][0]
+    return int(state["NumLiveDataNodes"]) if state["FSState"] == "Operational" else -1
+
+
+def _format(command: list[str], home: Path, environment: Mapping[str, str]) -> None:
+    log = home / "format.log"
+    with open(log, "wb") as output:
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, stdout=output, stderr=output, timeout=120, check=False
+        )
+    if done.returncode:
+        raise ServerFailed(f"formatting the NameNode ended with {done.returncode}:\n{tail(log)}")
+
+
+def _write_site(file: Path, settings: Mapping[str, str]) -> None:
+    properties = "".join(
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in settings.items()
+    )
+    file.write_text(f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n')
+
+
+if __name__ == "__main__":
+    sys.exit(run_beside(server, __doc__ or ""))

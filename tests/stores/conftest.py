@@ -1,0 +1,90 @@
+"""One suite for every store. Local and memory always run; S3 and HDFS are real servers (make test-s3, make test-hdfs).
+
+A server named in the environment (SPARKLOG_TEST_S3_ENDPOINT and its companions, SPARKLOG_TEST_HDFS_URL) is used; else
+the session starts one. Each test has a root of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from scripts.servers import hdfs, s3
+from scripts.servers.common import Skipped
+from sparklog.store.base import Store
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import FaultyStore
+
+LOCAL = pytest.param("local", id="local")
+MEMORY = pytest.param("memory", id="memory")
+FAULTY = pytest.param("faulty", id="faulty")
+S3 = pytest.param("s3", id="s3", marks=pytest.mark.s3)
+HDFS = pytest.param("hdfs", id="hdfs", marks=pytest.mark.hdfs)
+
+
+def _environment(name: str, server: AbstractContextManager[Mapping[str, str]]) -> Iterator[Mapping[str, str]]:
+    """What tells where the server is: the environment if it names one, else a server of this session."""
+    if name in os.environ:
+        yield os.environ
+        return
+    try:
+        environment = server.__enter__()
+    except Skipped as reason:
+        pytest.skip(str(reason))
+    try:
+        yield environment
+    finally:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[Mapping[str, str]]:
+    yield from _environment("SPARKLOG_TEST_S3_ENDPOINT", s3.server())
+
+
+@pytest.fixture(scope="session")
+def hdfs_environment() -> Iterator[Mapping[str, str]]:
+    yield from _environment("SPARKLOG_TEST_HDFS_URL", hdfs.server())
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, kind: str) -> tuple[str, dict[str, Any]]:
+    """URL and storage options of a root that no other test uses."""
+    name = hashlib.sha256(f"{request.node.nodeid} {os.getpid()}".encode()).hexdigest()[:16]
+    if kind == "local":
+        return str(request.getfixturevalue("tmp_path") / "a" / "root"), {}
+    if kind in ("memory", "faulty"):
+        return f"memory://{name}/root", {}
+    if kind == "s3":
+        found = request.getfixturevalue("s3_environment")
+        options = {
+            "endpoint_url": found["SPARKLOG_TEST_S3_ENDPOINT"],
+            "key": found["SPARKLOG_TEST_S3_KEY"],
+            "secret": found["SPARKLOG_TEST_S3_SECRET"],
+        }
+        return f"s3://{found['SPARKLOG_TEST_S3_BUCKET']}/{name}/root", options
+    found = request.getfixturevalue("hdfs_environment")
+    if "HADOOP_USER_NAME" in found:
+        os.environ["HADOOP_USER_NAME"] = found["HADOOP_USER_NAME"]
+    return f"{found['SPARKLOG_TEST_HDFS_URL']}/{name}/root", {}
+
+
+@pytest.fixture
+def store(address: tuple[str, dict[str, Any]], kind: str) -> Store:
+    url, options = address
+    opened = open_store(url, options)
+    return FaultyStore(opened) if kind == "faulty" else opened
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test that takes a store runs on every store; those marked ``processes`` where processes can share it."""
+    if "kind" in metafunc.fixturenames:
+        shared = [LOCAL, S3, HDFS]
+        only = getattr(metafunc.module, "KINDS", None)
+        everywhere = [LOCAL, MEMORY, FAULTY, S3, HDFS]
+        metafunc.parametrize("kind", shared if only == "shared" else everywhere)
