@@ -1,0 +1,12 @@
+"""Spark's side of sparklog: a Python data source that writes and reads the log in bulk, and helpers around it.
+
+Spark runs this code in three places, none of which is the driver's own interpreter (see ``docs/spark.md``):
+
+    planner processes beside the driver    source, options, planning, table_options; commit and abort
+    executor tasks                         reader, writer and what they use
+    the user's process                     api, session
+
+Rules: only this package imports pyspark; what Spark pickles derives from ``portable.Portable``; everything but the thin
+classes that Spark calls works and is tested without Spark.
+Not for: offsets, formats and commits, which are those of every client (``coordinator``, ``log``).
+"""

@@ -1,0 +1,269 @@
+"""Which options a read and a write take, and what they refuse."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from sparklog.errors import InvalidOptionError
+from sparklog.spark.offsets import EveryPartition, EveryTimestamp, PartitionOffsets, PartitionTimestamps
+from sparklog.spark.options import SinkOptions, SourceOptions, Subscription, sink_options, source_options
+from sparklog.types import EARLIEST, LATEST, TopicPartition
+
+
+def source(**options: str) -> SourceOptions:
+    return source_options({"path": "/data/log", "subscribe": "a", **options})
+
+
+def sink(**options: str) -> SinkOptions:
+    return sink_options({"path": "/data/log", **options})
+
+
+def test_a_read_goes_from_earliest_to_latest_and_fails_on_data_loss() -> None:
+    found = source()
+    assert (found.starting, found.ending) == (EveryPartition(EARLIEST), EveryPartition(LATEST))
+    assert found.fail_on_data_loss
+    assert not any([found.include_headers, found.push_down_predicate, found.latest_if_no_match])
+
+
+def test_names_are_case_insensitive() -> None:
+    found = source_options({"PATH": "/x", "SUBSCRIBE": "a", "includeheaders": "TRUE", "MINPARTITIONS": " 3 "})
+    assert found.include_headers
+    assert found.min_partitions == 3
+
+
+@pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "bootstrap.servers", "path", "Kafka.Bootstrap.Servers"])
+def test_the_address_has_three_names(name: str) -> None:
+    assert source_options({name: "s3://bucket/log/", "subscribe": "a"}).address.root == "s3://bucket/log"
+
+
+def test_an_address_is_required() -> None:
+    with pytest.raises(InvalidOptionError, match=r"which cluster\?.*kafka\.bootstrap\.servers"):
+        source_options({"subscribe": "a"})
+
+
+def test_two_addresses_must_agree() -> None:
+    assert source(**{"bootstrap.servers": "/data/log/"}).address.root == "/data/log"
+    with pytest.raises(InvalidOptionError, match="two clusters"):
+        source(**{"bootstrap.servers": "/other"})
+
+
+def test_a_tables_own_folder_is_no_address_beside_a_given_one() -> None:
+    table = {"provider": "sparklog", "owner": "me", "bootstrap.servers": "/data/log"}
+    assert source_options({**table, "subscribe": "a", "path": "file:/warehouse/t"}).address.root == "/data/log"
+
+
+def test_the_location_of_a_table_is_a_url() -> None:
+    assert source_options({"path": "file:/data/log", "subscribe": "a"}).address.root == "file:///data/log"
+
+
+@pytest.mark.parametrize("brokers", ["localhost:9092", "a.example.com:9092, b.example.com:9092"])
+def test_kafka_brokers_are_no_address(brokers: str) -> None:
+    with pytest.raises(InvalidOptionError, match="looks like Kafka brokers"):
+        source_options({"kafka.bootstrap.servers": brokers, "subscribe": "a"})
+
+
+def test_memory_is_refused_since_spark_has_several_processes() -> None:
+    with pytest.raises(InvalidOptionError, match="memory of one process"):
+        source_options({"path": "memory://x", "subscribe": "a"})
+
+
+def test_storage_options_reach_the_store_with_their_types() -> None:
+    found = source(**{"storage.endpoint_url": "http://h:1", "storage.anon": "True", "storage.config": '{"a":1}'})
+    assert found.address.storage_options == {"endpoint_url": "http://h:1", "anon": True, "config": {"a": 1}}
+
+
+def test_broken_json_in_a_storage_option_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"storage\.config"):
+        source(**{"storage.config": "{"})
+
+
+# -- subscriptions
+
+
+def test_subscribed_topics_are_trimmed_and_blanks_dropped() -> None:
+    assert source(subscribe=" a, ,b ,a").subscription == Subscription(topics=("a", "b"))
+
+
+def test_assigned_partitions_are_sorted() -> None:
+    found = source_options({"path": "/x", "assign": '{"b":[1,0],"a":[2]}'}).subscription
+    assert found.assign == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "none is given"),
+        ({"subscribe": "a", "assign": '{"a":[0]}'}, "assign and subscribe are given"),
+        ({"subscribe": " , "}, "subscribe cannot be"),
+        ({"subscribePattern": " "}, "subscribePattern cannot be"),
+        ({"subscribePattern": "("}, "regular expression"),
+        ({"assign": "a"}, "assign cannot be"),
+    ],
+)
+def test_exactly_one_subscription_is_taken(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidOptionError, match=problem):
+        source_options({"path": "/x", **options})
+
+
+# -- where to start and end
+
+
+def test_one_time_comes_before_times_per_partition_and_those_before_offsets() -> None:
+    options = {
+        "startingOffsets": "earliest",
+        "startingOffsetsByTimestamp": '{"a":{"0":7}}',
+        "startingTimestamp": "5",
+    }
+    assert source(**options).starting == EveryTimestamp(5)
+    del options["startingTimestamp"]
+    assert source(**options).starting == PartitionTimestamps({TopicPartition("a", 0): 7})
+
+
+@pytest.mark.parametrize("value", ["latest", "LATEST", '{"a":{"0":-1}}', '{"a":"latest"}'])
+def test_a_batch_cannot_start_at_latest(value: str) -> None:
+    with pytest.raises(InvalidOptionError, match="startingOffsets cannot be latest"):
+        source(startingOffsets=value)
+
+
+@pytest.mark.parametrize("value", ["earliest", '{"a":{"0":1,"1":-2}}', '{"a":"earliest"}'])
+def test_a_read_cannot_end_at_earliest(value: str) -> None:
+    with pytest.raises(InvalidOptionError, match="endingOffsets cannot be earliest"):
+        source(endingOffsets=value)
+
+
+def test_offsets_at_both_ends_name_the_same_partitions() -> None:
+    with pytest.raises(InvalidOptionError, match="a-1 has starting offsets and no ending ones"):
+        source(startingOffsets='{"a":{"0":1,"1":1}}', endingOffsets='{"a":{"0":2}}')
+    source(startingOffsets='{"a":{"0":1,"1":1}}', endingOffsets='{"a":"latest"}')
+
+
+def test_a_start_is_not_after_its_end() -> None:
+    with pytest.raises(InvalidOptionError, match="a-0 would start at 3, after its end at 2"):
+        source(startingOffsets='{"a":{"0":3}}', endingOffsets='{"a":{"0":2}}')
+    with pytest.raises(InvalidOptionError, match="would start at 9"):
+        source(startingOffsetsByTimestamp='{"a":{"0":9}}', endingOffsetsByTimestamp='{"a":{"0":2}}')
+
+
+def test_special_offsets_are_not_compared() -> None:
+    found = source(startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":-1}}')
+    assert isinstance(found.ending, PartitionOffsets)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "9223372036854775808"])
+def test_a_timestamp_is_a_whole_number_of_milliseconds(value: str) -> None:
+    with pytest.raises(InvalidOptionError, match="startingTimestamp"):
+        source(startingTimestamp=value)
+
+
+def test_the_timestamp_strategy_is_error_or_latest() -> None:
+    assert source(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
+    with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestampStrategy"):
+        source(startingOffsetsByTimestampStrategy="earliest")
+
+
+# -- other values and names
+
+
+@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
+@pytest.mark.parametrize("value", ["0", "-1", "x", ""])
+def test_numbers_of_tasks_are_positive(name: str, value: str) -> None:
+    with pytest.raises(InvalidOptionError, match=name):
+        source(**{name: value})
+
+
+def test_booleans_are_true_or_false() -> None:
+    with pytest.raises(InvalidOptionError, match="failOnDataLoss cannot be 'yes': it takes true or false"):
+        source(failOnDataLoss="yes")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("includeHeader", "includeHeaders"),
+        ("bootstrap.server", "bootstrap.servers"),
+        ("max_records_per_partition", "maxRecordsPerPartition"),
+        ("failOnDataloss2", "failOnDataLoss"),
+        ("txnVerison", "txnVersion"),
+        ("partitoner", "partitioner"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_right_name(wrong: str, meant: str) -> None:
+    with pytest.raises(InvalidOptionError, match=rf"did you mean {meant}\?"):
+        source(**{wrong: "1"})
+    with pytest.raises(InvalidOptionError, match=rf"did you mean {meant}\?"):
+        sink(**{wrong: "1"})
+
+
+def test_an_unknown_option_that_resembles_none_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        source(favouriteColour="blue")
+    assert "favouritecolour is unknown" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["kafka.acks", "kafka.max.poll.records", "kafka.security.protocol", "kafka.group.id"])
+def test_options_of_kafkas_clients_are_let_pass(name: str) -> None:
+    source(**{name: "1"})
+    sink(**{name: "1"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.auto.offset.reset",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+        "kafka.value.serializer",
+    ],
+)
+def test_options_that_sparks_kafka_source_refuses_are_refused(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match="is not supported"):
+        source(**{name: "x"})
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_options_of_streams_are_ignored_in_a_batch_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        source(**{name: "1"})
+    assert name in caplog.text
+
+
+# -- sink
+
+
+def test_a_write_keeps_the_producers_codec_and_level() -> None:
+    found = sink(**{"kafka.compression.type": "ZSTD", "kafka.compression.zstd.level": "3"})
+    assert (found.codec, found.codec_level) == ("zstd", 3)
+
+
+def test_an_unknown_codec_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"kafka\.compression\.type"):
+        sink(**{"kafka.compression.type": "brotli"})
+
+
+@pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
+def test_application_and_version_go_together(given: str, missing: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"option {given} needs {missing}"):
+        sink(**{given: "1"})
+    assert sink(txnAppId="job", txnVersion="0").application_version == 0
+
+
+def test_a_java_partitioner_is_refused_unless_it_is_kafkas_own() -> None:
+    own = "org.apache.kafka.clients.producer.internals.DefaultPartitioner"
+    assert sink(**{"kafka.partitioner.class": own}).partitioner == "default"
+    with pytest.raises(InvalidOptionError, match="Java classes cannot run here"):
+        sink(**{"kafka.partitioner.class": "com.example.Mine"})
+
+
+def test_the_topic_option_is_trimmed() -> None:
+    assert sink(topic=" orders ").topic == "orders"
+
+
+def test_checked_options_are_picklable() -> None:
+    for options in (source(startingOffsets='{"a":{"0":1}}'), sink(topic="a")):
+        assert pickle.loads(pickle.dumps(options)) == options

@@ -1,0 +1,81 @@
+"""How ranges of offsets become tasks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import InvalidOptionError
+from sparklog.spark.ranges import split_ranges
+from sparklog.types import OffsetRange
+
+
+def ranges(*sizes: int) -> list[OffsetRange]:
+    return [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
+
+
+def sizes(found: list[OffsetRange]) -> list[tuple[int, int]]:
+    return [(one.partition, one.size) for one in found]
+
+
+def test_a_partition_is_one_task_by_default() -> None:
+    assert split_ranges(ranges(5, 1_000_000)) == ranges(5, 1_000_000)
+
+
+def test_an_empty_range_is_no_task() -> None:
+    assert split_ranges([OffsetRange("t", 0, 7, 7), OffsetRange("t", 1, 8, 7)]) == []
+
+
+def test_fewer_min_partitions_than_partitions_split_nothing() -> None:
+    assert split_ranges(ranges(10, 10, 10), min_partitions=2) == ranges(10, 10, 10)
+
+
+def test_large_ranges_are_split_in_proportion_to_their_size() -> None:
+    assert sizes(split_ranges(ranges(100, 300), min_partitions=4)) == [(0, 100), (1, 100), (1, 100), (1, 100)]
+
+
+def test_the_last_piece_takes_the_rest_of_the_rounding() -> None:
+    assert [one.size for one in split_ranges(ranges(10), min_partitions=3)] == [3, 3, 4]
+
+
+def test_small_ranges_do_not_take_tasks_from_the_large_ones() -> None:
+    found = split_ranges(ranges(2, 0, 1000, 1), min_partitions=6)
+    assert sizes(found) == [(0, 2), (2, 250), (2, 250), (2, 250), (2, 250), (3, 1)]
+
+
+def test_more_tasks_than_records_leave_one_record_each() -> None:
+    assert [one.size for one in split_ranges(ranges(3), min_partitions=10)] == [1, 1, 1]
+
+
+def test_max_records_cut_a_range_into_equal_pieces() -> None:
+    assert sizes(split_ranges(ranges(10, 3), max_records_per_partition=4)) == [(0, 3), (0, 3), (0, 4), (1, 3)]
+
+
+def test_max_records_come_first_and_min_partitions_after() -> None:
+    found = split_ranges(ranges(8, 8), min_partitions=8, max_records_per_partition=4)
+    assert [one.size for one in found] == [2] * 8
+
+
+def test_an_absurd_number_of_tasks_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="maxRecordsPerPartition=1 would make"):
+        split_ranges(ranges(2_000_000_000), max_records_per_partition=1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 5000)), max_size=8),
+    st.none() | st.integers(1, 50),
+    st.none() | st.integers(1, 1000),
+)
+def test_every_offset_is_read_once_and_in_order(
+    starts: list[tuple[int, int]], minimum: int | None, most: int | None
+) -> None:
+    given_ranges = [OffsetRange("t", number, start, start + size) for number, (start, size) in enumerate(starts)]
+    found = split_ranges(given_ranges, minimum, most)
+    assert all(one.size > 0 and (most is None or one.size <= most) for one in found)
+    for one in given_ranges:
+        pieces = [piece for piece in found if piece.partition == one.partition]
+        edges = [one.start, *(piece.end for piece in pieces)]
+        assert [piece.start for piece in pieces] == edges[:-1]
+        assert edges[-1] == one.end
+    assert [one.partition for one in found] == sorted(one.partition for one in found)
