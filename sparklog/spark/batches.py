@@ -1,0 +1,104 @@
+"""From stored records to the rows that Spark sees: record batches of about 1 MiB, in the columns that were asked for.
+
+Spark's Arrow channel moves batches of about 1 MiB, or some 10,000 rows, fastest, so the small ones that small appends
+left behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
+made once and sliced; offsets are counted from a sequence made once.
+
+Rules: no Spark; nothing is read that is not asked for: where no stored column is, no file is opened at all.
+Not for: which offsets (``planning``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog import limits
+from sparklog.log.fetch import Records
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+
+ROWS_WITHOUT_FILES = 65_536
+"""rows of a batch that holds nothing but what follows from where records are."""
+JOIN_BELOW_BYTES = limits.TARGET_BATCH_BYTES // 2
+JOIN_BELOW_ROWS = 8_192
+"""bytes and rows. Batches smaller than both are joined with what follows, up to about twice that."""
+
+
+class RowBuilder:
+    """Turns stored records of one partition into batches of one schema. Not thread-safe.
+
+    ``columns`` are the names of the source's columns in the order of ``schema``.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str], topic: str, partition: int) -> None:
+        self._schema = schema
+        self._columns = columns
+        self._values: dict[str, str | int] = {"topic": topic, "partition": partition}
+        self._repeated: dict[tuple[str, int], pa.Array] = {}
+        self._counting = pa.arange(0, 0)
+
+    def build(self, records: Records) -> pa.RecordBatch:
+        """The rows for these records."""
+        rows = records.batch.num_rows
+        arrays = [
+            self._column(name, field.type, records, rows)
+            for name, field in zip(self._columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, kind: pa.DataType, records: Records, rows: int) -> pa.Array:
+        if name in ("topic", "partition"):
+            return self._repeat(name, self._values[name], kind, rows)
+        if name == "timestampType":
+            return self._repeat(name, records.timestamp_type, kind, rows)
+        if name == "offset":
+            return self._offsets(records.base_offset, rows)
+        column = records.batch.column(name)
+        return column if column.type == kind else column.cast(kind)
+
+    def _repeat(self, name: str, value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+        key = (name, value if isinstance(value, int) else 0)
+        found = self._repeated.get(key)
+        if found is None or len(found) < rows:
+            found = self._repeated[key] = pa.repeat(pa.scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
+        return found.slice(0, rows)
+
+    def _offsets(self, first: int, rows: int) -> pa.Array:
+        if len(self._counting) < rows:
+            self._counting = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
+        return pc.add(self._counting.slice(0, rows), pa.scalar(first, pa.int64()))
+
+
+def positions(segments: Iterable[Segment], start: int, end: int) -> Iterator[Records]:
+    """The records of ``[start, end)`` without any stored column: where they are, known from the segments alone."""
+    empty = pa.struct([])
+    for segment in segments:
+        kind = CREATE_TIME if segment.append_time_ms == NO_APPEND_TIME else LOG_APPEND_TIME
+        first, last = max(start, segment.base_offset), min(end, segment.end_offset)
+        for offset in range(first, last, ROWS_WITHOUT_FILES):
+            rows = min(ROWS_WITHOUT_FILES, last - offset)
+            yield Records(offset, pa.RecordBatch.from_struct_array(pa.nulls(rows, empty)), kind)
+
+
+def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about ``TARGET_BATCH_BYTES``, as far as joining gets there; order is kept."""
+    waiting: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        if waiting and (size + batch.nbytes > limits.TARGET_BATCH_BYTES or rows + batch.num_rows > 2 * JOIN_BELOW_ROWS):
+            yield _joined(waiting)
+            waiting, size, rows = [], 0, 0
+        if not waiting and (batch.nbytes >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS):
+            yield batch
+            continue
+        waiting.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

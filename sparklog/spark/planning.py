@@ -1,0 +1,194 @@
+"""From options to what tasks read: which partitions, from which offset to which, and the segments that hold it.
+
+Everything is looked up in one state of the cluster, so a DataFrame reads one consistent snapshot of all its topics. The
+tasks get the segments they need and never open the commit log themselves.
+
+Rules: offsets out of range are data loss: an error, or with ``failOnDataLoss=false`` a warning and what is left.
+Not for: Spark's classes (``reader``) and checking options (``options``).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.coordinator import Coordinator
+from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError
+from sparklog.log.fetch import Fetcher
+from sparklog.log.segments import PartitionSegments, TopicSegments
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import State
+from sparklog.spark.filters import Pruning
+from sparklog.spark.offsets import (
+    EveryPartition,
+    EveryTimestamp,
+    OffsetLimit,
+    PartitionOffsets,
+    PartitionTimestamps,
+    format_partitions,
+)
+from sparklog.spark.options import SourceOptions, Subscription
+from sparklog.spark.ranges import split_ranges
+from sparklog.types import EARLIEST, LATEST, OffsetRange, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+"""Topics that a pattern never finds, as in Kafka; by name they can be read."""
+
+
+@dataclass(frozen=True)
+class PlannedRange:
+    """Records ``[start, end)`` of a partition for one task, and the segments that hold them."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+
+
+class Plan:
+    """One look-up of a read. Lives for one call of ``partitions``; not thread-safe.
+
+    ``store_of`` of the fetcher gives the stores of the brokers, for times that have to be looked up in segments.
+    """
+
+    def __init__(self, coordinator: Coordinator, fetcher: Fetcher, options: SourceOptions, pruned: Pruning) -> None:
+        self._coordinator = coordinator
+        self._fetcher = fetcher
+        self._options = options
+        self._pruned = pruned
+        self._state: State = coordinator.state
+        self._topics: dict[str, TopicSegments] = {}
+
+    def ranges(self) -> list[PlannedRange]:
+        """What each task reads. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
+        subscribed = select(self._state, self._options.subscription)
+        check_covers("starting", self._options.starting, subscribed)
+        check_covers("ending", self._options.ending, subscribed)
+        admitted = [where for where in subscribed if self._pruned.admits(*where)]
+        resolved = [self._pruned_range(self._resolve(where)) for where in admitted]
+        pieces = split_ranges(resolved, self._options.min_partitions, self._options.max_records_per_partition)
+        planned = [self._with_segments(piece) for piece in pieces]
+        return [one for one in planned if one.segments]
+
+    def _resolve(self, where: TopicPartition) -> OffsetRange:
+        start = self._offset(where, self._options.starting, "starting")
+        end = self._offset(where, self._options.ending, "ending")
+        return self._checked(OffsetRange(where.topic, where.partition, start, end))
+
+    def _offset(self, where: TopicPartition, limit: OffsetLimit, side: str) -> int:
+        partition = self._state.partition(*where)
+        if isinstance(limit, (EveryTimestamp, PartitionTimestamps)):
+            time = limit.timestamp_ms if isinstance(limit, EveryTimestamp) else limit.partitions[where]
+            return self._offset_at(where, time, side)
+        offset = limit.offset if isinstance(limit, EveryPartition) else limit.get(where)
+        assert offset is not None, "check_covers lets no partition without an offset pass"
+        special = {EARLIEST: partition.log_start_offset, LATEST: partition.high_watermark}
+        return special.get(offset, offset)
+
+    def _offset_at(self, where: TopicPartition, timestamp_ms: int, side: str) -> int:
+        """The first offset with this time or a later one; without one the end, or an error where a read would start."""
+        partition = self._state.partition(*where)
+        end = partition.high_watermark
+        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_ms * 1000, end)
+        if found is not None:
+            return max(found.offset, partition.log_start_offset)
+        if side == "ending" or self._options.latest_if_no_match:
+            return end
+        raise OffsetOutOfRangeError(
+            f"no record of {where} has a timestamp of {timestamp_ms} or later; start earlier, or set "
+            "startingOffsetsByTimestampStrategy=latest to start at the end",
+            topic=where.topic,
+            partition=where.partition,
+        )
+
+    def _checked(self, one: OffsetRange) -> OffsetRange:
+        """The part of the range that the log holds. Raises DataLossError where that is not all of it."""
+        partition = self._state.partition(one.topic, one.partition)
+        first, last = partition.log_start_offset, partition.high_watermark
+        if one.start >= first and max(one.start, one.end) <= last:
+            return one
+        lost = (
+            f"offsets {one.start} to {one.end} of {one.topic}-{one.partition} were asked for, and the log goes from "
+            f"{first} to {last}: records were deleted, the topic was created again, or the offsets are not its own"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{lost}; correct the offsets, or set failOnDataLoss=false to read what there is",
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.start,
+            )
+        logger.warning("%s; reading what there is, since failOnDataLoss is false", lost)
+        return OffsetRange(one.topic, one.partition, max(one.start, first), min(one.end, last))
+
+    def _pruned_range(self, one: OffsetRange) -> OffsetRange:
+        """Without what the filters on offset and timestamp rule out at either end."""
+        start = max(one.start, self._pruned.offsets.first)
+        end = min(one.end, self._pruned.offsets.last + 1)
+        first = self._pruned.timestamps_us.first
+        if start < end and first > 0:
+            where = TopicPartition(one.topic, one.partition)
+            found = self._fetcher.find_timestamp(one.topic, self._segments(where), first, end)
+            start = max(start, found.offset) if found else end
+        return OffsetRange(one.topic, one.partition, start, end)
+
+    def _with_segments(self, one: OffsetRange) -> PlannedRange:
+        times = self._pruned.timestamps_us
+        held = self._segments(TopicPartition(one.topic, one.partition)).between(one.start, one.end)
+        kept = tuple(piece for piece in held if times.overlaps(piece.min_timestamp_us, piece.max_timestamp_us))
+        return PlannedRange(one.topic, one.partition, one.start, one.end, kept)
+
+    def _segments(self, where: TopicPartition) -> PartitionSegments:
+        if where.topic not in self._topics:
+            self._topics[where.topic] = self._coordinator.segments(where.topic, self._state)
+        return self._topics[where.topic].partition(where.partition)
+
+
+def select(state: State, subscription: Subscription) -> list[TopicPartition]:
+    """The partitions subscribed to, sorted. Raises UnknownTopicOrPartitionError for a topic that is not there.
+
+    Like Spark's Kafka source, ``assign`` passes over what does not exist, and a pattern finds any part of a name.
+    """
+    if subscription.assign:
+        return [where for where in subscription.assign if _exists(state, where)]
+    if subscription.pattern:
+        pattern = re.compile(subscription.pattern)
+        names = [name for name in state.topics if name not in INTERNAL_TOPICS and pattern.search(name)]
+    else:
+        names = list(subscription.topics)
+    return [
+        TopicPartition(name, number)
+        for name in sorted(set(names))
+        for number in range(len(state.topic(name).partitions))
+    ]
+
+
+def _exists(state: State, where: TopicPartition) -> bool:
+    topic = state.topics.get(where.topic)
+    if topic is not None and where.partition < len(topic.partitions):
+        return True
+    logger.warning("%s does not exist at version %s and is passed over, as assign does", where, state.version)
+    return False
+
+
+def check_covers(side: str, limit: OffsetLimit, subscribed: Sequence[TopicPartition]) -> None:
+    """Offsets or times per partition name the subscribed partitions, all and only. Raises InvalidOptionError."""
+    if isinstance(limit, (EveryPartition, EveryTimestamp)):
+        return
+    words: Mapping[str, int] = limit.topics if isinstance(limit, PartitionOffsets) else {}
+    missing = [where for where in subscribed if where not in limit.partitions and where.topic not in words]
+    extra = set(limit.partitions) - set(subscribed)
+    unknown = set(words) - {where.topic for where in subscribed}
+    if missing:
+        raise InvalidOptionError(
+            f"the {side} offsets leave out {format_partitions(missing)}; name every partition that is read, with -2 "
+            "for earliest and -1 for latest, or give a topic the word earliest or latest"
+        )
+    if extra or unknown:
+        named = [format_partitions(extra)] * bool(extra) + sorted(f"topic {topic!r}" for topic in unknown)
+        raise InvalidOptionError(f"the {side} offsets name {', '.join(named)}, which this query does not read")

@@ -1,0 +1,32 @@
+"""What Spark sends to executors, and what happens where sparklog is missing there."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+from pyspark.cloudpickle import dumps
+
+from sparklog.spark.options import Address, SourceOptions, Subscription
+from sparklog.spark.reader import SparklogReader
+from sparklog.spark.rows import read_schema
+
+READER = SparklogReader(SourceOptions(Address("/data/log"), Subscription(topics=("a",))), read_schema(False))
+
+
+def test_an_object_survives_sparks_pickling() -> None:
+    found = pickle.loads(dumps(READER))
+    assert isinstance(found, SparklogReader)
+    assert found.options == READER.options
+    assert found.schema == READER.schema
+
+
+def test_an_executor_without_the_package_says_so_and_what_to_do() -> None:
+    state = dumps(READER)
+    script = "import pickle, sys\nsys.modules['sparklog'] = None\npickle.loads(sys.stdin.buffer.read())"
+    failed = subprocess.run([sys.executable, "-c", script], input=state, capture_output=True, check=False)
+    message = failed.stderr.decode()
+    assert "RuntimeError: the Spark executor on" in message
+    assert "pip install 'sparklog[spark]'" in message
+    assert "--py-files" in message
