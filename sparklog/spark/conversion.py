@@ -1,0 +1,114 @@
+"""From Spark's rows to record columns: key, value, timestamp and headers as a ``.log`` file holds them.
+
+    column       from                                      a null or a missing column becomes
+    value        string (as UTF-8) or binary, required     a tombstone
+    key          string or binary                          no key
+    timestamp    timestamp                                 the time of the write
+    headers      array<struct<key: string, value: binary>> no headers
+    topic        string, unless the option is set          an error
+    partition    int                                       the partitioner's choice
+
+Rules: other columns are ignored; text and bytes are taken as they are, without a copy where Arrow allows it.
+Not for: where rows go (``routing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRecordError
+from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
+
+
+class Rows(NamedTuple):
+    """Rows as records, with what says where each goes; None where the rows have no such column.
+
+    ``stamped`` says that the rows brought timestamps of their own.
+    """
+
+    records: pa.RecordBatch
+    topics: pa.Array | None
+    partitions: pa.Array | None
+    stamped: bool
+
+    def take(self, order: pa.Array) -> Rows:
+        """These rows in another order, or a part of them."""
+        return Rows(self.records.take(order), _taken(self.topics, order), _taken(self.partitions, order), self.stamped)
+
+
+def _taken(column: pa.Array | None, order: pa.Array) -> pa.Array | None:
+    return None if column is None else column.take(order)
+
+
+class Converter:
+    """Converts batches of one schema. Immutable.
+
+    ``columns`` are the names of the rows' columns; ``has_key`` and ``has_headers`` say what the records have.
+    """
+
+    def __init__(self, columns: Sequence[str], has_topic_option: bool) -> None:
+        position = {name.lower(): number for number, name in enumerate(columns)}
+        self._value = position["value"]
+        self._key = position.get("key")
+        self._timestamp = position.get("timestamp")
+        self._headers = position.get("headers")
+        self._topic = None if has_topic_option else position["topic"]
+        self._partition = position.get("partition")
+        names = [
+            name
+            for name, is_there in (
+                (KEY, self._key is not None),
+                (VALUE, True),
+                (TIMESTAMP, True),
+                (HEADERS, self._headers is not None),
+            )
+            if is_there
+        ]
+        self._schema = record_schema(names)
+
+    @property
+    def has_key(self) -> bool:
+        return self._key is not None
+
+    @property
+    def has_headers(self) -> bool:
+        return self._headers is not None
+
+    def convert(self, batch: pa.RecordBatch, now_ms: int) -> Rows:
+        """The rows of a batch. Raises InvalidRecordError for what cannot be a record."""
+        columns = [
+            self._timestamps(batch, now_ms) if name == TIMESTAMP else self._stored(batch, name)
+            for name in self._schema.names
+        ]
+        return Rows(
+            pa.RecordBatch.from_arrays(columns, schema=self._schema),
+            None if self._topic is None else _cast(batch.column(self._topic), pa.string(), "topic"),
+            None if self._partition is None else _cast(batch.column(self._partition), pa.int32(), "partition"),
+            self._timestamp is not None,
+        )
+
+    def _stored(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        position = {KEY: self._key, VALUE: self._value, HEADERS: self._headers}[name]
+        assert position is not None
+        return _cast(batch.column(position), HEADERS_TYPE if name == HEADERS else pa.binary(), name)
+
+    def _timestamps(self, batch: pa.RecordBatch, now_ms: int) -> pa.Array:
+        now = pa.scalar(now_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
+        if self._timestamp is None:
+            return pa.repeat(now, batch.num_rows)
+        column = _cast(batch.column(self._timestamp), TIMESTAMP_TYPE, "timestamp")
+        return pc.fill_null(column, now) if column.null_count else column
+
+
+def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    """The column as this type: text to bytes, wide offsets to narrow ones, other names of list items."""
+    if column.type == wanted:
+        return column
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRecordError(f"column {name} of type {column.type} cannot become {wanted}: {error}") from error

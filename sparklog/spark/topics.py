@@ -1,0 +1,103 @@
+"""What a writer task knows of a topic: its id, its partitions, and the configs that rows are held against.
+
+Taken from one state of the cluster. The commit checks again that the topic is still the one that was written for.
+
+Rules: a topic that is missing is created with the write where ``auto.create.topics.enable`` says so, as a Kafka broker
+does for a producer; else it is an error. Not for: deciding anything about rows (``routing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.errors import InvalidTopicError, UnknownTopicOrPartitionError
+from sparklog.log.append import RunTarget
+from sparklog.log.layout import segment_key
+from sparklog.protocol.names import is_internal_topic, validate_topic_name
+from sparklog.protocol.state import State
+
+
+@dataclass(frozen=True)
+class TopicTarget:
+    """A topic to write to. ``topic_id`` is empty for one that the commit creates.
+
+    ``end_offsets`` and ``leaders`` are by partition, as of when the write began. Sizes in bytes, times in milliseconds.
+    """
+
+    topic: str
+    topic_id: str
+    end_offsets: tuple[int, ...]
+    leaders: tuple[int, ...]
+    codec: str = "none"
+    codec_level: int | None = None
+    log_append_time: bool = False
+    max_message_bytes: int = 1_048_588
+    before_max_ms: int = 2**63 - 1
+    after_max_ms: int = 2**63 - 1
+    segment_bytes: int = 2**30
+
+    @property
+    def partitions(self) -> int:
+        return len(self.end_offsets)
+
+    def run(self, partition: int) -> RunTarget:
+        """What a run of records for a partition is committed as."""
+        return RunTarget(self.topic, self.topic_id, partition, self.log_append_time)
+
+    def key(self, partition: int, write_id: str) -> str:
+        """Where a new file of the partition goes, below the root of its broker."""
+        return segment_key(self.topic, partition, self.end_offsets[partition], write_id)
+
+
+def target_of(state: State, topic: str, codec: str = "none", codec_level: int | None = None) -> TopicTarget:
+    """The topic as rows are written to it; ``codec`` is what the producer asks for.
+
+    Raises InvalidTopicError for a name that no topic can have, UnknownTopicOrPartitionError for a missing topic.
+    """
+    validate_topic_name(topic)
+    if is_internal_topic(topic):
+        raise InvalidTopicError(f"topic {topic!r} is internal: the log itself writes it", topic=topic)
+    cluster = ClusterConfig.resolve(state.configs)
+    found = state.topics.get(topic)
+    config = TopicConfig.resolve(found.configs if found else {}, state.configs)
+    if found is None and not cluster.auto_create_topics_enable:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic!r} does not exist, and auto.create.topics.enable is false; create it with "
+            f"`sparklog topics --create --topic {topic}`, or correct the name",
+            topic=topic,
+        )
+    partitions = found.partitions if found else ()
+    chosen, level = _codec(config, codec, codec_level)
+    return TopicTarget(
+        topic=topic,
+        topic_id=found.topic_id if found else "",
+        end_offsets=tuple(one.log_end_offset for one in partitions) or (0,) * cluster.num_partitions,
+        leaders=tuple(one.leader for one in partitions) or (0,) * cluster.num_partitions,
+        codec=chosen,
+        codec_level=level,
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        max_message_bytes=config.max_message_bytes,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        segment_bytes=config.segment_bytes,
+    )
+
+
+def _codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:
+    """The topic's own codec with its level, or the producer's where the topic leaves it to that."""
+    chosen = config.compression_type
+    if chosen == "producer":
+        return codec, codec_level
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return ("none" if chosen == "uncompressed" else chosen), levels.get(chosen)
+
+
+TargetOf = Callable[[str], TopicTarget]
+"""Looks a topic up by name; errors as ``target_of``."""

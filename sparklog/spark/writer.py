@@ -1,0 +1,166 @@
+"""The batch writer that Spark runs: one Spark job is one commit.
+
+Tasks write files that nobody sees; Spark hands the messages of the tasks that won (not those of failed, retried or
+speculative attempts) to ``commit`` in a process beside the driver, which publishes all files of all topics at once.
+With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing.
+
+Rules: ``abort`` deletes only what certainly was not committed. Spark calls it after a failed ``commit`` too, whose
+outcome may be unknown, and then all tasks have a message; before a commit some task has none.
+Not for: streaming queries.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.ids import Ids, RandomIds
+from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
+from sparklog.protocol.state import State
+from sparklog.spark.conversion import Converter
+from sparklog.spark.options import SinkOptions
+from sparklog.spark.output import TaskOutput, delete_files
+from sparklog.spark.portable import Portable
+from sparklog.spark.routing import Router, partitioner
+from sparklog.spark.rows import check_write_schema
+from sparklog.spark.stores import broker_stores
+from sparklog.spark.topics import TopicTarget, target_of
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+
+class SparklogCommitMessage(Portable, WriterCommitMessage):
+    """What one task wrote: the runs to commit, in order, and the partition counts of topics to be created with them."""
+
+    def __init__(self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, int]) -> None:
+        self.appends = list(appends)
+        self.new_topics = dict(new_topics)
+
+    @property
+    def records(self) -> int:
+        return sum(append.run.records for append in self.appends)
+
+
+class SparklogWriter(Portable, DataSourceArrowWriter):
+    """Writes rows of one schema to topics. Made beside the driver, used in tasks and for the commit.
+
+    Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
+    schema that no records can be made of, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
+    ClusterNotFoundError.
+    """
+
+    def __init__(
+        self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
+    ) -> None:
+        check_write_schema(schema, bool(options.topic))
+        partitioner(options.partitioner)
+        coordinator = shared_cluster(options.address.root, options.address.storage_options)
+        # A relative path means this process's folder, and tasks have others.
+        self.options = replace(options, address=replace(options.address, root=coordinator.store.root))
+        self.columns = schema.fieldNames()
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        self.stores: dict[int, Store] = broker_stores(coordinator, options.address.storage_options)
+        self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
+        self.is_repeated = self._was_written(coordinator.state)
+
+    # -- in a task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogCommitMessage:
+        """Write a task's rows to files. Raises InvalidRecordError and its kinds, StorageError; then nothing is left."""
+        if self.is_repeated:
+            for _ in iterator:  # Spark feeds them all the same
+                pass
+            return SparklogCommitMessage([], {})
+        converter = Converter(self.columns, bool(self.options.topic))
+        choose = partitioner(self.options.partitioner, self.options.ignore_keys)
+        router = Router(self._lookup, self.options.topic, choose, _task())
+        output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
+        try:
+            for batch in iterator:
+                if batch.num_rows:
+                    now_ms = self.clock.now_ms()
+                    for routed in router.route(converter.convert(batch, now_ms), now_ms):
+                        output.add(routed)
+            appends = output.finish()
+        except BaseException:
+            output.abort()
+            raise
+        new_topics = {name: target.partitions for name, target in router.targets.items() if not target.topic_id}
+        return SparklogCommitMessage(appends, new_topics)
+
+    def _lookup(self, topic: str) -> TopicTarget:
+        """The target of the option, or one that a row names, looked up in the cluster from this task."""
+        return self.target or self._target_of(self._coordinator().state, topic)
+
+    def _target_of(self, state: State, topic: str) -> TopicTarget:
+        return target_of(state, topic, self.options.codec, self.options.codec_level)
+
+    # -- beside the driver
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
+        written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
+        appends = [append for message in written for append in message.appends]
+        if not appends and not self.options.application:
+            logger.info("the job had no rows: nothing was committed")
+            return
+        coordinator = self._coordinator()
+        new_topics: dict[str, int] = {}
+        for message in written:
+            new_topics.update(message.new_topics)
+        result = coordinator.append(
+            AppendRequest(
+                appends=appends,
+                application=self.options.application,
+                application_version=self.options.application_version,
+                new_topics=[_new_topic(coordinator, name, count) for name, count in sorted(new_topics.items())],
+            )
+        )
+        self._report(result, len(appends))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks wrote, unless a commit may have named it."""
+        written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
+        if len(written) == len(messages):
+            return
+        delete_files((append for message in written for append in message.appends), self.stores.__getitem__)
+
+    def _coordinator(self) -> Coordinator:
+        address = self.options.address
+        return shared_cluster(address.root, address.storage_options)
+
+    def _was_written(self, state: State) -> bool:
+        known = state.applications.get(self.options.application)
+        return known is not None and self.options.application_version <= known.version
+
+    def _report(self, result: AppendResult, runs: int) -> None:
+        records = sum(appended.records for appended in result.appended)
+        if result.duplicate:
+            logger.warning(
+                "version %s of application %s was written before (%s records): this job wrote nothing",
+                self.options.application_version,
+                self.options.application,
+                records,
+            )
+        else:
+            logger.info("committed %s records in %s runs to %s", records, runs, self.options.address.root)
+
+
+def _new_topic(coordinator: Coordinator, name: str, partitions: int) -> NewTopic:
+    return NewTopic(name=name, topic_id=coordinator.new_topic_id(), partitions=partitions)
+
+
+def _task() -> int:
+    """The number of the running task in its job; 0 outside Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,641 @@
+"""Jobs that write and read a log as Spark would run them, without Spark."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.errors import (
+    DataLossError,
+    InvalidOptionError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.spark import output
+from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.unit.spark.helpers import (
+    batches,
+    cluster,
+    read_rows,
+    reader,
+    schema_of,
+    values,
+    write_job,
+    write_rows,
+    writer,
+)
+
+HEADERS = "headers headers"
+
+
+def test_a_record_comes_back_as_kafkas_columns(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, orders=1)
+    write_rows(tmp_path, "key string, value string", [{"key": "k", "value": "v"}], topic="orders")
+    (row,) = read_rows(tmp_path, subscribe="orders")
+    stamp = row.pop("timestamp")
+    assert row == {
+        "key": b"k",
+        "value": b"v",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestampType": CREATE_TIME,
+    }
+    assert abs(stamp.timestamp() * 1000 - coordinator.log.clock.now_ms()) < 60_000
+
+
+def test_null_and_empty_keys_and_values_stay_apart(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    rows = [{"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")]
+    write_rows(tmp_path, "key binary, value binary", rows, topic="a")
+    assert sorted(read_rows(tmp_path, "key binary, value binary", subscribe="a"), key=str) == sorted(rows, key=str)
+
+
+def test_headers_keep_order_and_duplicates_and_no_headers_are_null(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    some = [{"key": "x", "value": b"1"}, {"key": "x", "value": None}, {"key": "a", "value": b""}]
+    rows = [{"value": b"1", "headers": some}, {"value": b"2", "headers": None}, {"value": b"3", "headers": []}]
+    write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
+    found = read_rows(tmp_path, subscribe="a", includeHeaders="true")
+    assert [row["headers"] for row in found] == [some, None, []]
+
+
+def test_records_written_without_headers_have_null_headers(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value binary", [{"value": b"1"}], topic="a")
+    assert [row["headers"] for row in read_rows(tmp_path, subscribe="a", includeHeaders="true")] == [None]
+
+
+def test_columns_that_are_no_part_of_a_record_are_ignored(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(
+        tmp_path, "note double, VALUE string, offset bigint", [{"note": 1.0, "VALUE": "v", "offset": 9}], topic="a"
+    )
+    assert values(tmp_path, subscribe="a") == [b"v"]
+
+
+def test_wide_types_of_arrow_are_narrowed(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    wide = pa.list_(pa.struct([pa.field("key", pa.large_string()), pa.field("value", pa.large_binary())]))
+    batch = pa.record_batch(
+        [pa.array(["k"], pa.large_string()), pa.array([b"v"], pa.large_binary()), pa.array([[("h", b"1")]], wide)],
+        names=["key", "value", "headers"],
+    )
+    write_job(tmp_path, f"key string, value binary, {HEADERS}", [[batch]], topic="a")
+    (row,) = read_rows(tmp_path, subscribe="a", includeHeaders="true")
+    assert (row["key"], row["value"], row["headers"]) == (b"k", b"v", [{"key": "h", "value": b"1"}])
+
+
+# -- where rows go
+
+
+def test_the_topic_column_spreads_rows_and_the_option_overrides_it(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1, b=1)
+    rows = [{"topic": name, "value": str(number)} for number, name in enumerate("abba")]
+    write_rows(tmp_path, "topic string, value string", rows)
+    assert values(tmp_path, subscribe="a") == [b"0", b"3"]
+    assert values(tmp_path, subscribe="b") == [b"1", b"2"]
+    write_rows(tmp_path, "topic string, value string", rows, topic="b")
+    assert values(tmp_path, subscribe="b") == [b"1", b"2", b"0", b"1", b"2", b"3"]
+
+
+def test_one_job_to_many_topics_is_one_commit(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=3, b=2)
+    before = coordinator.refresh().version
+    rows = [{"topic": "ab"[number % 2], "key": str(number), "value": "v"} for number in range(1000)]
+    write_job(
+        tmp_path,
+        "topic string, key string, value string",
+        [batches("topic string, key string, value string", rows)] * 3,
+    )
+    assert coordinator.refresh().version == before + 1
+
+
+def test_a_given_partition_comes_before_the_partitioner(tmp_path: Path) -> None:
+    cluster(tmp_path, a=4)
+    rows = [{"key": "same", "value": str(number), "partition": number % 4 or None} for number in range(8)]
+    write_rows(tmp_path, "key string, value string, partition int", rows, topic="a")
+    found = read_rows(tmp_path, subscribe="a")
+    given_rows = {row["value"]: row["partition"] for row in found if row["value"] not in (b"0", b"4")}
+    assert given_rows == {str(n).encode(): n % 4 for n in range(8) if n % 4}
+    assert len({row["partition"] for row in found if row["value"] in (b"0", b"4")}) == 1
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_a_partition_that_does_not_exist_is_refused(tmp_path: Path, wrong: int) -> None:
+    cluster(tmp_path, a=4)
+    with pytest.raises(InvalidRecordError, match=f"partition {wrong} of topic 'a', which has partitions 0 to 3"):
+        write_rows(tmp_path, "value string, partition int", [{"value": "v", "partition": wrong}], topic="a")
+
+
+def test_equal_keys_share_a_partition_in_their_order(tmp_path: Path) -> None:
+    cluster(tmp_path, a=5)
+    rows = [{"key": f"k{number % 50}", "value": f"{number:06d}"} for number in range(5000)]
+    write_job(tmp_path, "key string, value string", [batches("key string, value string", rows, 700)], topic="a")
+    found = read_rows(tmp_path, subscribe="a")
+    places: dict[bytes, set[int]] = {}
+    seen: dict[bytes, list[bytes]] = {}
+    for row in found:
+        places.setdefault(row["key"], set()).add(row["partition"])
+        seen.setdefault(row["key"], []).append(row["value"])
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert all(ordered == sorted(ordered) for ordered in seen.values())
+    assert len(found) == 5000
+
+
+def test_rows_without_keys_spread_over_partitions_batch_by_batch(tmp_path: Path) -> None:
+    cluster(tmp_path, a=4)
+    rows = [{"value": str(number)} for number in range(800)]
+    write_job(tmp_path, "value string", [batches("value string", rows, 100)], topic="a")
+    counts = [sum(row["partition"] == number for row in read_rows(tmp_path, subscribe="a")) for number in range(4)]
+    assert counts == [200] * 4
+
+
+def test_a_partitioner_of_ones_own_is_called(tmp_path: Path) -> None:
+    cluster(tmp_path, a=3)
+    rows = [{"key": key, "value": key} for key in ("a", "bb", "ccc", None)]
+    write_rows(
+        tmp_path, "key string, value string", rows, topic="a", partitioner="tests.unit.spark.partitioners:by_length"
+    )
+    found = {row["value"]: row["partition"] for row in read_rows(tmp_path, subscribe="a") if row["value"]}
+    assert found == {b"a": 1, b"bb": 2, b"ccc": 0}
+
+
+@pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.unit.spark.partitioners:none", "os:sep"])
+def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
+    cluster(tmp_path, a=3)
+    with pytest.raises(InvalidOptionError, match="option partitioner cannot be"):
+        writer(tmp_path, "value string", topic="a", partitioner=name)
+
+
+@pytest.mark.parametrize("name", ["too_few", "too_large", "words"])
+def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name: str) -> None:
+    cluster(tmp_path, a=3)
+    with pytest.raises(InvalidRecordError, match=f"partitioner tests.unit.spark.partitioners:{name} gave"):
+        write_rows(
+            tmp_path,
+            "key string, value string",
+            [{"key": "a", "value": "b"}] * 2,
+            topic="a",
+            partitioner=f"tests.unit.spark.partitioners:{name}",
+        )
+
+
+def test_keys_can_be_left_out_of_the_choice(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+    job = [batches("key string, value string", [{"key": "same", "value": "v"}] * 100, 10)]
+    write_job(tmp_path, "key string, value string", job, topic="a", **{"kafka.partitioner.ignore.keys": "true"})
+    assert {row["partition"] for row in read_rows(tmp_path, subscribe="a")} == {0, 1}
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("key string", "no column value"),
+        ("value int", "column value must be string or binary and is int"),
+        ("value string, key bigint", "column key must be"),
+        ("value string, partition bigint", "column partition must be int"),
+        ("value string, timestamp string", "column timestamp must be"),
+        ("value string, headers map", "column headers must be"),
+        ("value string, headers texts", "column headers must be"),
+        ("value string, Value string", "same name"),
+    ],
+)
+def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path, ddl: str, problem: str) -> None:
+    cluster(tmp_path, a=1)
+    with pytest.raises(InvalidRecordError, match=problem):
+        writer(tmp_path, ddl, topic="a")
+
+
+def test_rows_need_a_topic(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    with pytest.raises(InvalidRecordError, match=r"which topic\?"):
+        writer(tmp_path, "value string")
+    with pytest.raises(InvalidRecordError, match="null topic"):
+        write_rows(tmp_path, "topic string, value string", [{"topic": None, "value": "v"}])
+
+
+@pytest.mark.parametrize("name", ["../x", ".", "a b", "ä", "x" * 250, "__consumer_offsets"])
+def test_a_hostile_topic_name_is_refused(tmp_path: Path, name: str) -> None:
+    cluster(tmp_path, a=1)
+    with pytest.raises(InvalidTopicError):
+        writer(tmp_path, "value string", topic=name)
+    with pytest.raises(InvalidTopicError):
+        write_rows(tmp_path, "topic string, value string", [{"topic": name, "value": "v"}])
+
+
+def test_a_missing_topic_is_created_with_the_write(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path)
+    before = coordinator.refresh().version
+    write_rows(tmp_path, "topic string, value string", [{"topic": "new", "value": "v"}])
+    assert values(tmp_path, subscribe="new") == [b"v"]
+    assert coordinator.refresh().version == before + 1
+
+
+def test_a_missing_topic_is_an_error_where_it_may_not_be_created(tmp_path: Path) -> None:
+    cluster(tmp_path).alter_configs("", {"auto.create.topics.enable": "false"})
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable is false"):
+        writer(tmp_path, "value string", topic="new")
+
+
+def test_a_record_over_the_limit_fails_the_job_and_nothing_is_visible(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=2)
+    coordinator.alter_configs("a", {"max.message.bytes": "100"})
+    before = coordinator.refresh().version
+    rows = [{"value": "x" * 88}, {"value": "x" * 89}]
+    with pytest.raises(MessageSizeTooLargeError, match=r"101 bytes .* for a-\d is over .* 100") as caught:
+        write_rows(tmp_path, "value string", rows, topic="a")
+    assert (caught.value.topic, caught.value.size) == ("a", 101)
+    assert coordinator.refresh().version == before
+    assert not list(tmp_path.glob("a-*/*"))
+    write_rows(tmp_path, "value string", rows[:1], topic="a")
+
+
+def test_headers_count_towards_the_limit(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1).alter_configs("a", {"max.message.bytes": "100"})
+    rows = [{"value": b"v", "headers": None}, {"value": b"x" * 80, "headers": [{"key": "kk", "value": b"1234567"}]}]
+    with pytest.raises(MessageSizeTooLargeError, match="101 bytes"):
+        write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
+
+
+# -- timestamps
+
+
+def time_of(milliseconds: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.timezone.utc)
+
+
+def test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    clock = ManualClock(5_000)
+    job = writer(tmp_path, "value string, timestamp timestamp", clock, topic="a")
+    rows = [{"value": "v", "timestamp": time_of(1234)}, {"value": "w", "timestamp": None}]
+    job.commit([job.write(iter(batches("value string, timestamp timestamp", rows)))])
+    assert [row["timestamp"] for row in read_rows(tmp_path, subscribe="a")] == [time_of(1234), time_of(5000)]
+
+
+@pytest.mark.parametrize("wrong", [8_999, 11_001])
+def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> None:
+    bounds = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"}
+    cluster(tmp_path, a=1).alter_configs("a", bounds)
+    job = writer(tmp_path, "value string, timestamp timestamp", ManualClock(10_000), topic="a")
+    for fine in (9_000, 11_000):
+        job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(fine)}])))
+    with pytest.raises(InvalidTimestampError, match=rf"timestamp {wrong} ms, and message\.timestamp\."):
+        job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(wrong)}])))
+
+
+def test_a_topic_that_stamps_on_append_gives_all_records_the_time_of_the_commit(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=1)
+    coordinator.alter_configs("a", {"message.timestamp.type": "LogAppendTime"})
+    rows = [{"value": "v", "timestamp": time_of(1)}, {"value": "w", "timestamp": None}]
+    write_rows(tmp_path, "value string, timestamp timestamp", rows, topic="a")
+    found = read_rows(tmp_path, subscribe="a")
+    stamped = time_of(coordinator.refresh().timestamp_ms)
+    assert [(row["timestamp"], row["timestampType"]) for row in found] == [(stamped, LOG_APPEND_TIME)] * 2
+
+
+# -- jobs
+
+
+def test_a_numbered_job_that_is_run_again_writes_nothing(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=1)
+    for _ in range(2):
+        write_rows(tmp_path, "value string", [{"value": "v"}], topic="a", txnAppId="job", txnVersion="7")
+    assert values(tmp_path, subscribe="a") == [b"v"]
+    assert coordinator.refresh().topics["a"].partitions[0].segments == 1
+    assert len(list(tmp_path.glob("a-0/*.log"))) == 1
+    write_rows(tmp_path, "value string", [{"value": "w"}], topic="a", txnAppId="job", txnVersion="8")
+    assert values(tmp_path, subscribe="a") == [b"v", b"w"]
+
+
+def test_two_runs_of_a_numbered_job_at_the_same_time_write_once(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    jobs = [writer(tmp_path, "value string", topic="a", txnAppId="job", txnVersion="1") for _ in range(2)]
+    for job in jobs:
+        job.commit([job.write(iter(batches("value string", [{"value": "v"}])))])
+    assert values(tmp_path, subscribe="a") == [b"v"]
+
+
+def test_a_numbered_job_without_rows_is_done_too(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [], topic="a", txnAppId="job", txnVersion="1")
+    write_rows(tmp_path, "value string", [{"value": "v"}], topic="a", txnAppId="job", txnVersion="1")
+    assert values(tmp_path, subscribe="a") == []
+
+
+def test_a_job_without_rows_commits_nothing(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=1)
+    before = coordinator.refresh().version
+    write_rows(tmp_path, "value string", [], topic="a")
+    assert coordinator.refresh().version == before
+
+
+def test_a_failed_job_leaves_no_files(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    job = writer(tmp_path, "value string", topic="a")
+    message = job.write(iter(batches("value string", [{"value": "v"}])))
+    job.abort([message, None])
+    assert not list(tmp_path.glob("a-0/*"))
+
+
+def test_aborting_after_a_commit_of_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    job = writer(tmp_path, "value string", topic="a")
+    message = job.write(iter(batches("value string", [{"value": "v"}])))
+    job.commit([message])
+    job.abort([message])
+    assert values(tmp_path, subscribe="a") == [b"v"]
+
+
+def test_a_task_that_fails_midway_leaves_no_files(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+
+    def rows_then_failure() -> object:
+        yield from batches("value string", [{"value": "v" * 1000}] * 30_000)
+        raise OSError("the network is gone")
+
+    job = writer(tmp_path, "value string", topic="a")
+    with pytest.raises(OSError, match="the network is gone"):
+        job.write(rows_then_failure())  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("a-*/*"))
+
+
+# -- files
+
+
+def test_a_task_that_writes_a_little_to_many_partitions_leaves_one_file(tmp_path: Path) -> None:
+    cluster(tmp_path, a=64)
+    rows = [{"key": f"k{number}", "value": "v"} for number in range(10_000)]
+    write_rows(tmp_path, "key string, value string", rows, topic="a")
+    assert len(list(tmp_path.glob("a-*/*.log"))) == 1
+    found = read_rows(tmp_path, subscribe="a")
+    assert len({row["partition"] for row in found}) == 64
+    assert sorted(row["key"] for row in found) == sorted(row["key"].encode() for row in rows)
+
+
+def test_a_large_partition_gets_a_file_of_its_own_named_by_its_offset(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    rows = [{"value": "x" * 1000}] * 20_000
+    for _ in range(2):
+        write_rows(tmp_path, "value string", rows, topic="a")
+    names = sorted(path.name[:20] for path in tmp_path.glob("a-0/*.log"))
+    assert names == [f"{0:020d}", f"{20_000:020d}"]
+    assert [row["offset"] for row in read_rows(tmp_path, "offset bigint", subscribe="a")] == list(range(40_000))
+
+
+def test_memory_is_bounded_and_order_kept_when_many_partitions_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "OWN_FILE_BYTES", 60_000)
+    monkeypatch.setattr(output, "MAX_BUFFERED_BYTES", 100_000)
+    monkeypatch.setattr(output, "MAX_OPEN_FILES_LOCAL", 2)
+    cluster(tmp_path, a=6).alter_configs("a", {"segment.bytes": "1048576"})
+    rows = [{"key": f"k{number % 90}", "value": f"{number:08d}" + "x" * 100} for number in range(30_000)]
+    write_job(tmp_path, "key string, value string", [batches("key string, value string", rows, 500)], topic="a")
+    seen: dict[bytes, list[bytes]] = {}
+    for row in read_rows(tmp_path, subscribe="a"):
+        seen.setdefault(row["key"], []).append(row["value"])
+    assert sum(map(len, seen.values())) == 30_000
+    assert all(found == sorted(found) for found in seen.values())
+
+
+def test_batches_in_files_are_of_about_one_mebibyte(tmp_path: Path) -> None:
+    coordinator = cluster(tmp_path, a=1)
+    rows = [{"value": "x" * 100_000}] * 100
+    write_job(
+        tmp_path, "value string", [[*batches("value string", rows), *batches("value string", rows, 1)]], topic="a"
+    )
+    (segment,) = coordinator.segments("a", coordinator.refresh()).partition(0)
+    assert 15 <= segment.batches <= 30
+    assert segment.size_bytes / segment.batches < 1.5 * limits.TARGET_BATCH_BYTES
+
+
+# -- reading
+
+
+def test_a_schema_is_the_projection_in_its_own_order(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "key string, value string", [{"key": "k", "value": "v"}], topic="a")
+    found = read_rows(tmp_path, "Offset bigint, topic string not null, key binary", subscribe="a")
+    assert found == [{"Offset": 0, "topic": "a", "key": b"k"}]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [("nothing int", "no column 'nothing'"), ("value string", "value is binary"), ("offset int", "is bigint")],
+)
+def test_a_schema_of_other_columns_is_refused(tmp_path: Path, ddl: str, problem: str) -> None:
+    with pytest.raises(InvalidOptionError, match=problem):
+        reader(tmp_path, ddl, subscribe="a")
+
+
+def test_a_projection_reads_only_the_bytes_of_its_columns(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    rows = [{"key": f"{number:08d}", "value": "x" * 1000} for number in range(10_000)]
+    write_rows(tmp_path, "key string, value string", rows, topic="a")
+    read = {}
+    for ddl in ("key binary, value binary", "key binary", "timestamp timestamp", "offset bigint, partition int"):
+        job = reader(tmp_path, ddl, subscribe="a")
+        assert sum(batch.num_rows for part in job.partitions() for batch in job.read(part)) == 10_000
+        read[ddl] = job.bytes_read
+    assert read["key binary, value binary"] > 10_000_000
+    assert read["key binary"] < 200_000
+    assert read["timestamp timestamp"] < 150_000
+    assert read["offset bigint, partition int"] == 0
+
+
+def test_filters_on_partition_offset_and_time_prune_what_is_read(tmp_path: Path) -> None:
+    cluster(tmp_path, a=4)
+    ddl = "key string, value string, partition int, timestamp timestamp"
+    for job in range(3):
+        rows = [
+            {"key": str(n), "value": "x" * 1000, "partition": n % 4, "timestamp": time_of(job * 1000 + n // 10)}
+            for n in range(8000)
+        ]
+        write_rows(tmp_path, ddl, rows, topic="a")
+
+    def read(*filters: object) -> tuple[int, int]:
+        job = reader(tmp_path, filters=filters, subscribe="a")
+        rows = sum(batch.num_rows for part in job.partitions() for batch in job.read(part))
+        return rows, job.bytes_read
+
+    everything, all_bytes = read()
+    assert everything == 24_000
+    assert read(EqualTo(("partition",), 2)) == (6000, pytest.approx(all_bytes / 4, rel=0.05))
+    rows, size = read(EqualTo(("partition",), 2), GreaterThanOrEqual(("offset",), 2000), LessThan(("offset",), 2010))
+    assert rows == 10
+    assert size < all_bytes / 10
+    rows, size = read(GreaterThanOrEqual(("timestamp",), time_of(2000)))
+    assert rows == pytest.approx(8000, abs=10)
+    assert size < all_bytes / 2
+    assert read(EqualTo(("topic",), "b")) == (0, 0)
+
+
+def test_small_appends_are_read_in_large_batches(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    for number in range(20):
+        write_rows(tmp_path, "value string", [{"value": str(number)}], topic="a")
+    job = reader(tmp_path, subscribe="a")
+    (part,) = job.partitions()
+    (batch,) = job.read(part)
+    assert batch.column("offset").to_pylist() == list(range(20))
+
+
+def test_the_task_that_spark_makes_up_for_no_partitions_reads_nothing(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    job = reader(tmp_path, subscribe="a")
+    assert job.partitions() == []
+    assert list(job.read(InputPartition(None))) == []
+
+
+def test_a_missing_topic_is_an_error_and_a_missing_assigned_partition_is_not(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    with pytest.raises(UnknownTopicOrPartitionError, match="topic 'b' does not exist"):
+        read_rows(tmp_path, subscribe="a,b")
+    write_rows(tmp_path, "value string", [{"value": "v"}], topic="a")
+    assert values(tmp_path, assign='{"a":[0,7],"b":[0]}') == [b"v"]
+
+
+def test_a_pattern_finds_any_part_of_a_name(tmp_path: Path) -> None:
+    cluster(tmp_path, orders_eu=1, orders_us=1, clicks=1)
+    for name in ("orders_eu", "orders_us", "clicks"):
+        write_rows(tmp_path, "value string", [{"value": name}], topic=name)
+    assert values(tmp_path, subscribePattern="ders") == [b"orders_eu", b"orders_us"]
+    assert values(tmp_path, subscribePattern="^clicks$") == [b"clicks"]
+    assert values(tmp_path, subscribePattern="nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"a":{"0":3}}'}, range(3, 10)),
+        ({"startingOffsets": '{"a":{"0":-2}}', "endingOffsets": '{"a":{"0":4}}'}, range(4)),
+        ({"endingOffsets": '{"a":{"0":-1}}'}, range(10)),
+        ({"startingOffsets": '{"a":"earliest"}', "endingOffsets": '{"a":"latest"}'}, range(10)),
+        ({"startingOffsets": '{"a":{"0":10}}'}, range(0)),
+        ({"startingTimestamp": "1005"}, range(5, 10)),
+        ({"endingTimestamp": "1005"}, range(5)),
+        ({"endingTimestamp": "9999"}, range(10)),
+        ({"startingOffsetsByTimestamp": '{"a":{"0":1002}}', "endingTimestamp": "1004"}, range(2, 4)),
+        ({"startingTimestamp": "9999", "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
+    ],
+)
+def test_a_read_starts_and_ends_where_its_options_say(tmp_path: Path, options: dict[str, str], expected: range) -> None:
+    cluster(tmp_path, a=1)
+    rows = [{"value": str(number), "timestamp": time_of(1000 + number)} for number in range(10)]
+    for part in (rows[:3], rows[3:]):
+        write_rows(tmp_path, "value string, timestamp timestamp", part, topic="a")
+    assert values(tmp_path, subscribe="a", **options) == [str(number).encode() for number in expected]
+
+
+def test_a_start_time_without_records_is_an_error(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [{"value": "v"}], topic="a")
+    with pytest.raises(OffsetOutOfRangeError, match="no record of a-0 has a timestamp of 99999999999999 or later"):
+        read_rows(tmp_path, subscribe="a", startingTimestamp="99999999999999")
+
+
+def test_offsets_per_partition_name_all_partitions_and_no_others(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+    with pytest.raises(InvalidOptionError, match=r'starting offsets leave out {"a":\[1\]}'):
+        read_rows(tmp_path, subscribe="a", startingOffsets='{"a":{"0":0}}')
+    with pytest.raises(InvalidOptionError, match=r'ending offsets name {"b":\[0\]}, which this query does not read'):
+        read_rows(tmp_path, subscribe="a", endingOffsets='{"a":{"0":0,"1":0},"b":{"0":1}}')
+    with pytest.raises(InvalidOptionError, match="topic 'b'"):
+        read_rows(tmp_path, subscribe="a", endingOffsets='{"a":"latest","b":"latest"}')
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": '{"a":{"0":4}}'}, {"endingOffsets": '{"a":{"0":4}}'}])
+def test_offsets_beyond_the_log_are_data_loss(tmp_path: Path, options: dict[str, str]) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [{"value": "v"}] * 3, topic="a")
+    with pytest.raises(DataLossError, match=r"of a-0 were asked for, and the log goes from 0 to 3"):
+        read_rows(tmp_path, subscribe="a", **options)
+    found = values(tmp_path, subscribe="a", failOnDataLoss="false", **options)
+    assert len(found) == (0 if "startingOffsets" in options else 3)
+
+
+def test_a_missing_file_is_data_loss_and_can_be_passed_over(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    for value in ("1", "2", "3"):
+        write_rows(tmp_path, "value string", [{"value": value}], topic="a")
+    sorted(tmp_path.glob("a-0/*.log"))[1].unlink()
+    with pytest.raises(DataLossError, match=r"records 1 to 1 of a-0 .*failOnDataLoss=false"):
+        values(tmp_path, subscribe="a")
+    assert values(tmp_path, subscribe="a", failOnDataLoss="false") == [b"1", b"3"]
+
+
+def test_ranges_are_split_over_tasks(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [{"value": str(number)} for number in range(100)], topic="a")
+    job = reader(tmp_path, subscribe="a", minPartitions="4")
+    assert len(job.partitions()) == 4
+    assert values(tmp_path, subscribe="a", maxRecordsPerPartition="7") == [str(n).encode() for n in range(100)]
+
+
+def test_pushed_filters_prune_only_where_the_read_asked_for_it(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+    write_rows(tmp_path, "value string, partition int", [{"value": "v", "partition": n} for n in (0, 1)], topic="a")
+    for asked, expected in (("true", 1), ("false", 2)):
+        job = reader(tmp_path, subscribe="a", pushDownPredicate=asked)
+        filters = [EqualTo(("partition",), 1)]
+        assert list(job.pushFilters(list(filters))) == filters
+        assert len(job.partitions()) == expected
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.none() | st.binary(max_size=5),
+            "value": st.none() | st.binary(max_size=20),
+            "partition": st.none() | st.integers(0, 2),
+            "topic": st.sampled_from(["a", "b"]),
+        }
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(ROWS, min_size=1, max_size=3), st.integers(1, 20))
+def test_every_row_is_in_the_log_once(
+    tmp_path_factory: pytest.TempPathFactory, tasks: list[list[dict[str, object]]], size: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    cluster(folder, a=3, b=3)
+    ddl = "topic string, partition int, key binary, value binary"
+    write_job(folder, ddl, [batches(ddl, task, size) for task in tasks])
+    found = read_rows(folder, subscribe="a,b")
+    expected = [(row["topic"], row["key"], row["value"]) for task in tasks for row in task]
+    assert sorted([(row["topic"], row["key"], row["value"]) for row in found], key=str) == sorted(expected, key=str)
+    for row in found:
+        matching = [one for task in tasks for one in task if (one["key"], one["value"]) == (row["key"], row["value"])]
+        assert any(one["partition"] in (None, row["partition"]) for one in matching)
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for row in found:
+        offsets.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
+    assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
+
+
+def test_the_write_schema_may_be_nullable_or_not(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    batch = pa.record_batch([pa.array(["v"])], schema=pa.schema([pa.field("value", pa.string(), nullable=False)]))
+    write_job(tmp_path, "value string not null", [[batch]], topic="a")
+    assert values(tmp_path, subscribe="a") == [b"v"]
+    assert schema_of("value string not null").fields[0].nullable is False
