@@ -1,0 +1,8 @@
+"""How Spark finds sparklog by itself: it imports each top-level package ``pyspark_*`` and takes its ``DefaultSource``.
+
+With sparklog installed beside the driver, ``format("sparklog")`` and ``USING sparklog`` work without ``register``.
+"""
+
+from sparklog.spark.source import SparklogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

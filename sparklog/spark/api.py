@@ -1,0 +1,169 @@
+"""Reading and writing with typed arguments: what ``sparklog.read``, ``sparklog.write`` and ``sparklog.register`` are.
+
+    sparklog.register(spark)
+    sparklog.write(df, "/data/log", topic="flights")
+    sparklog.read(spark, "/data/log", subscribe="flights", columns=["key", "value"])
+
+Each argument is one option of ``format("sparklog")`` (``docs/spark.md``), spelled as Python names are.
+
+Rules: runs in the user's process; builds options and calls Spark, no more; options are checked where Spark uses them.
+Not for: streaming queries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from sparklog.errors import InvalidOptionError
+from sparklog.spark.options import STORAGE_PREFIX
+from sparklog.spark.rows import READ_TYPES
+from sparklog.spark.source import SparklogDataSource
+
+Offsets = str | Mapping[str, Mapping[int, int] | str]
+"""``"earliest"``, ``"latest"``, or per topic such a word or offsets by partition; -2 is earliest, -1 latest."""
+Timestamp = datetime | int
+"""A time with a zone, or milliseconds since the epoch."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("sparklog")`` known to a session. Registering again is harmless."""
+    spark.dataSource.register(SparklogDataSource)
+
+
+def read(
+    spark: SparkSession,
+    root: str,
+    subscribe: str | Sequence[str] | None = None,
+    *,
+    subscribe_pattern: str | None = None,
+    assign: Mapping[str, Sequence[int]] | None = None,
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets | None = None,
+    starting_timestamp: Timestamp | None = None,
+    ending_timestamp: Timestamp | None = None,
+    starting_offsets_by_timestamp: Mapping[str, Mapping[int, Timestamp]] | None = None,
+    ending_offsets_by_timestamp: Mapping[str, Mapping[int, Timestamp]] | None = None,
+    latest_if_no_match: bool = False,
+    fail_on_data_loss: bool = True,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+    include_headers: bool = False,
+    columns: Sequence[str] | None = None,
+    push_down_predicate: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Records of topics as a DataFrame, from a consistent snapshot taken when it is first evaluated.
+
+    Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
+    partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
+    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError.
+    """
+    register(spark)
+    reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
+    chosen = {
+        "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
+        "subscribePattern": subscribe_pattern,
+        "assign": None if assign is None else json.dumps({topic: list(numbers) for topic, numbers in assign.items()}),
+        "startingOffsets": _offsets(starting_offsets),
+        "endingOffsets": _offsets(ending_offsets),
+        "startingTimestamp": _milliseconds(starting_timestamp),
+        "endingTimestamp": _milliseconds(ending_timestamp),
+        "startingOffsetsByTimestamp": _timestamps(starting_offsets_by_timestamp),
+        "endingOffsetsByTimestamp": _timestamps(ending_offsets_by_timestamp),
+        "startingOffsetsByTimestampStrategy": "latest" if latest_if_no_match else None,
+        "failOnDataLoss": fail_on_data_loss,
+        "minPartitions": min_partitions,
+        "maxRecordsPerPartition": max_records_per_partition,
+        "includeHeaders": include_headers,
+        "pushDownPredicate": push_down_predicate,
+    }
+    for name, value in chosen.items():
+        if value is not None:
+            reader = reader.option(name, value)
+    if columns is not None:
+        reader = reader.schema(_schema(columns))
+    return reader.load(root)
+
+
+def write(
+    df: DataFrame,
+    root: str,
+    topic: str | None = None,
+    *,
+    partitioner: str | None = None,
+    compression: str | None = None,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Append the rows of a DataFrame to topics: one commit, all rows or none.
+
+    Without ``topic`` a column ``topic`` names each row's. ``partitioner`` is default, integer_key or module:callable.
+    With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing. Raises what Spark makes of the
+    errors of sparklog: their class and message stand in its text.
+    """
+    register(df.sparkSession)
+    chosen = {
+        "topic": topic,
+        "partitioner": partitioner,
+        "kafka.compression.type": compression,
+        "txnAppId": txn_app_id,
+        "txnVersion": txn_version,
+    }
+    writer = df.write.format(SparklogDataSource.name()).mode("append").options(**_storage(storage_options))
+    for name, value in chosen.items():
+        if value is not None:
+            writer = writer.option(name, value)
+    writer.save(root)
+
+
+def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:
+    return {
+        STORAGE_PREFIX + name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in (options or {}).items()
+    }
+
+
+def _offsets(offsets: Offsets | None) -> str | None:
+    if offsets is None or isinstance(offsets, str):
+        return offsets
+    return json.dumps(
+        {
+            topic: word if isinstance(word, str) else {str(number): offset for number, offset in word.items()}
+            for topic, word in offsets.items()
+        }
+    )
+
+
+def _timestamps(timestamps: Mapping[str, Mapping[int, Timestamp]] | None) -> str | None:
+    if timestamps is None:
+        return None
+    return json.dumps(
+        {
+            topic: {str(number): _milliseconds(time) for number, time in times.items()}
+            for topic, times in timestamps.items()
+        }
+    )
+
+
+def _milliseconds(time: Timestamp | None) -> int | None:
+    if not isinstance(time, datetime):
+        return time
+    if time.tzinfo is None:
+        raise InvalidOptionError(f"{time!r} has no time zone; give it one, such as tzinfo=timezone.utc")
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _schema(columns: Sequence[str]) -> StructType:
+    unknown = [name for name in columns if name not in READ_TYPES]
+    if unknown:
+        raise InvalidOptionError(f"a log has no column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+    return StructType([StructField(name, READ_TYPES[name]) for name in columns])

@@ -1,0 +1,103 @@
+"""A Spark session that has what sparklog needs, on one machine and on clusters.
+
+    spark = sparklog_session()                                  # local[*]
+    spark = sparklog_session("yarn", archive="env.tar.gz")      # ships a Python environment to the executors
+
+Most of it is Python: Spark runs the Python named by ``PYSPARK_PYTHON`` for the planner beside the driver and for the
+executors alike, by default whatever ``python3`` is. The other settings are those of ``conf/``, where each is explained.
+
+Rules: what the user passes as ``config`` comes last and wins. A setting of the JVM, such as memory, has no effect on a
+session that runs already. Not for: spark-submit, which takes ``conf/*.conf``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from sparklog.spark.api import register
+
+ARCHIVE_NAME = "env"
+"""Where an archive is unpacked, below the working directory of driver and executors."""
+WORKER_MIB = 400
+"""MiB outside the JVM's heap for the Python worker of one core."""
+BASE_OVERHEAD_MIB = 384
+"""MiB outside the heap that the JVM itself wants: Spark's default minimum."""
+
+
+def sparklog_session(
+    master: str = "local[*]",
+    app_name: str = "sparklog",
+    *,
+    python: str | None = None,
+    archive: str | None = None,
+    py_files: Sequence[str] = (),
+    executor_cores: int = 2,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session with sparklog registered: the running one if there is one, else a new one with these settings.
+
+    ``master`` is a Spark master: ``local[2]``, ``spark://...``, ``yarn``, ``k8s://...``. ``python`` is the interpreter
+    of planner and executors, see ``python_of``. ``archive`` is a packed environment that executors unpack. ``py_files``
+    are zips for executors that have the dependencies but not sparklog (``make dist``).
+    """
+    os.environ["PYSPARK_PYTHON"] = python_of(master, python, archive, os.environ)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.Builder().master(master).appName(app_name)
+    for name, value in {**settings(master, archive, py_files, executor_cores), **(config or {})}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def python_of(master: str, python: str | None, archive: str | None, environment: Mapping[str, str]) -> str:
+    """The interpreter for planner and executors: ``python``, that of the archive, ``PYSPARK_PYTHON``, or this one.
+
+    On one machine it is always this one unless ``python`` says otherwise. On a cluster the path has to exist on the
+    driver's machine and on the executors'.
+    """
+    if python:
+        return python
+    if is_local(master):
+        return sys.executable
+    if archive:
+        return f"./{ARCHIVE_NAME}/bin/python"
+    return environment.get("PYSPARK_PYTHON") or sys.executable
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are on this machine: ``local``, ``local[n]``, ``local-cluster[...]``."""
+    return master.startswith("local")
+
+
+def settings(
+    master: str, archive: str | None = None, py_files: Sequence[str] = (), executor_cores: int = 2
+) -> dict[str, str]:
+    """Spark's settings for a master. Memory is for ``executor_cores`` tasks at a time in each executor."""
+    found = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "2g",
+    }
+    if is_local(master):
+        found["spark.driver.host"] = found["spark.driver.bindAddress"] = "127.0.0.1"
+        found["spark.sql.shuffle.partitions"] = "8"
+        return _with_files(found, archive, py_files)
+    found["spark.executor.memory"] = "2g"
+    found["spark.executor.cores"] = str(executor_cores)
+    found["spark.executor.memoryOverhead"] = f"{BASE_OVERHEAD_MIB + WORKER_MIB * executor_cores}m"
+    return _with_files(found, archive, py_files)
+
+
+def _with_files(found: dict[str, str], archive: str | None, py_files: Sequence[str]) -> dict[str, str]:
+    if archive:
+        found["spark.archives"] = f"{archive}#{ARCHIVE_NAME}"
+    if py_files:
+        found["spark.submit.pyFiles"] = ",".join(py_files)
+    return found

@@ -1,0 +1,54 @@
+"""``format("sparklog")``: the class that Spark registers and makes readers and writers of.
+
+Spark makes it anew in a planner process for every DataFrame, with the options and nothing else, and pickles it.
+
+Rules: thin; options are checked when a DataFrame is made, as far as they can be without opening the cluster.
+Not for: streaming, which Spark answers with "not implemented" here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.options import Options, address, checked_names, sink_options, source_options
+from sparklog.spark.portable import Portable
+from sparklog.spark.reader import SparklogReader
+from sparklog.spark.rows import read_schema
+from sparklog.spark.table_options import effective_options, with_table_options
+from sparklog.spark.writer import SparklogWriter
+
+
+class SparklogDataSource(Portable, DataSource):
+    """Topics of a cluster as rows. ``options`` are those of ``docs/spark.md``, names in any case."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklog"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._given = Options(options)
+
+    def schema(self) -> StructType:
+        """The columns of a read; for a table of the catalog, with its options in them. Raises InvalidOptionError."""
+        if not self._given.is_table:
+            return read_schema(source_options(self._given).include_headers)
+        options = checked_names(self._given)
+        address(options)
+        return with_table_options(read_schema(options.boolean("includeHeaders", False)), options)
+
+    def reader(self, schema: StructType) -> SparklogReader:
+        """A batch reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        return SparklogReader(source_options(effective_options(self._given, schema)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> SparklogWriter:
+        """A batch writer for rows of ``schema``. Raises InvalidRequestError to overwrite, or as the writer does."""
+        if overwrite:
+            raise InvalidRequestError(
+                "a log cannot be overwritten: mode('append') adds records; to start over, delete the topic and create "
+                "it again (`sparklog topics`)"
+            )
+        return SparklogWriter(sink_options(effective_options(self._given, schema)), schema)

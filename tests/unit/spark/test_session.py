@@ -1,0 +1,42 @@
+"""The settings of a session, computed without starting one."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from sparklog.spark.session import python_of, settings
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]"])
+def test_on_one_machine_workers_run_this_python(master: str) -> None:
+    assert python_of(master, None, None, {"PYSPARK_PYTHON": "/other/python"}) == sys.executable
+
+
+def test_on_a_cluster_the_environments_python_is_kept() -> None:
+    assert python_of("yarn", None, None, {"PYSPARK_PYTHON": "/opt/python"}) == "/opt/python"
+    assert python_of("spark://h:7077", None, None, {}) == sys.executable
+
+
+def test_an_archive_brings_its_own_python() -> None:
+    assert python_of("yarn", None, "env.tar.gz", {"PYSPARK_PYTHON": "/opt/python"}) == "./env/bin/python"
+    assert settings("yarn", "env.tar.gz")["spark.archives"] == "env.tar.gz#env"
+
+
+def test_a_python_that_is_named_is_taken() -> None:
+    assert python_of("local[1]", "/usr/bin/python3.12", None, {}) == "/usr/bin/python3.12"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:6443", "spark://h:7077"])
+def test_push_down_is_on_everywhere(master: str) -> None:
+    assert settings(master)["spark.sql.python.filterPushdown.enabled"] == "true"
+
+
+def test_executors_get_memory_for_the_python_of_each_core() -> None:
+    assert settings("yarn", executor_cores=4)["spark.executor.memoryOverhead"] == "1984m"
+    assert "spark.executor.memoryOverhead" not in settings("local[4]")
+
+
+def test_zips_are_shipped() -> None:
+    assert settings("yarn", py_files=["a.zip", "b.zip"])["spark.submit.pyFiles"] == "a.zip,b.zip"
