@@ -1,0 +1,68 @@
+"""What only HDFS does: permissions, and a NameNode that is not there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sparklog.errors import StorageError, StoragePermissionError, StorageUnavailableError
+from sparklog.store import hdfs
+from sparklog.store.hdfs import HdfsStore
+
+pytestmark = pytest.mark.hdfs
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def root(hdfs_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    if "HADOOP_USER_NAME" in hdfs_environment:
+        monkeypatch.setenv("HADOOP_USER_NAME", hdfs_environment["HADOOP_USER_NAME"])
+    return hdfs_environment["SPARKLOG_TEST_HDFS_URL"]
+
+
+def write_as(user: str, url: str, answers: Any) -> None:
+    """In a process of its own: the client takes the user from the environment once."""
+    os.environ["HADOOP_USER_NAME"] = user
+    store, raised = HdfsStore(url, {}), []
+    for write in (store.put, store.put_if_absent):
+        try:
+            write("a", b"1")
+            raised.append(None)
+        except StorageError as error:
+            raised.append(error)
+    answers.put(raised)
+
+
+def test_folder_of_another_user_is_a_permission_error(root: str) -> None:
+    HdfsStore(f"{root}/private", {}).put("x", b"1")
+    answers = SPAWN.Queue()
+    other = SPAWN.Process(target=write_as, args=("somebody-else", f"{root}/private", answers))
+    other.start()
+    for error in answers.get(timeout=60):
+        assert isinstance(error, StoragePermissionError)
+        assert "HADOOP_USER_NAME" in str(error)
+        assert "\n" not in str(error)
+    other.join()
+
+
+def test_key_below_a_file_cannot_be_written(root: str) -> None:
+    store = HdfsStore(f"{root}/below-a-file", {})
+    store.put("a", b"1")
+    with pytest.raises(StorageError) as caught:
+        store.put("a/b", b"2")
+    assert not isinstance(caught.value, StorageUnavailableError)
+
+
+def test_namenode_that_is_not_there_is_unavailable_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdfs, "FIRST_CALL_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    store = HdfsStore(f"hdfs://127.0.0.1:{port}/x", {})
+    for call in (lambda: store.get("a"), lambda: store.put_if_absent("a", b"1"), lambda: list(store.list())):
+        with pytest.raises(StorageUnavailableError, match="NameNode"):
+            call()

@@ -1,0 +1,295 @@
+"""What only a file system does: full disks, permissions, other mounts, NFS' lost answers, the order of syncs."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import resource
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+    UnsupportedStoreError,
+)
+from sparklog.store.base import Store
+from sparklog.store.local import LOCK_WAIT_SECONDS, LocalStore
+from tests.stores import processes
+
+MIB = 1024 * 1024
+SPAWN = multiprocessing.get_context("spawn")
+NOBODY = 65534
+
+
+def files_below(folder: Path) -> list[str]:
+    """Every file, hidden ones too."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def in_child(action: Callable[[], None]) -> None:
+    """Run in a forked child, which may limit itself or drop its rights for good."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child starts no threads and takes no locks
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """A file system in memory, where the machine lets us mount one."""
+    folder.mkdir(exist_ok=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, options.encode()):
+        pytest.skip(f"this machine does not let us mount a tmpfs: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield
+    finally:
+        libc.umount2(str(folder).encode(), 2)
+
+
+def remount_read_only(folder: Path) -> None:
+    ms_rdonly, ms_remount = 1, 32
+    assert ctypes.CDLL(None).mount(b"tmpfs", str(folder).encode(), b"tmpfs", ms_rdonly | ms_remount, b"") == 0
+
+
+def every_write(store: Store, size: int) -> list[Callable[[], object]]:
+    def stream() -> None:
+        with store.open_output("a/stream") as file:
+            for _ in range(16):
+                file.write(bytes(size // 16))
+
+    return [
+        lambda: store.put_if_absent("a/created", bytes(size)),
+        lambda: store.put("a/put", bytes(size)),
+        stream,
+    ]
+
+
+def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=2m"):
+        store = LocalStore(str(tmp_path / "disk"))
+        store.put("a/put", b"old")
+        for write in every_write(store, 3 * MIB):
+            with pytest.raises(StorageFullError):
+                write()
+        assert files_below(tmp_path / "disk") == ["a/put"]
+        assert store.get("a/put") == b"old"
+
+
+def test_file_size_limit_leaves_nothing(tmp_path: Path) -> None:
+    def write_all() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+        for write in every_write(LocalStore(str(tmp_path)), 3 * MIB):
+            with pytest.raises(StorageFullError):
+                write()
+
+    in_child(write_all)
+    assert files_below(tmp_path) == []
+
+
+def test_read_only_mount_refuses_writes_and_serves_reads(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=2m"):
+        store = LocalStore(str(tmp_path / "disk"))
+        store.put("a/put", b"old")
+        remount_read_only(tmp_path / "disk")
+        for write in [*every_write(store, 1000), lambda: store.delete("a/put")]:
+            with pytest.raises(StoragePermissionError):
+                write()
+        with store.commit_lock():  # cannot be taken there, which is no error
+            assert store.get("a/put") == b"old"
+
+
+def test_folder_of_others_refuses_writes_and_serves_reads() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = LocalStore(f"{folder}/root")
+        store.put("a/put", b"old")
+        os.chmod(folder, 0o755)  # the way to the root is open to everybody
+        os.chmod(f"{folder}/root/a", 0o555)
+
+        def write_all() -> None:
+            if os.getuid() == 0:  # whom no mode stops
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            for write in [*every_write(store, 1000), lambda: store.delete("a/put")]:
+                with pytest.raises(StoragePermissionError) as caught:
+                    write()
+                assert folder in str(caught.value.path)
+            assert store.get("a/put") == b"old"
+
+        in_child(write_all)
+        os.chmod(f"{folder}/root/a", 0o755)
+
+
+def test_unreadable_object_is_a_permission_error() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = LocalStore(folder)
+        store.put("a", b"1")
+        os.chmod(folder, 0o755)
+        os.chmod(f"{folder}/a", 0)
+
+        def read() -> None:
+            if os.getuid() == 0:
+                os.setuid(NOBODY)
+            with pytest.raises(StoragePermissionError):
+                store.get("a")
+
+        in_child(read)
+
+
+def test_key_below_a_file_is_not_found_and_cannot_be_written(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"1")
+    with pytest.raises(ObjectNotFoundError):
+        store.get("a/b")
+    for write in (store.put, store.put_if_absent):
+        with pytest.raises(StorageError):
+            write("a/b", b"2")
+    store.delete("a/b")
+    assert store.get("a") == b"1"
+
+
+def test_key_of_a_folder_cannot_be_written(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/b", b"1")
+    with pytest.raises(StorageError):
+        store.put("a", b"2")
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent("a", b"2")
+    assert files_below(tmp_path) == ["a/b"]
+
+
+def test_link_that_worked_and_lost_its_answer_has_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # NFS repeats a request whose answer it missed, and then reports that the name exists. No NFS server runs here.
+    link = os.link
+
+    def link_and_complain(*arguments: str) -> None:
+        link(*arguments)
+        link(*arguments)
+
+    monkeypatch.setattr(os, "link", link_and_complain)
+    store = LocalStore(str(tmp_path))
+    store.put_if_absent("a", b"1")
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent("a", b"2")
+    assert store.get("a") == b"1"
+    assert files_below(tmp_path) == ["a"]
+
+
+def test_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UnsupportedStoreError, match="hard links"):
+        LocalStore(str(tmp_path)).put_if_absent("a", b"1")
+    assert files_below(tmp_path) == []
+
+
+def test_bytes_are_durable_before_the_name_and_the_name_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/first", b"1")  # the folder is there
+    events: list[str] = []
+    sync = os.fsync
+
+    def record_sync(file: int) -> None:
+        events.append("sync folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "sync file")
+        sync(file)
+
+    def recorder(name: str) -> Callable[[str, str], None]:
+        call = getattr(os, name)
+        return lambda source, target: (events.append("name"), call(source, target))[-1]
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "link", recorder("link"))
+    monkeypatch.setattr(os, "rename", recorder("rename"))
+    for write in every_write(store, 16_000):
+        events.clear()
+        write()
+        assert events == ["sync file", "name", "sync folder"]
+    events.clear()
+    store.put("b/c/d", b"1")
+    assert events == ["sync folder", "sync folder", "sync file", "name", "sync folder"]
+
+
+def test_folder_that_cannot_be_synced_means_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def fail_for_folders(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(5, "Input/output error")
+        sync(file)
+
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(StorageUnavailableError):
+        store.put_if_absent("a", b"1")
+
+
+def test_failed_background_sync_fails_the_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    file = LocalStore(str(tmp_path)).open_output("a")
+    for _ in range(70):
+        file.write(bytes(MIB))
+    with pytest.raises(StorageUnavailableError):
+        file.close()
+    assert files_below(tmp_path) == []
+
+
+def test_reads_are_slices_of_one_memory_map(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", bytes(range(256)) * 1000)
+    file = store.open_input("a")
+    assert file.read_at(5000, 10).address - file.read_at(0, 1).address == 5000
+
+
+def test_lock_keeps_a_second_process_out_until_its_holder_dies(tmp_path: Path) -> None:
+    ready = SPAWN.Event()
+    store = LocalStore(str(tmp_path))
+    holder = SPAWN.Process(target=processes.hold_lock, args=(pickle.dumps(store), ready), daemon=True)
+    holder.start()
+    assert ready.wait(60)
+    clock = ManualClock()
+    impatient = LocalStore(str(tmp_path), clock=clock)
+    with impatient.commit_lock():  # goes on without, after waiting its time
+        assert clock.monotonic() >= LOCK_WAIT_SECONDS
+    holder.kill()
+    holder.join()
+    clock = ManualClock()
+    with LocalStore(str(tmp_path), clock=clock).commit_lock():
+        assert clock.monotonic() == 0
+    assert list(store.list()) == []  # the lock's file is no object
+
+
+def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "a" / "b"))
+    assert list(store.list()) == []
+    with pytest.raises(ObjectNotFoundError):
+        store.get("x")
+    assert files_below(tmp_path) == []
+    assert not (tmp_path / "a").exists()
