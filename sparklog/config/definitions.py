@@ -1,0 +1,304 @@
+"""What a setting is: its type, default, bounds and synonyms, and how its values are read and printed.
+
+The parsing rules are those of Kafka's ``ConfigDef.parseType``: numbers and booleans may have blanks around them,
+booleans any case, lists are separated by commas. A canonical value is the text that is stored and shown.
+
+Rules: values come from users and from stored commits, so everything is checked and every message says which setting,
+what it was given and what it takes. Not for: which settings exist (``topic_configs``, ``cluster_configs``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from sparklog.errors import InvalidConfigurationError
+
+ConfigKind = Literal["boolean", "int", "long", "double", "string", "list"]
+ConfigValue = bool | int | float | str | tuple[str, ...] | None
+"""A parsed value: by type bool, int (int and long), float, str or a tuple of str; None where there is no default."""
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = "1.7976931348623157E308"
+
+DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+DEFAULT_CONFIG = "DEFAULT_CONFIG"
+"""Where a value comes from, in Kafka's names: set on the topic, set for the cluster, or nowhere."""
+
+_WHOLE_BOUNDS = {"int": (-INT_MAX - 1, INT_MAX), "long": (-LONG_MAX - 1, LONG_MAX)}
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+\Z")
+_SHOWN_CHARACTERS = 100
+
+
+class Synonym(NamedTuple):
+    """A cluster-level name for the default of a topic config.
+
+    ``unit`` is how much of the topic config's unit one of the synonym's is (log.retention.hours: 3,600,000 ms).
+    ``default`` is the synonym's own default, None where it has none.
+    """
+
+    name: str
+    unit: int = 1
+    default: str | None = None
+
+
+class ConfigSynonym(NamedTuple):
+    """One place that gives a setting a value: the source, the name used there and the value in that name's unit."""
+
+    source: str
+    name: str
+    value: str
+
+
+class ConfigEntry(NamedTuple):
+    """A setting as ``configs --describe`` shows it; ``str`` gives Kafka's line, without the two blanks before it."""
+
+    name: str
+    value: str | None
+    source: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    def __str__(self) -> str:
+        synonyms = ", ".join(f"{source}:{name}={value}" for source, name, value in self.synonyms)
+        value = "null" if self.value is None else self.value
+        return f"{self.name}={value} sensitive=false synonyms={{{synonyms}}}"
+
+
+@dataclass(frozen=True)
+class ConfigDef:
+    """One setting. Immutable, picklable.
+
+    ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive, ``also`` is allowed
+    beside them. ``choices`` are the words a string or a list's items take. ``doc`` is one sentence in plain words;
+    ``effective`` says whether anything acts on the setting yet, or it is only stored and shown.
+    """
+
+    name: str
+    kind: ConfigKind
+    default: str | None
+    doc: str
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    also: int | None = None
+    choices: tuple[str, ...] = ()
+    throttled_replicas: bool = False
+    synonyms: tuple[Synonym, ...] = ()
+    effective: bool = False
+    internal: bool = False
+
+    @property
+    def description(self) -> str:
+        """``doc``, and whether the setting takes effect now."""
+        return f"{self.doc} {'Takes effect now.' if self.effective else 'Stored and shown; nothing acts on it yet.'}"
+
+    @property
+    def allowed(self) -> str:
+        """What values the setting takes, in words that end a sentence."""
+        if self.kind == "boolean":
+            return "true or false"
+        if self.throttled_replicas:
+            return "'*', or a list of partition:broker pairs such as 0:1,1:0"
+        if self.kind == "list":
+            return (
+                f"a comma-separated list of {' and '.join(self.choices)}" if self.choices else "a comma-separated list"
+            )
+        if self.kind == "string":
+            return f"one of {', '.join(self.choices)}" if self.choices else "text"
+        return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._range()}"
+
+    def _range(self) -> str:
+        low, high = self.bounds
+        also = "" if self.also is None else f", or {self.also}"
+        if low == -math.inf and high == math.inf:
+            return "of any size"
+        if high == math.inf:
+            return f"not below {low}{also}"
+        return f"from {low} to {high}{also}"
+
+    @property
+    def bounds(self) -> tuple[int | float, int | float]:
+        """The least and the greatest number, inclusive, with the type's own range taken in."""
+        low, high = _WHOLE_BOUNDS.get(self.kind, (-math.inf, math.inf))
+        return (low if self.minimum is None else self.minimum, high if self.maximum is None else self.maximum)
+
+    def parse(self, value: object) -> ConfigValue:
+        """The typed value of text, or of a value of the right type.
+
+        Raises:
+            InvalidConfigurationError: wrong type, out of bounds, or none of the words it takes.
+        """
+        if value is None:
+            raise self.error(value, "it has no value (to go back to the default, delete the setting)")
+        if self.kind == "boolean":
+            return self._boolean(value)
+        if self.kind in ("int", "long"):
+            return self._whole(value)
+        if self.kind == "double":
+            return self._double(value)
+        if self.kind == "list":
+            return self._list(value)
+        return self._string(value)
+
+    def canonical(self, value: object) -> str:
+        """The text that is stored and shown for ``value``. Raises as ``parse``."""
+        return canonical_text(self.parse(value))
+
+    def default_value(self) -> ConfigValue:
+        """The typed default, None where there is none."""
+        return None if self.default is None else self.parse(self.default)
+
+    def error(self, value: object, reason: str) -> InvalidConfigurationError:
+        """The error for ``value`` in this setting."""
+        shown = ascii(value)
+        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+        message = f"Invalid value {shown} for {self.name}: {reason}; it takes {self.allowed}."
+        return InvalidConfigurationError(message, config=self.name, value=value)
+
+    def _boolean(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word not in ("true", "false"):
+            raise self.error(value, "it is neither true nor false")
+        return word == "true"
+
+    def _whole(self, value: object) -> int:
+        if isinstance(value, str) and _WHOLE.match(value.strip()):
+            number = int(value.strip())
+        elif isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        else:
+            raise self.error(value, "it is not a whole number")
+        self._check_range(value, number)
+        return number
+
+    def _double(self, value: object) -> float:
+        if isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS and _NUMBER.match(value.strip()):
+            number = float(value.strip())
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            number = float(value)
+        else:
+            raise self.error(value, "it is not a number")
+        if math.isinf(number):
+            raise self.error(value, "it is too large for a double")
+        self._check_range(value, number)
+        return number
+
+    def _check_range(self, value: object, number: int | float) -> None:
+        low, high = self.bounds
+        if not low <= number <= high and number != self.also:
+            raise self.error(value, "it is out of range")
+
+    def _list(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            items = tuple(item.strip() for item in value.split(",")) if value.strip() else ()
+        elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            items = tuple(item.strip() for item in value)
+        else:
+            raise self.error(value, "it is not a list")
+        self._check_items(value, items)
+        return items
+
+    def _check_items(self, value: object, items: tuple[str, ...]) -> None:
+        if self.throttled_replicas:
+            if items != ("*",) and not all(_THROTTLED_REPLICA.match(item) for item in items):
+                raise self.error(value, "an item is not of that form")
+            return
+        wrong = next((item for item in items if not item or (self.choices and item not in self.choices)), None)
+        if wrong is not None:
+            raise self.error(value, f"the item {wrong!a} is not allowed" if wrong else "an item is empty")
+        if len(set(items)) < len(items):
+            raise self.error(value, "an item is there twice")
+
+    def _string(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise self.error(value, f"it is of type {type(value).__name__}, not text")
+        if self.choices and value not in self.choices:
+            raise self.error(value, f"there is no such choice{_did_you_mean(value, self.choices)}")
+        return value
+
+
+def canonical_text(value: ConfigValue) -> str:
+    """A parsed value as text, as Kafka's ``ConfigDef.convertToString`` writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float):
+        return _java_double(value)
+    return str(value)
+
+
+def canonical_configs(
+    configs: Mapping[str, object], definitions: Mapping[str, ConfigDef], level: str, gone: Mapping[str, str]
+) -> dict[str, str]:
+    """Each setting checked by its definition, as canonical text, in the order given.
+
+    ``level`` names the kind of setting in messages. ``gone`` says of names that are known but not settable why so.
+
+    Raises:
+        InvalidConfigurationError: an unknown name (with the nearest known one), or a bad value.
+    """
+    canonical: dict[str, str] = {}
+    for name, value in configs.items():
+        definition = definitions.get(name)
+        if definition is None:
+            raise unknown_name(name, definitions, level, gone)
+        canonical[name] = definition.canonical(value)
+    return canonical
+
+
+def unknown_name(
+    name: object, definitions: Mapping[str, ConfigDef], level: str, gone: Mapping[str, str]
+) -> InvalidConfigurationError:
+    """The error for a setting that does not exist."""
+    reason = gone.get(name) if isinstance(name, str) else None
+    if reason is not None:
+        return InvalidConfigurationError(f"{name} is no {level} config: {reason}.", config=name)
+    known = [one for one, definition in definitions.items() if not definition.internal]
+    hint = _did_you_mean(name, known) if isinstance(name, str) else ""
+    shown = ascii(name)
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    return InvalidConfigurationError(f"There is no {level} config {shown}{hint}.", config=name)
+
+
+def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
+    """What the cluster says under these names: what is set, then the defaults, both in the names' order."""
+    names = list(synonyms)
+    chain = [
+        ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, one.name, cluster[one.name])
+        for one in names
+        if one.name in cluster
+    ]
+    chain += [ConfigSynonym(DEFAULT_CONFIG, one.name, one.default) for one in names if one.default is not None]
+    return chain
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    by_lower = {one.lower(): one for one in known}
+    # Comparing costs the product of the lengths, so that a hostile name is cut to what could be near any known one.
+    nearest = difflib.get_close_matches(word[:_SHOWN_CHARACTERS].strip().lower(), by_lower, n=1, cutoff=0.6)
+    return f" (did you mean {by_lower[nearest[0]]}?)" if nearest else ""
+
+
+def _java_double(value: float) -> str:
+    """``Double.toString``: a plain decimal from 0.001 up to 10,000,000, else one digit, a point and an exponent."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    digits, _, exponent = f"{value!r}".lower().partition("e")
+    mantissa, power = digits, int(exponent or 0)
+    sign, mantissa = ("-", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
+    whole, _, fraction = mantissa.partition(".")
+    power += len(whole) - 1
+    significant = (whole + fraction).rstrip("0") or "0"
+    stripped = significant.lstrip("0")
+    power -= len(significant) - len(stripped)
+    return f"{sign}{stripped[0]}.{stripped[1:] or '0'}E{power}"
