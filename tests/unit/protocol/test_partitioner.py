@@ -1,0 +1,87 @@
+"""Keys land where Kafka's Java client puts them, one by one and in bulk."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.protocol import partitioner
+from sparklog.protocol.partitioner import (
+    StickyPartitions,
+    murmur2,
+    partition_for_integer_key,
+    partition_for_key,
+    partition_integer_keys,
+    partition_keys,
+)
+
+keys = st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=50)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_gives_the_numbers_of_kafkas_own_tests(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected
+
+
+@given(keys, st.integers(1, 1000), st.integers(0, 5))
+def test_keys_in_bulk_go_where_each_goes_alone(items: list[bytes | None], partitions: int, cut: int) -> None:
+    array = pa.array(items, pa.binary()).slice(cut)
+    expected = [None if key is None else partition_for_key(key, partitions) for key in items[cut:]]
+    assert partition_keys(array, partitions).to_pylist() == expected
+
+
+def test_without_numpy_the_same_partitions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = pa.array([b"a", None, b"", b"longer key", b"12", b"-7"], pa.binary())
+    bulk = partition_keys(array, 7), partition_integer_keys(array, 7)
+    monkeypatch.setattr(partitioner, "_numpy", lambda: None)
+    assert (partition_keys(array, 7), partition_integer_keys(array, 7)) == bulk
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.binary()])
+def test_every_type_of_key_column_gives_the_same_partitions(kind: pa.DataType) -> None:
+    array = pa.array([b"N14228", b"N24211", None], pa.binary()).cast(pa.string()).cast(kind)
+    assert partition_keys(array, 8).to_pylist() == [partition_for_key(b"N14228", 8), partition_for_key(b"N24211", 8), None]
+
+
+integers = st.integers(-(10**25), 10**25).map(lambda number: str(number).encode())
+mixed = st.lists(st.one_of(st.none(), integers, st.sampled_from([b"+5", b"1_0", b" 1", b"x", b"\xff", b"1\n"])), max_size=20)
+
+
+@given(mixed, st.integers(1, 100))
+def test_integer_keys_in_bulk_go_where_each_goes_alone(items: list[bytes | None], partitions: int) -> None:
+    expected = [None if key is None else partition_for_integer_key(key, partitions) for key in items]
+    assert partition_integer_keys(pa.array(items, pa.binary()), partitions).to_pylist() == expected
+
+
+@pytest.mark.parametrize(("key", "expected"), [(b"13", 5), (b"-1", 7), (b"+9", 1), (b"007", 7)])
+def test_a_key_that_is_a_number_goes_to_it_modulo_the_partitions(key: bytes, expected: int) -> None:
+    assert partition_for_integer_key(key, 8) == expected
+
+
+@pytest.mark.parametrize("key", [b"", b"1_0", b"1 ", b"12a", b"1\n", "١".encode()])
+def test_a_key_that_is_no_ascii_number_goes_where_default_puts_it(key: bytes) -> None:
+    assert partition_for_integer_key(key, 8) == partition_for_key(key, 8)
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=200), st.integers(1, 9), st.integers(0, 20))
+def test_records_without_a_key_are_spread_evenly_by_rows(batches: list[int], partitions: int, first: int) -> None:
+    sticky = StickyPartitions(partitions, first)
+    rows = [0] * partitions
+    for number, size in enumerate(batches):
+        chosen = sticky.next_partition(size)
+        if number == 0:
+            assert chosen == first % partitions
+        rows[chosen] += size
+    assert max(rows) - min(rows) <= max(batches)
