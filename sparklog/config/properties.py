@@ -1,82 +1,110 @@
-"""Java's .properties files: the form of Kafka's and sparklog's configuration files.
+"""Reads Java's ``.properties`` files, as ``java.util.Properties.load`` does, except that they are UTF-8.
 
-Lines are ``name = value``, ``name: value`` or ``name value``; ``#`` and ``!`` start a comment line; a backslash at the end
-of a line joins it to the next one, and escapes a character elsewhere (``\\t``, ``\\n``, ``\\u00e9``).
+    # a comment, as is a line that begins with !
+    num.partitions = 8              '=', ':' or a blank ends the name
+    cleanup.policy: compact,\\
+                    delete          a backslash at the end goes on in the next line, whose leading blanks do not count
+    greeting = caf\\u00e9\\tfor two   \\t \\n \\r \\f \\uXXXX; any other character after a backslash is itself
+
+A name without a value has the empty text; of a name that is there twice, the last one holds.
+
+Rules: an error says file and line. Not for: whether the settings exist.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 
 from sparklog.errors import InvalidConfigurationError
 
+_BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SPACE = " \t\f"
+# A name ends at the first '=', ':' or blank that no backslash stands before; blanks around one '=' or ':' do not count.
+_NAME = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The settings of a file; the last of a repeated name counts, as in Java.
+    """The settings in a file, in its order.
 
-    Raises InvalidConfigurationError with file and line for an escape that is none, OSError where it cannot be read.
+    Raises:
+        InvalidConfigurationError: it is not UTF-8, or has a malformed line; the message names file and line.
+        OSError: it cannot be read.
     """
-    with open(path, encoding="utf-8") as file:
-        return parse_properties(file, str(path))
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidConfigurationError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file in that encoding.",
+            path=str(path),
+            line=line,
+        ) from error
+    return parse_properties(text, str(path))
 
 
-def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:
-    """The settings of these lines; ``where`` names them in errors."""
-    found: dict[str, str] = {}
-    for number, line in _logical_lines(lines):
-        name, value = _split(line)
-        found[_unescape(name, where, number)] = _unescape(value, where, number)
-    return found
+def parse_properties(text: str, path: str = "<text>") -> dict[str, str]:
+    """The settings in a file's text; ``path`` is for messages.
+
+    Raises:
+        InvalidConfigurationError: a line without a name, or with a \\u that four hexadecimal digits do not follow.
+    """
+    settings: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        match = _NAME.match(line)
+        assert match is not None, line  # it also matches nothing
+        name = _unescaped(match.group(1), path, number)
+        if not name:
+            message = f"{path}, line {number}: there is no name before {line[:1]!r}; write name=value."
+            raise InvalidConfigurationError(message, path=path, line=number)
+        settings[name] = _unescaped(line[match.end() :], path, number)
+    return settings
 
 
-def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, each with the number of its first, without comments and blanks."""
-    start, gathered = 0, ""
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip("\r\n").lstrip(_SPACE)
-        if not gathered and (not line or line[0] in "#!"):
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with what continues them, and the number of the first, without comments and blank lines."""
+    parts: list[str] = []
+    first = 0
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        if _continues(line):
+            parts.append(line[:-1])
             continue
-        start = start if gathered else number
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            gathered += line[:-1]
-            continue
-        yield start, gathered + line
-        gathered = ""
-    if gathered:
-        yield start, gathered
+        joined = "".join([*parts, line])
+        parts = []
+        if joined:
+            yield first, joined
+    if "".join(parts):  # the file ends in a backslash
+        yield first, "".join(parts)
 
 
-def _split(line: str) -> tuple[str, str]:
-    """Name and value, still escaped: the name ends at the first unescaped ``=``, ``:`` or white space."""
-    end = 0
-    while end < len(line) and line[end] not in "=:" + _SPACE:
-        end += 2 if line[end] == "\\" else 1
-    rest = line[end:].lstrip(_SPACE)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_SPACE)
-    return line[:end], rest
+def _continues(line: str) -> bool:
+    """Whether the line ends in an odd number of backslashes."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _unescape(text: str, where: str, number: int) -> str:
-    found, at = [], 0
-    while at < len(text):
-        character = text[at]
-        at += 1
-        if character != "\\":
-            found.append(character)
-        elif text[at : at + 1] == "u":
-            digits = text[at + 1 : at + 5]
-            if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-                raise InvalidConfigurationError(
-                    f"{where}, line {number}: \\u must be followed by four hexadecimal digits", path=where
-                )
-            found.append(chr(int(digits, 16)))
-            at += 5
-        else:
-            found.append(_ESCAPES.get(text[at : at + 1], text[at : at + 1]))
-            at += 1
-    return "".join(found)
+def _unescaped(text: str, path: str, number: int) -> str:
+    def character(match: re.Match[str]) -> str:
+        code = match.group(1)
+        if len(code) == 5:
+            return chr(int(code[1:], 16))
+        if code == "u":
+            raise InvalidConfigurationError(
+                f"{path}, line {number}: \\u is not followed by four hexadecimal digits (a backslash itself is written "
+                "\\\\).",
+                path=path,
+                line=number,
+            )
+        return _ESCAPES.get(code, code)
+
+    plain = _ESCAPE.sub(character, text)
+    # Java writes what is beyond 16 bits as two escapes, which belong together.
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in text else plain
