@@ -1,0 +1,158 @@
+"""Read topics into anything that Spark can write: files, tables, the console.
+
+    spark-submit jobs/consume.py --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
+    python jobs/consume.py       --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
+
+Exit codes: 0 everything was written, 1 it was not and the last line says why, 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+try:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    import sparklog
+    from sparklog.spark import job
+except ImportError as error:
+    sys.exit(
+        f"consume: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "
+        "has it, as in: export PYSPARK_PYTHON=/path/to/venv/bin/python"
+    )
+
+PROGRAM = "consume"
+TEXT_COLUMNS = ("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+PLACE_COLUMNS = ("topic", "partition", "offset", "timestamp")
+EXAMPLES = """\
+examples:
+  spark-submit jobs/consume.py --bootstrap-server /data/log --topic flights --format parquet --path flights.parquet \\
+      --value-schema "carrier string, dep_delay double"
+  spark-submit jobs/consume.py --bootstrap-server s3://bucket/log --topic orders --format csv --path orders.csv \\
+      --mode overwrite --starting-offsets '{"orders": {"0": 1000, "1": 980}}' --ending-offsets latest
+  python jobs/consume.py --bootstrap-server /data/log --topic flights --format console --value-schema "dest string" \\
+      --select "dest" --select "partition" --option numRows=5"""
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="consume.py",
+        description="Read topics into anything that Spark can write. What is read is one consistent snapshot.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options.add_argument(
+        "--bootstrap-server",
+        metavar="ROOT",
+        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
+        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
+    )
+    source = options.add_argument_group("what to read")
+    topics = source.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topic", help="topics, with commas between them")
+    topics.add_argument("--include", metavar="REGEX", help="all topics in whose names this is found")
+    source.add_argument(
+        "--partition", metavar="N", type=int, action="append", default=[], help="of one topic, repeatable"
+    )
+    starts = source.add_mutually_exclusive_group()
+    starts.add_argument(
+        "--starting-offsets", metavar="OFFSETS", help="earliest, or JSON by topic and partition (earliest)"
+    )
+    starts.add_argument("--starting-timestamp", metavar="MS", type=int, help="from the first record of this time on")
+    ends = source.add_mutually_exclusive_group()
+    ends.add_argument("--ending-offsets", metavar="OFFSETS", help="latest, or JSON; exclusive (latest)")
+    ends.add_argument(
+        "--ending-timestamp", metavar="MS", type=int, help="up to the first record of this time, exclusive"
+    )
+    columns = options.add_argument_group("what becomes of a record (key and value as text, and where and when it was)")
+    columns.add_argument("--value-schema", metavar="DDL", help="the value is JSON: its fields become columns")
+    columns.add_argument(
+        "--select", metavar="EXPR", action="append", default=[], help="an SQL expression over these columns, repeatable"
+    )
+    columns.add_argument("--raw", action="store_true", help="key and value stay bytes, where they are no text")
+    columns.add_argument("--include-headers", action="store_true", help="the headers too")
+    target = options.add_argument_group("where to write")
+    target.add_argument("--format", required=True, help="a format of Spark's: csv, json, parquet, delta, console …")
+    target.add_argument("--path", help="the folder to write to")
+    target.add_argument("--mode", choices=("append", "overwrite", "errorifexists", "ignore"), default="errorifexists",
+                        help="where there is something at the path already (errorifexists)")  # fmt: skip
+    target.add_argument(
+        "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
+    )
+    options.add_argument("--skip-lost-records", action="store_true", help="go on where records asked for are gone")
+    options.add_argument(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        type=job.pair,
+        action="append",
+        default=[],
+        help="for the storage's client, repeatable",
+    )
+    job.add_session_arguments(options)
+    return options
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    command_line = parser()
+    options = command_line.parse_args(arguments)
+    if not options.bootstrap_server:
+        command_line.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    if options.partition and (not options.topic or "," in options.topic):
+        command_line.error("--partition needs --topic with one topic")
+    if options.raw and options.value_schema:
+        command_line.error("--raw and --value-schema exclude each other: JSON is text")
+    job.check_session_arguments(command_line, options)
+    return options
+
+
+def columns(records: DataFrame, options: argparse.Namespace) -> DataFrame:
+    """The columns to write, out of those of a log."""
+    places = [*PLACE_COLUMNS, *(["headers"] if options.include_headers else [])]
+    if options.raw:
+        rows = records.select("key", "value", *places)
+    elif options.value_schema:
+        value = F.from_json(F.col("value").cast("string"), options.value_schema)
+        rows = records.select(F.col("key").cast("string").alias("key"), value.alias("value"), *places)
+        rows = rows.select("value.*", *(name for name in rows.columns if name != "value" and name not in _names(rows)))
+    else:
+        rows = records.selectExpr(*TEXT_COLUMNS, *places)
+    return rows.selectExpr(*options.select) if options.select else rows
+
+
+def _names(rows: DataFrame) -> set[str]:
+    """The fields of the value: where one is called like a column of the log, it wins."""
+    return {name.lower() for name in rows.select("value.*").columns}
+
+
+def consume(options: argparse.Namespace) -> str:
+    spark = job.job_session(f"sparklog consume {options.topic or options.include}", options)
+    target = f"{options.format} {options.path or ''}".strip()
+    job.say(PROGRAM, f"from {options.topic or options.include} of {options.bootstrap_server} into {target}")
+    with job.Progress(PROGRAM, spark) as progress:
+        records = sparklog.read(
+            spark,
+            options.bootstrap_server,
+            None if options.partition else options.topic,
+            subscribe_pattern=options.include,
+            assign={options.topic: options.partition} if options.partition else None,
+            starting_offsets=options.starting_offsets,
+            ending_offsets=options.ending_offsets,
+            starting_timestamp=options.starting_timestamp,
+            ending_timestamp=options.ending_timestamp,
+            fail_on_data_loss=not options.skip_lost_records,
+            include_headers=options.include_headers,
+            storage_options=job.storage_values(options.storage_option),
+        )
+        rows, count = job.counted(columns(records, options))
+        writer = rows.write.format(options.format).mode(options.mode).options(**dict(options.option))
+        writer.save(options.path)
+    return f"{count():,} records written to {target} in {progress.seconds:.1f} s"
+
+
+if __name__ == "__main__":
+    given = parse()
+    sys.exit(job.run(PROGRAM, lambda: consume(given)))

@@ -1,0 +1,151 @@
+"""Append what Spark can read to a topic: one job, one commit, all records or none.
+
+    spark-submit jobs/produce.py --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
+    python jobs/produce.py       --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
+
+Exit codes: 0 all records are in the log, 1 none are and the last line says why, 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+try:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType
+
+    import sparklog
+    from sparklog.spark import job
+except ImportError as error:
+    sys.exit(
+        f"produce: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "
+        "has it, as in: export PYSPARK_PYTHON=/path/to/venv/bin/python"
+    )
+
+PROGRAM = "produce"
+EXAMPLES = """\
+examples:
+  spark-submit jobs/produce.py --bootstrap-server /data/log --topic flights \\
+      --format csv --path flights.csv --option header=true --option nullValue=NA --key tailnum
+  spark-submit --master yarn --py-files sparklog-py.zip jobs/produce.py --bootstrap-server hdfs://nn/log \\
+      --topic orders --format parquet --path hdfs://nn/orders/2026-11-20 --timestamp ordered_at \\
+      --txn-app-id orders-daily --txn-version 20261120
+  python jobs/produce.py --bootstrap-server s3://bucket/log --topic events --format json --path s3a://bucket/events \\
+      --key "concat(user, '-', device)" --value "to_json(named_struct('at', at, 'what', what))"
+
+Run again with the same --txn-app-id and --txn-version, a job writes nothing twice."""
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="produce.py",
+        description="Append what Spark can read to a topic: one job, one commit, all records or none.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options.add_argument(
+        "--bootstrap-server",
+        metavar="ROOT",
+        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
+        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
+    )
+    options.add_argument("--topic", help="the topic to append to; without it, a column topic names each row's")
+    source = options.add_argument_group("what to read")
+    source.add_argument("--format", required=True, help="a format of Spark's: csv, json, parquet, orc, delta …")
+    source.add_argument("--path", action="append", default=[], help="a file or folder, repeatable")
+    source.add_argument(
+        "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
+    )
+    source.add_argument("--schema", metavar="DDL", help="columns and types, such as 'id bigint, name string'")
+    record = options.add_argument_group("what becomes of a row (columns or SQL expressions over the columns)")
+    record.add_argument(
+        "--value", metavar="EXPR", default="to_json(struct(*))", help="(to_json(struct(*)): all, as JSON)"
+    )
+    record.add_argument("--key", metavar="EXPR", help="chooses the partition as Kafka does (no key)")
+    record.add_argument("--headers", metavar="EXPR", help="an array<struct<key:string,value:binary>> (none)")
+    record.add_argument("--partition", metavar="EXPR", help="the partition's number, where a key shall not choose it")
+    record.add_argument("--timestamp", metavar="EXPR", help="the record's time (the time of writing)")
+    write = options.add_argument_group("how to write")
+    write.add_argument("--partitioner", metavar="NAME", help="default, integer_key, or your own as module:callable")
+    write.add_argument("--compression-codec", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="(none)")
+    write.add_argument("--txn-app-id", metavar="ID", help="with --txn-version: a name for these jobs")
+    write.add_argument("--txn-version", metavar="N", type=int, help="a number that grows with every job")
+    write.add_argument(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        type=job.pair,
+        action="append",
+        default=[],
+        help="for the storage's client, repeatable",
+    )
+    job.add_session_arguments(options)
+    return options
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    command_line = parser()
+    options = command_line.parse_args(arguments)
+    if not options.bootstrap_server:
+        command_line.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        command_line.error("--txn-app-id and --txn-version belong together: they number a write")
+    job.check_session_arguments(command_line, options)
+    return options
+
+
+def records(rows: DataFrame, options: argparse.Namespace) -> DataFrame:
+    """The columns that a topic takes, out of whatever columns the rows have."""
+    columns = [_text_or_bytes(rows, options.value).alias("value")]
+    if options.key:
+        columns.append(_text_or_bytes(rows, options.key).alias("key"))
+    if options.headers:
+        columns.append(F.expr(options.headers).alias("headers"))
+    if options.partition:
+        columns.append(F.expr(options.partition).cast("int").alias("partition"))
+    if options.timestamp:
+        columns.append(F.expr(options.timestamp).cast("timestamp").alias("timestamp"))
+    if not options.topic:
+        columns.append(F.col("topic"))
+    return rows.select(*columns)
+
+
+def _text_or_bytes(rows: DataFrame, expression: str) -> Column:
+    """The expression; a number, date or the like as Spark writes it in text."""
+    column = F.expr(expression)
+    return column if isinstance(rows.select(column).schema[0].dataType, BinaryType) else column.cast("string")
+
+
+def produce(options: argparse.Namespace) -> str:
+    storage_options = job.storage_values(options.storage_option)
+    where = f"topic {options.topic}" if options.topic else "the topics that the rows name"
+    if options.txn_app_id and job.was_written(
+        options.bootstrap_server, storage_options, options.txn_app_id, options.txn_version
+    ):
+        return f"version {options.txn_version} of {options.txn_app_id} was written before: nothing to do"
+    spark = job.job_session(f"sparklog produce {options.topic or ''}".strip(), options)
+    job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {where} of {options.bootstrap_server}")
+    with job.Progress(PROGRAM, spark) as progress:
+        reader = spark.read.format(options.format).options(**dict(options.option))
+        if options.schema:
+            reader = reader.schema(options.schema)
+        rows, count = job.counted(records(reader.load(options.path or None), options))
+        sparklog.write(
+            rows,
+            options.bootstrap_server,
+            options.topic,
+            partitioner=options.partitioner,
+            compression=options.compression_codec,
+            txn_app_id=options.txn_app_id,
+            txn_version=options.txn_version,
+            storage_options=storage_options,
+        )
+    return f"{count():,} records written to {where} in {progress.seconds:.1f} s"
+
+
+if __name__ == "__main__":
+    given = parse()
+    sys.exit(job.run(PROGRAM, lambda: produce(given)))

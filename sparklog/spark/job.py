@@ -1,0 +1,186 @@
+"""What the programs for spark-submit (``jobs/``) share: a session, progress lines, and one line that says what failed.
+
+Exit codes of a program: 0 it worked, 1 it did not and the last line on stderr says why, 2 its command line is wrong,
+130 it was interrupted.
+
+Rules: runs in the user's process; says everything on stderr, so that stdout belongs to data.
+Not for: what is read and written, which the programs do with ``api.read`` and ``api.write``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator import shared_cluster
+from sparklog.errors import SparklogError
+from sparklog.spark.api import register
+from sparklog.spark.session import sparklog_session
+
+PROGRESS_SECONDS = 5.0
+"""Seconds between two progress lines of a running job."""
+MAX_REASON_CHARACTERS = 2000
+SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, and by nothing else, in the environment of the program it starts."""
+
+_OURS = re.compile(r"^(?:Caused by: )?sparklog\.errors\.\w+: (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
+
+
+def pair(text: str) -> tuple[str, str]:
+    """``name=value`` of a command line, for argparse's ``type``; a value may hold ``=``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name.strip(), value
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this program, so that master and settings are its own."""
+    return SUBMITTED_VARIABLE in os.environ
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a program that is started by ``python`` and has to make its own session."""
+    group = parser.add_argument_group("Spark, where the program is started by python instead of spark-submit")
+    group.add_argument("--master", help="Spark master (local[*])")
+    group.add_argument(
+        "--conf", metavar="NAME=VALUE", type=pair, action="append", default=[], help="a setting of Spark's, repeatable"
+    )
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        type=str.upper,
+        choices=("ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"),
+        help="what Spark logs: DEBUG, INFO, WARN, ERROR, OFF (OFF; under spark-submit as it is configured)",
+    )
+
+
+def check_session_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the program with its usage where options belong to spark-submit."""
+    if is_submitted() and (options.master or options.conf):
+        parser.error("--master and --conf are spark-submit's here: put them before the name of the program")
+
+
+def job_session(app_name: str, options: argparse.Namespace) -> SparkSession:
+    """The session of a program: spark-submit's with its settings, else one of ``sparklog_session``."""
+    if is_submitted():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are whatever "python3" is
+        spark = SparkSession.Builder().getOrCreate()
+        register(spark)
+    else:
+        quiet = {"spark.ui.showConsoleProgress": "false", "spark.log.level": options.log_level or "OFF"}
+        spark = sparklog_session(options.master or "local[*]", app_name, config={**quiet, **dict(options.conf)})
+    if options.log_level:
+        spark.sparkContext.setLogLevel(options.log_level)
+    return spark
+
+
+def storage_values(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Storage options of a command line; true, false and what starts like JSON is decoded. Raises ValueError."""
+    return {
+        name: json.loads(text) if text in ("true", "false") or text.startswith(("{", "[")) else text
+        for name, text in pairs
+    }
+
+
+def was_written(root: str, storage_options: Mapping[str, Any], application: str, version: int) -> bool:
+    """Whether this version of this application is in the log already. Errors as ``open_cluster``."""
+    known = shared_cluster(root, storage_options).refresh().applications.get(application)
+    return known is not None and version <= known.version
+
+
+def counted(df: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The same rows, and their number once a job has run over them."""
+    observation = Observation()
+    rows = df.observe(observation, F.count(F.lit(1)).alias("rows"))
+    return rows, lambda: int(observation.get["rows"])
+
+
+def say(program: str, text: str) -> None:
+    """One line on stderr."""
+    print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Progress:
+    """Says how far Spark's running stages are, every few seconds, as long as the ``with`` block runs."""
+
+    def __init__(self, program: str, spark: SparkSession, clock: Clock | None = None) -> None:
+        self._program = program
+        self._tracker = spark.sparkContext.statusTracker()
+        self._clock = clock or SystemClock()
+        self._started = self._clock.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._report, name=f"{program} progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this was made."""
+        return self._clock.monotonic() - self._started
+
+    def _report(self) -> None:
+        while not self._done.wait(PROGRESS_SECONDS):
+            for stage in self._tracker.getActiveStageIds():
+                info = self._tracker.getStageInfo(stage)
+                if info is not None:
+                    failed = f", {info.numFailedTasks} failed and tried again" if info.numFailedTasks else ""
+                    say(
+                        self._program,
+                        f"{self.seconds:.0f} s: stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks done, "
+                        f"{info.numActiveTasks} running{failed}",
+                    )
+
+
+def run(program: str, work: Callable[[], str]) -> int:
+    """Do the work of a program, say what it returns or why it failed, and return the exit code."""
+    try:
+        say(program, work())
+    except KeyboardInterrupt:
+        say(program, "interrupted")
+        return 130
+    except Exception as error:
+        say(program, f"failed: {reason(error)}")
+        return 1
+    return 0
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line: sparklog's own message out of whatever Spark has wrapped around it."""
+    if isinstance(error, SparklogError):
+        return _one_line(error.message)
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours:
+        return _one_line(ours.group(1))
+    if "Traceback (most recent call last)" in text:
+        raised = _PYTHON.findall(_JAVA_STACK.split(text.split("Traceback (most recent call last)", 1)[1])[0])
+        if raised:
+            kind, message = raised[-1]
+            return _one_line(message if kind == "RuntimeError" else f"{kind}: {message}")
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return _one_line(first or type(error).__name__)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[:MAX_REASON_CHARACTERS]}…"
