@@ -99,7 +99,8 @@ class OutputFile(Protocol):
 
 
 class Store(Protocol):
-    """Objects under one root. Thread-safe, picklable (the copy opens the storage anew), and usable after a fork."""
+    """Objects under one root. Thread-safe, picklable (the copy opens the storage anew), and usable after a fork; where
+    a client does not survive that (HDFS), every call in the child raises ``StorageError`` instead of hanging."""
 
     @property
     def root(self) -> str:

@@ -3,9 +3,10 @@
 Rules:
 
 * A read that does not continue the one before fetches exactly its bytes: looking up one batch costs one small request.
-* The second read in a row starts windows of ``WINDOW_BYTES`` in the background, so that a scan meets its data already
-  there and a segment costs one stream of requests. A small gap, such as a column that a projection skips, does not
-  break the row.
+* Some reads in a row (``START_AFTER_BYTES`` or ``START_AFTER_READS``) start windows of ``WINDOW_BYTES`` in the
+  background, so that a scan meets its data already there and a segment costs one stream of requests. A small gap, such
+  as a column that a projection skips, does not break the row.
+* A window that failed before anybody wanted it is fetched again.
 * A window that is shorter than asked for is the end of the object; nobody has to ask for the size first.
 
 Not for: caching. What was passed is dropped.
@@ -30,6 +31,11 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 WINDOWS_AHEAD = 3
 """requests in flight ahead of a scan."""
+
+START_AFTER_BYTES = 1024 * 1024
+START_AFTER_READS = 4
+"""What must have been read in a row, in bytes or in reads, before more is fetched than asked for. A lookup of one batch
+is one to three neighbouring reads; a scan passes this with its first batch of the usual size."""
 
 MAX_GAP_BYTES = 1024 * 1024
 """bytes that a reader may skip and still count as reading from front to back."""
@@ -58,6 +64,8 @@ class ReadAheadFile:
         self._lock = threading.Lock()
         self._size: int | None = None
         self._end_of_last = -1
+        self._bytes_in_row = 0
+        self._reads_in_row = 0
         self._windows: deque[_Window] = deque()
         self._threads: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
@@ -89,11 +97,10 @@ class ReadAheadFile:
         if self._pid != os.getpid():  # threads do not survive a fork
             self._threads, self._pid = None, os.getpid()
             self._windows.clear()
-        in_row = self._end_of_last >= 0 and 0 <= position - self._end_of_last <= MAX_GAP_BYTES
-        self._end_of_last = position + length
+        scanning = self._note(position, length)
         if length == 0 or (self._size is not None and position >= self._size):
             return []
-        if not in_row:
+        if not scanning:
             return self._covering(position, length)
         while self._windows and (self._windows[0].end <= position or self._has_failed(self._windows[0])):
             self._windows.popleft()
@@ -101,6 +108,16 @@ class ReadAheadFile:
             self._windows.clear()
         self._extend(position, length)
         return self._covering(position, length)
+
+    def _note(self, position: int, length: int) -> bool:
+        """Whether this read continues a scan."""
+        if self._end_of_last < 0 or not 0 <= position - self._end_of_last <= MAX_GAP_BYTES:
+            self._bytes_in_row = self._reads_in_row = 0
+        scanning = self._bytes_in_row >= START_AFTER_BYTES or self._reads_in_row >= START_AFTER_READS
+        self._end_of_last = position + length
+        self._bytes_in_row += length
+        self._reads_in_row += 1
+        return scanning
 
     def _covering(self, position: int, length: int) -> list[_Window]:
         found = [w for w in self._windows if w.start < position + length and w.end > position]

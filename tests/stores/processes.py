@@ -7,10 +7,11 @@ import pickle
 import sys
 from typing import Any
 
-from sparklog.errors import ObjectExistsError
+from sparklog.errors import ObjectExistsError, StorageError
 from sparklog.store.base import Store
 
 KEYS = 20
+REFUSED = 3
 
 
 def race(pickled: bytes, number: int, barrier: Any, answers: Any) -> None:
@@ -77,9 +78,11 @@ def use_in_forked_child(pickled: bytes, answers: Any) -> None:
             assert reader.read_at(0, 1).to_pybytes() == b"1"
             del store, stream, reader
             status = 0
+        except StorageError as error:
+            status = REFUSED if "forked" in str(error) else 1
         finally:
             sys.stderr.flush()
             os._exit(status)
     _, status = os.waitpid(child, 0)
     stream.close()
-    answers.put((status, sorted(info.key for info in store.list())))
+    answers.put((os.waitstatus_to_exitcode(status), sorted(info.key for info in store.list())))

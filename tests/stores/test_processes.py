@@ -81,9 +81,13 @@ def test_process_killed_between_writes_leaves_whole_objects_only(store: Store, a
         assert len(data) == int(data.split()[0]) + 10
 
 
-def test_store_works_in_a_forked_child_and_in_its_parent_afterwards(store: Store) -> None:
+def test_forked_child_works_or_is_refused_and_its_parent_works_on(store: Store, kind: str) -> None:
     answers = SPAWN.Queue()
     with process(processes.use_in_forked_child, pickle.dumps(store), answers):
         status, keys = answers.get(timeout=60)
-    assert status == 0
-    assert keys == ["child", "parent", "stream"]
+    if kind == "hdfs":  # whose client hangs in such a child
+        assert status == processes.REFUSED
+        assert keys == ["parent", "stream"]
+    else:
+        assert status == 0
+        assert keys == ["child", "parent", "stream"]

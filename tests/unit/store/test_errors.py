@@ -1,0 +1,160 @@
+"""From the clients' errors to ours: what a caller does next must not depend on which storage it talks to."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError
+from s3fs.errors import translate_boto_error
+
+from sparklog.clock import ManualClock
+from sparklog.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
+from sparklog.store.hdfs import translate_hdfs_error
+from sparklog.store.os_errors import translate_os_error
+from sparklog.store.remote import is_past_the_end, translate_client_error
+from sparklog.store.s3 import CONFLICT_PAUSES_SECONDS, S3Store
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "kind"),
+    [
+        (errno.ENOENT, "read", ObjectNotFoundError),
+        (errno.ENOTDIR, "read", ObjectNotFoundError),
+        (errno.EISDIR, "read", ObjectNotFoundError),
+        (errno.ENOTDIR, "write", StorageError),
+        (errno.EEXIST, "write", ObjectExistsError),
+        (errno.EACCES, "write", StoragePermissionError),
+        (errno.EROFS, "write", StoragePermissionError),
+        (errno.ENOSPC, "write", StorageFullError),
+        (errno.EDQUOT, "write", StorageFullError),
+        (errno.EIO, "read", StorageUnavailableError),
+        (errno.ESTALE, "write", StorageUnavailableError),
+        (errno.EMFILE, "read", StorageError),
+    ],
+)
+def test_errors_of_the_system(code: int, operation: str, kind: type[StorageError]) -> None:
+    error = translate_os_error(OSError(code, os.strerror(code)), operation, "/srv/log/a")
+    assert type(error) is kind
+    assert error.path == "/srv/log/a"
+    assert "/srv/log/a" in str(error)
+
+
+def from_s3(code: str) -> Exception:
+    return translate_boto_error(ClientError({"Error": {"Code": code, "Message": code}}, "PutObject"))
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "kind"),
+    [
+        ("NoSuchKey", "read", ObjectNotFoundError),
+        ("404", "read", ObjectNotFoundError),
+        ("NoSuchBucket", "write", StorageError),
+        ("AccessDenied", "write", StoragePermissionError),
+        ("SignatureDoesNotMatch", "read", StoragePermissionError),
+        ("QuotaExceeded", "write", StorageFullError),
+        ("EntityTooLarge", "write", StorageError),
+        ("NotImplemented", "write", StorageError),
+        ("SlowDown", "write", StorageUnavailableError),
+        ("InternalError", "write", StorageUnavailableError),
+        ("503", "read", StorageUnavailableError),
+        ("RequestTimeout", "write", StorageUnavailableError),
+        ("SomethingNew", "write", StorageUnavailableError),
+    ],
+)
+def test_errors_of_s3(code: str, operation: str, kind: type[StorageError]) -> None:
+    error = translate_client_error(from_s3(code), operation, "s3://bucket/a")
+    assert type(error) is kind
+    assert "s3://bucket/a" in str(error)
+
+
+def test_missing_credentials_are_a_permission_error() -> None:
+    assert type(translate_client_error(NoCredentialsError(), "read", "s3://b/a")) is StoragePermissionError
+
+
+def test_mistakes_of_this_program_are_passed_on() -> None:
+    mistake = TypeError("wrong argument")
+    assert translate_client_error(mistake, "read", "s3://b/a") is mistake
+
+
+def test_read_past_the_end_is_recognised() -> None:
+    assert is_past_the_end(from_s3("InvalidRange"))
+    assert not is_past_the_end(from_s3("InvalidRequest"))
+
+
+class Client:
+    """Answers each put_object with the next of these errors, None being success."""
+
+    def __init__(self, answers: list[Exception | None]) -> None:
+        self.answers = answers
+        self.calls = 0
+
+    def call_s3(self, method: str, **arguments: object) -> None:
+        assert method == "put_object"
+        assert arguments["IfNoneMatch"] == "*"
+        self.calls += 1
+        error = self.answers.pop(0)
+        if error is not None:
+            raise error
+
+
+def create(*answers: Exception | None) -> Client:
+    client = Client(list(answers))
+    store = S3Store("s3://bucket/a", {}, clock=ManualClock())
+    store._client._value = client
+    store.put_if_absent("meta/1", b"1")
+    return client
+
+
+@pytest.mark.parametrize("error", [FileExistsError("AWS"), from_s3("PreconditionFailed"), from_s3("412")])
+def test_every_servers_word_for_taken_is_the_same_error(error: Exception) -> None:
+    with pytest.raises(ObjectExistsError):
+        create(error)
+
+
+def test_conflicting_requests_are_tried_again() -> None:
+    assert create(from_s3("ConditionalRequestConflict"), from_s3("409"), None).calls == 3
+
+
+def test_endless_conflicts_are_unavailable() -> None:
+    with pytest.raises(StorageUnavailableError):
+        create(*[from_s3("ConditionalRequestConflict")] * (len(CONFLICT_PAUSES_SECONDS) + 1))
+
+
+def test_other_errors_of_a_create_are_not_tried_again() -> None:
+    with pytest.raises(StorageUnavailableError):
+        create(from_s3("InternalError"))
+    with pytest.raises(StoragePermissionError):
+        create(from_s3("AccessDenied"))
+
+
+def from_java(name: str) -> Exception:
+    return RuntimeError(f'RPCError("org.apache.hadoop.{name}", "Text\\n\\tat org.apache.Somewhere(File.java:1)")')
+
+
+@pytest.mark.parametrize(
+    ("error", "operation", "kind"),
+    [
+        (FileNotFoundError("/a"), "read", ObjectNotFoundError),
+        (FileNotFoundError("/a"), "write", StorageError),
+        (from_java("fs.ParentNotDirectoryException"), "read", ObjectNotFoundError),
+        (from_java("fs.ParentNotDirectoryException"), "write", StorageError),
+        (from_java("security.AccessControlException"), "write", StoragePermissionError),
+        (from_java("hdfs.protocol.DSQuotaExceededException"), "write", StorageFullError),
+        (from_java("hdfs.server.namenode.SafeModeException"), "write", StorageUnavailableError),
+        (OSError("RPC listener disconnected"), "read", StorageUnavailableError),
+    ],
+)
+def test_errors_of_hdfs(error: Exception, operation: str, kind: type[StorageError]) -> None:
+    translated = translate_hdfs_error(error, operation, "hdfs://n/a")
+    assert type(translated) is kind
+    assert "hdfs://n/a" in str(translated)
+    assert "Somewhere" not in str(translated)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import UnsupportedStoreError
+from sparklog.store import open_store as opened_by_name
+from sparklog.store.hdfs import HdfsStore
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
+from sparklog.store.remote import FsspecStore
+from sparklog.store.s3 import S3Store
+
+
+@pytest.mark.parametrize(
+    ("address", "root"),
+    [
+        ("/srv/log", "/srv/log"),
+        ("/srv/log/", "/srv/log"),
+        ("/srv//a/../log", "/srv/log"),
+        ("file:///srv/log", "/srv/log"),
+        ("file:/srv/log", "/srv/log"),
+        ("file://localhost/srv/log", "/srv/log"),
+        ("file:///srv/with%20space", "/srv/with space"),
+        ("/srv/with%20percent", "/srv/with%20percent"),
+        ("file:///srv/a#b?c", "/srv/a#b?c"),
+        ("/srv/odd:name", "/srv/odd:name"),
+    ],
+)
+def test_local_addresses(address: str, root: str) -> None:
+    store = open_store(address)
+    assert isinstance(store, LocalStore)
+    assert store.root == root
+    assert open_store(store.root).root == root
+
+
+def test_relative_path_and_home_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/srv/home")
+    assert open_store("log/a").root == f"{tmp_path}/log/a"
+    assert open_store(".").root == str(tmp_path)
+    assert open_store("~/log").root == "/srv/home/log"
+    assert open_store(tmp_path / "log").root == f"{tmp_path}/log"
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "root"),
+    [
+        ("memory://name", MemoryStore, "memory://name"),
+        ("memory://name/a/b/", MemoryStore, "memory://name/a/b"),
+        ("s3://bucket", S3Store, "s3://bucket"),
+        ("s3a://bucket/folder/", S3Store, "s3://bucket/folder"),
+        ("S3://bucket/folder", S3Store, "s3://bucket/folder"),
+        ("gs://bucket/folder", FsspecStore, "gs://bucket/folder"),
+        ("abfss://box@account.dfs.core.windows.net/a", FsspecStore, "abfs://box@account.dfs.core.windows.net/a"),
+        ("hdfs://namenode:8020/a/b/", HdfsStore, "hdfs://namenode:8020/a/b"),
+        ("hdfs:///a", HdfsStore, "hdfs:///a"),
+        ("viewfs://cluster/a", HdfsStore, "viewfs://cluster/a"),
+    ],
+)
+def test_addresses_by_protocol_without_asking_the_storage(address: str, kind: type, root: str) -> None:
+    store = open_store(address)
+    assert type(store) is kind
+    assert store.root == root
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://server/log", "read-only"),
+        ("https://server/log", "read-only"),
+        ("ftp://server/log", "no write that fails if the name is taken"),
+        ("sftp://server/log", "not verified"),
+        ("webhdfs://server/log", "lost rename"),
+        ("dbfs:///log", "no verified conditional create"),
+        ("wasbs://box@account/log", "abfss"),
+        ("strange://server/log", "no put-if-absent"),
+        ("simplecache::s3://bucket/log", "chain"),
+        ("", "no address"),
+        ("  ", "no address"),
+        ("a\0b", "no address"),
+        ("file://other-host/srv/log", "three slashes"),
+        ("file:relative", "three slashes"),
+        ("memory://", "memory://name"),
+        ("memory://a/../b", "memory://name"),
+        ("s3://", "no bucket"),
+    ],
+)
+def test_refused_addresses_say_why_and_what_works(address: str, reason: str) -> None:
+    with pytest.raises(UnsupportedStoreError, match=reason) as caught:
+        open_store(address)
+    assert "s3://" in str(caught.value) or "write" in str(caught.value) or "abfs" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://AKIA:password@bucket/log", "hdfs://me:password@host/log", "ftp://u:password@h"]
+)
+def test_credentials_in_an_address_are_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(UnsupportedStoreError) as caught:
+        open_store(address)
+    assert "password" not in str(caught.value)
+    assert "password" not in str(caught.value.path)
+
+
+def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address, module, extra in (
+        ("gs://bucket/a", "gcsfs", "gcs"),
+        ("abfs://box/a", "adlfs", "azure"),
+        ("hdfs://host/a", "hdfs_native", "hdfs"),
+        ("s3://bucket/a", "s3fs", "s3"),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(UnsupportedStoreError, match=rf"pip install sparklog\[{extra}\]"):
+            open_store(address).get("x")
+
+
+def test_local_store_loads_no_remote_client() -> None:
+    program = "import sys; from sparklog.store.open import open_store; open_store('/srv'); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": "."},
+    ).stdout.split()
+    assert not {"fsspec", "s3fs", "aiobotocore", "hdfs_native", "asyncio"} & set(loaded)
+
+
+def test_package_offers_open_store() -> None:
+    assert opened_by_name is open_store

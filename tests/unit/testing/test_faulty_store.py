@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sparklog.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+    StorageUnavailableError,
+)
+from sparklog.store.memory import MemoryStore
+from sparklog.testing import faulty_store
+from sparklog.testing.faulty_store import Call, CountingStore, Fault, FaultyStore, SimulatedCrash, every_crash
+
+
+@pytest.fixture
+def inner(request: pytest.FixtureRequest) -> MemoryStore:
+    return MemoryStore(f"faulty-{request.node.name}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised", "happened"),
+    [
+        (faulty_store.ERROR, StorageError, False),
+        (faulty_store.UNAVAILABLE, StorageUnavailableError, False),
+        (faulty_store.LOST_ANSWER, StorageUnavailableError, True),
+        (faulty_store.FULL, StorageFullError, False),
+        (faulty_store.PERMISSION, StoragePermissionError, False),
+        (faulty_store.CRASH_BEFORE, SimulatedCrash, False),
+        (faulty_store.CRASH_AFTER, SimulatedCrash, True),
+    ],
+)
+def test_fault_hits_its_step_and_no_other(
+    inner: MemoryStore, kind: str, raised: type[BaseException], happened: bool
+) -> None:
+    store = FaultyStore(inner, [Fault(1, kind)])
+    store.put_if_absent("a", b"1")
+    with pytest.raises(raised) as caught:
+        store.put_if_absent("b", b"2")
+    assert type(caught.value) is raised
+    assert ("b" in [info.key for info in inner.list()]) is happened
+    store.reopen()
+    store.put_if_absent("c", b"3")
+    assert store.injected == [Fault(1, kind)]
+
+
+def test_truncated_write_says_that_all_is_well(inner: MemoryStore) -> None:
+    store = FaultyStore(inner, [Fault(0, "truncated"), Fault(2, "truncated")])
+    store.put("a", b"1234")
+    with store.open_output("b") as file:
+        assert file.write(b"123456") == 6
+        file.write(b"78")
+        assert file.tell() == 8
+    assert (inner.get("a"), inner.get("b")) == (b"12", b"12378")
+
+
+def test_after_a_crash_every_call_raises_until_reopened(inner: MemoryStore) -> None:
+    store = FaultyStore(inner, [Fault(2, "crash_before")])
+    file = store.open_output("a")
+    file.write(b"1")
+    with pytest.raises(SimulatedCrash):
+        file.close()
+    calls = [store.list, lambda: store.get("x"), lambda: file.write(b"2"), file.close, store.commit_lock]
+    for call in calls:
+        with pytest.raises(SimulatedCrash):
+            call()
+    store.reopen()
+    with pytest.raises(ObjectNotFoundError):
+        store.get("a")
+
+
+def test_crash_passes_through_handlers_of_errors(inner: MemoryStore) -> None:
+    assert not issubclass(SimulatedCrash, Exception)
+
+
+def test_calls_and_bytes_are_counted(inner: MemoryStore) -> None:
+    store = CountingStore(inner)
+    store.put("a", b"12345")
+    store.get("a")
+    store.get_range("a", 0, 2)
+    with store.open_output("b") as file:
+        file.write(b"123")
+    store.open_input("b").read_at(0, 10)
+    list(store.list(""))
+    assert store.calls[:2] == [Call("put", "a"), Call("get", "a")]
+    assert store.counts["read_at"] == store.counts["write"] == store.counts["list"] == 1
+    assert (store.bytes_written, store.bytes_read) == (8, 5 + 2 + 3)
+    store.reset_counts()
+    assert store.calls == []
+
+
+def test_every_crash_of_an_operation_is_enumerated(inner: MemoryStore) -> None:
+    def operation(store: FaultyStore) -> None:
+        with store.open_output("data") as file:
+            file.write(b"1")
+        store.get("data")
+        store.put_if_absent("commit", b"1")
+
+    store = FaultyStore(MemoryStore("every-crash"))
+    operation(store)
+    faults = list(every_crash(store.calls))
+    assert len(faults) == 3 * 3  # write, close, put_if_absent
+    for number, fault in enumerate(faults):
+        fresh = MemoryStore(f"every-crash-{number}")
+        with pytest.raises((SimulatedCrash, StorageUnavailableError)):
+            operation(FaultyStore(fresh, [fault]))
+        keys = [info.key for info in fresh.list()]
+        assert "commit" not in keys or "data" in keys
+
+
+def test_same_seed_injects_the_same_faults() -> None:
+    def run(seed: int) -> list[Fault]:
+        store = FaultyStore(MemoryStore(f"seeded-{seed}"), seed=seed, rates={"unavailable": 0.2, "lost_answer": 0.2})
+        for number in range(200):
+            try:
+                store.put_if_absent(f"{number}", b"1")
+            except (StorageUnavailableError, ObjectExistsError):
+                continue
+        return store.injected
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+    kinds = [fault.kind for fault in run(3)]
+    assert 20 < kinds.count("unavailable") < 60
+    assert 20 < kinds.count("lost_answer") < 60
+
+
+def test_hook_runs_before_each_step(inner: MemoryStore) -> None:
+    seen: list[tuple[int, Call]] = []
+
+    def rival(step: int, call: Call) -> None:
+        seen.append((step, call))
+        if call.operation == "put_if_absent":
+            inner.put_if_absent(call.key, b"rival")
+
+    store = FaultyStore(inner, before=rival)
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent("a", b"1")
+    assert seen == [(0, Call("put_if_absent", "a"))]
+
+
+def test_listing_may_lag_behind(inner: MemoryStore) -> None:
+    store = FaultyStore(inner, listing_lag=3)
+    store.put("a", b"1")
+    assert list(store.list()) == []
+    assert store.get("a") == b"1"
+    store.put("b", b"2")
+    assert [info.key for info in store.list()] == ["a"]
+
+
+def test_reads_of_an_overwritten_object_may_be_stale(inner: MemoryStore) -> None:
+    store = FaultyStore(inner, stale_reads=2)
+    store.put("a", b"old")
+    store.put("a", b"new")
+    assert store.get("a") == b"old"
+    assert store.get_range("a", 0, 1) == b"o"
+    assert store.get("a") == b"new"
+
+
+def test_pickled_copy_has_the_same_faults(inner: MemoryStore) -> None:
+    store = FaultyStore(inner, [Fault(0, "full")], listing_lag=1)
+    store.calls.append(Call("get", "a"))
+    copy = pickle.loads(pickle.dumps(store))
+    with pytest.raises(StorageFullError):
+        copy.put("a", b"1")
+    assert type(pickle.loads(pickle.dumps(CountingStore(inner)))) is CountingStore
