@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.errors import InvalidRecordError
+
 SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _SHIFT = 24
@@ -24,6 +26,12 @@ _MASK = 0xFFFFFFFF
 _INTEGER = re.compile(rb"[+-]?[0-9]+\Z")
 _EASY_INTEGER = "^-?[0-9]{1,18}$"
 _ANY_INTEGER = "^[+-]?[0-9]+$"
+_DIGITS_AT_ONCE = 1000
+"""Python refuses to turn thousands of digits into a number, and keys come from anybody."""
+_ROWS_AT_ONCE = 32768
+"""rows. What hashing them takes stays in a core's cache: measured twice as fast as a million rows at once."""
+_FEW_ROWS = 16
+"""rows. Below it a vector operation for each word costs more than hashing the keys one by one."""
 
 
 def murmur2(data: bytes) -> int:
@@ -52,7 +60,14 @@ def partition_for_integer_key(key: bytes, partitions: int) -> int:
 
     A number is ASCII digits with an optional sign; the modulus is never negative, so -1 of 8 is 7.
     """
-    return int(key) % partitions if _INTEGER.match(key) else partition_for_key(key, partitions)
+    if not _INTEGER.match(key):
+        return partition_for_key(key, partitions)
+    digits = key.lstrip(b"+-")
+    value = 0
+    for start in range(0, len(digits), _DIGITS_AT_ONCE):
+        piece = digits[start : start + _DIGITS_AT_ONCE]
+        value = (value * pow(10, len(piece), partitions) + int(piece)) % partitions
+    return -value % partitions if key.startswith(b"-") else value
 
 
 def partition_keys(keys: pa.Array, partitions: int) -> pa.Array:
@@ -62,8 +77,12 @@ def partition_keys(keys: pa.Array, partitions: int) -> pa.Array:
     if numpy is None or len(keys) == 0:
         found = [None if key is None else partition_for_key(key, partitions) for key in keys.to_pylist()]
         return pa.array(found, pa.int32())
-    positive = _murmur2_all(numpy, keys) & numpy.uint32(0x7FFFFFFF)
-    chosen = (positive % numpy.uint32(partitions)).astype(numpy.int32)
+    chosen = numpy.empty(len(keys), numpy.int32)
+    for start in range(0, len(keys), _ROWS_AT_ONCE):
+        hashed = _murmur2_all(numpy, keys.slice(start, _ROWS_AT_ONCE))
+        hashed &= numpy.uint32(0x7FFFFFFF)
+        hashed %= numpy.uint32(partitions)
+        chosen[start : start + _ROWS_AT_ONCE] = hashed
     if keys.null_count:
         return pa.array(chosen, mask=keys.is_null().to_numpy(zero_copy_only=False))
     return pa.array(chosen)
@@ -73,17 +92,30 @@ def partition_integer_keys(keys: pa.Array, partitions: int) -> pa.Array:
     """Like ``partition_keys``, with keys that are decimal numbers taken modulo the partition count."""
     keys = _as_binary(keys)
     numpy = _numpy()
-    easy = pc.match_substring_regex(keys, _EASY_INTEGER)
-    if numpy is None or len(keys) == 0 or pc.any(pc.and_not(pc.match_substring_regex(keys, _ANY_INTEGER), easy)).as_py():
-        found = [None if key is None else partition_for_integer_key(key, partitions) for key in keys.to_pylist()]
-        return pa.array(found, pa.int32())
-    text = pc.if_else(pc.fill_null(easy, False), keys, None).cast(pa.string())
-    numbers = pc.fill_null(text.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    modulus = pa.array(numpy.mod(numbers, partitions).astype(numpy.int32))
-    return pc.if_else(easy, modulus, partition_keys(keys, partitions))
+    if numpy is None or len(keys) == 0:
+        return _integers_one_by_one(keys, partitions)
+    easy = pc.fill_null(pc.match_substring_regex(keys, _EASY_INTEGER), False)
+    others = pc.if_else(easy, None, keys)
+    chosen = partition_keys(others, partitions)
+    if pc.any(easy).as_py():
+        text = pc.if_else(easy, keys, None).cast(pa.string())
+        numbers = pc.fill_null(text.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        chosen = pc.if_else(easy, pa.array(numpy.mod(numbers, partitions).astype(numpy.int32)), chosen)
+    hard = pc.fill_null(pc.match_substring_regex(others, _ANY_INTEGER), False)
+    if pc.any(hard).as_py():
+        chosen = pc.replace_with_mask(chosen, hard, _integers_one_by_one(keys.filter(hard), partitions))
+    return chosen
+
+
+def _integers_one_by_one(keys: pa.Array, partitions: int) -> pa.Array:
+    found = [None if key is None else partition_for_integer_key(key, partitions) for key in keys.to_pylist()]
+    return pa.array(found, pa.int32())
 
 
 def _as_binary(keys: pa.Array) -> pa.Array:
+    """The same keys with plain offsets: of 64 bits where they had such, else of 32."""
+    if pa.types.is_large_string(keys.type) or pa.types.is_large_binary(keys.type):
+        return keys.cast(pa.large_binary())
     return keys if pa.types.is_binary(keys.type) else keys.cast(pa.binary())
 
 
@@ -98,44 +130,59 @@ def _numpy() -> Any:
 def _murmur2_all(numpy: Any, keys: pa.Array) -> Any:
     """murmur2 of each key as uint32; nulls give some number.
 
-    Longest keys first, so that those with another word left are always a prefix: one vector operation per word of the
-    longest key, whatever the mix of lengths.
+    Keys with the most words first, so that those with another word left are always a prefix: one vector operation per
+    word, whatever the mix of lengths. The few longest keys are hashed one by one, so that a single large one among
+    many does not cost a vector operation for each of its words.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
-    offsets = numpy.frombuffer(offsets_buffer, numpy.int32)[keys.offset : keys.offset + len(keys) + 1]
+    kind = numpy.int64 if pa.types.is_large_binary(keys.type) else numpy.int32
+    offsets = numpy.frombuffer(offsets_buffer, kind)[keys.offset : keys.offset + len(keys) + 1]
     data = numpy.frombuffer(data_buffer if data_buffer is not None else b"", numpy.uint8)
     padded = numpy.concatenate([data[offsets[0] : offsets[-1]], numpy.zeros(4, numpy.uint8)])
     starts = (offsets[:-1] - offsets[0]).astype(numpy.int64)
-    lengths = offsets[1:] - offsets[:-1]
-    order = None
-    if lengths.min() != lengths.max():
-        order = numpy.argsort(-lengths, kind="stable")
-        starts, lengths = starts[order], lengths[order]
-    hashed = _murmur2_sorted(numpy, padded, starts, lengths)
+    lengths = numpy.diff(offsets)
+    order = _by_words(numpy, lengths >> 2)
     if order is None:
-        return hashed
-    result = numpy.empty_like(hashed)
-    result[order] = hashed
+        return _murmur2_sorted(numpy, padded, starts, lengths)
+    result = numpy.empty(len(keys), numpy.uint32)
+    result[order] = _murmur2_sorted(numpy, padded, starts[order], lengths[order])
     return result
 
 
+def _by_words(numpy: Any, words: Any) -> Any:
+    """The order of falling numbers of words; None where all have as many."""
+    most = words.max()
+    if words.min() == most:
+        return None
+    falling = most - words
+    # Numbers of 16 bits and less are sorted by radix.
+    kind = numpy.uint8 if most < 2**8 else numpy.uint16 if most < 2**16 else falling.dtype
+    return numpy.argsort(falling.astype(kind), kind="stable")
+
+
 def _murmur2_sorted(numpy: Any, data: Any, starts: Any, lengths: Any) -> Any:
-    """The hashes of keys in order of falling length. ``data`` has 4 bytes after the last key."""
+    """The hashes of keys in order of falling numbers of words. ``data`` has 4 bytes after the last key."""
     multiplier = numpy.uint32(_MULTIPLIER)
     words = numpy.ndarray(shape=(len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
-    hashed = numpy.uint32(SEED) ^ lengths.astype(numpy.uint32)
-    whole = lengths >> 2
-    for number in range(int(whole[0])):
-        # whole falls, so the keys that have this word are the first ones
-        count = int(numpy.searchsorted(-whole, -number, side="left")) if whole[-1] <= number else len(whole)
-        word = words[starts[:count] + 4 * number] * multiplier
+    hashed = lengths.astype(numpy.uint32)
+    hashed ^= numpy.uint32(SEED)
+    left = numpy.flip(lengths >> 2)
+    number, count = 0, len(left) - int(numpy.searchsorted(left, 0, side="right"))
+    while count >= _FEW_ROWS:
+        word = words[starts[:count] + 4 * number]
+        word *= multiplier
         word ^= word >> numpy.uint32(_SHIFT)
         word *= multiplier
-        hashed[:count] = (hashed[:count] * multiplier) ^ word
+        hashed[:count] *= multiplier
+        hashed[:count] ^= word
+        number += 1
+        count = len(left) - int(numpy.searchsorted(left, number, side="right"))
     _mix_tails(numpy, hashed, words, starts, lengths)
     hashed ^= hashed >> numpy.uint32(13)
     hashed *= multiplier
     hashed ^= hashed >> numpy.uint32(15)
+    for row in range(count):  # these have words left, so that what was computed above is not their hash
+        hashed[row] = murmur2(data[starts[row] : starts[row] + lengths[row]].tobytes()) & _MASK
     return hashed
 
 
@@ -147,6 +194,32 @@ def _mix_tails(numpy: Any, hashed: Any, words: Any, starts: Any, lengths: Any) -
     left = (lengths[odd] & 3).astype(numpy.uint32)
     tail = words[starts[odd] + (lengths[odd] & ~3)] & ((numpy.uint32(1) << (left * numpy.uint32(8))) - numpy.uint32(1))
     hashed[odd] = (hashed[odd] ^ tail) * numpy.uint32(_MULTIPLIER)
+
+
+def split_by_partition(chosen: pa.Array, partitions: int) -> tuple[pa.Array, list[int]]:
+    """How to bring rows together by partition: their positions in that order, and the rows of each partition.
+
+    Rows keep their order within a partition. The positions are int32, for ``take``.
+
+    Raises:
+        InvalidRecordError: ``chosen`` has a null, or a partition that is not 0 to ``partitions - 1``.
+    """
+    if len(chosen) == 0:
+        return pa.array([], pa.int32()), [0] * partitions
+    found = pc.min_max(chosen).as_py()
+    if chosen.null_count or found["min"] < 0 or found["max"] >= partitions:
+        wrong = None if chosen.null_count else found["min"] if found["min"] < 0 else found["max"]
+        raise InvalidRecordError(f"a row was given partition {wrong}; there are 0 to {partitions - 1}", partition=wrong)
+    numpy = _numpy()
+    if numpy is None:
+        counts = {one["values"]: one["counts"] for one in pc.value_counts(chosen).to_pylist()}
+        rows = [counts.get(partition, 0) for partition in range(partitions)]
+        return pc.array_sort_indices(chosen).cast(pa.int32()), rows
+    numbers = chosen.to_numpy(zero_copy_only=False)
+    # Sorted by radix up to 16 bits: for batches of 10,000 rows two to eight times as fast as Arrow's sort.
+    kind = numpy.uint8 if partitions <= 2**8 else numpy.uint16 if partitions <= 2**16 else numpy.uint32
+    order = numpy.argsort(numbers.astype(kind), kind="stable").astype(numpy.int32)
+    return pa.array(order), numpy.bincount(numbers, minlength=partitions).tolist()
 
 
 class StickyPartitions:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.errors import InvalidRecordError
 from sparklog.protocol import partitioner
 from sparklog.protocol.partitioner import (
     StickyPartitions,
@@ -15,6 +16,7 @@ from sparklog.protocol.partitioner import (
     partition_for_key,
     partition_integer_keys,
     partition_keys,
+    split_by_partition,
 )
 
 keys = st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=50)
@@ -52,11 +54,17 @@ def test_without_numpy_the_same_partitions_are_found(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.binary()])
 def test_every_type_of_key_column_gives_the_same_partitions(kind: pa.DataType) -> None:
     array = pa.array([b"N14228", b"N24211", None], pa.binary()).cast(pa.string()).cast(kind)
-    assert partition_keys(array, 8).to_pylist() == [partition_for_key(b"N14228", 8), partition_for_key(b"N24211", 8), None]
+    assert partition_keys(array, 8).to_pylist() == [
+        partition_for_key(b"N14228", 8),
+        partition_for_key(b"N24211", 8),
+        None,
+    ]
 
 
 integers = st.integers(-(10**25), 10**25).map(lambda number: str(number).encode())
-mixed = st.lists(st.one_of(st.none(), integers, st.sampled_from([b"+5", b"1_0", b" 1", b"x", b"\xff", b"1\n"])), max_size=20)
+mixed = st.lists(
+    st.one_of(st.none(), integers, st.sampled_from([b"+5", b"1_0", b" 1", b"x", b"\xff", b"1\n"])), max_size=20
+)
 
 
 @given(mixed, st.integers(1, 100))
@@ -85,3 +93,53 @@ def test_records_without_a_key_are_spread_evenly_by_rows(batches: list[int], par
             assert chosen == first % partitions
         rows[chosen] += size
     assert max(rows) - min(rows) <= max(batches)
+
+
+def test_many_keys_of_any_length_go_where_each_goes_alone() -> None:
+    # More than one round of rows, lengths from none to many words, and one key that is far longer than the others.
+    items = [bytes([number % 251]) * (number % 70) for number in range(40_000)]
+    items[35_000] = b"x" * 300_001
+    found = partition_keys(pa.array(items, pa.binary()), 31).to_pylist()
+    samples = [*range(0, 40_000, 37), 35_000]
+    assert [found[row] for row in samples] == [partition_for_key(items[row], 31) for row in samples]
+
+
+@given(st.lists(st.binary(max_size=12), min_size=20, max_size=60), st.integers(1, 50))
+def test_keys_of_like_length_in_bulk_go_where_each_goes_alone(items: list[bytes], partitions: int) -> None:
+    expected = [partition_for_key(key, partitions) for key in items]
+    assert partition_keys(pa.array(items, pa.large_binary()), partitions).to_pylist() == expected
+
+
+@pytest.mark.parametrize("sign", [b"", b"-", b"+"])
+def test_an_integer_of_any_length_goes_to_it_modulo_the_partitions(sign: bytes) -> None:
+    key = sign + b"1" + b"0" * 9_999 + b"3"  # 10 to the power of 10,000 is 1 modulo 9
+    expected = -13 % 9 if sign == b"-" else 13 % 9
+    assert partition_for_integer_key(key, 9) == expected
+    assert partition_integer_keys(pa.array([key, b"4"], pa.binary()), 9).to_pylist() == [expected, 4]
+
+
+def test_dictionary_keys_go_where_plain_ones_go() -> None:
+    plain = pa.array([b"a", b"b", None, b"a"], pa.binary())
+    assert partition_keys(plain.dictionary_encode(), 5).equals(partition_keys(plain, 5))
+
+
+def test_an_empty_array_has_no_partitions() -> None:
+    assert partition_keys(pa.array([], pa.binary()), 5).equals(pa.array([], pa.int32()))
+    assert partition_integer_keys(pa.array([], pa.binary()), 5).equals(pa.array([], pa.int32()))
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+@given(chosen=st.lists(st.integers(0, 299), max_size=100), more=st.sampled_from([0, 100, 70_000]))
+def test_splitting_keeps_the_order_of_rows_within_a_partition(numpy: bool, chosen: list[int], more: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if not numpy:
+            patch.setattr(partitioner, "_numpy", lambda: None)
+        order, counts = split_by_partition(pa.array(chosen, pa.int32()), 300 + more)
+    assert order.to_pylist() == sorted(range(len(chosen)), key=chosen.__getitem__)
+    assert counts == [chosen.count(partition) for partition in range(300)] + [0] * more
+
+
+@pytest.mark.parametrize("chosen", [[0, 3], [-1], [None, 1]])
+def test_splitting_refuses_partitions_that_are_not_there(chosen: list[int | None]) -> None:
+    with pytest.raises(InvalidRecordError, match="0 to 2"):
+        split_by_partition(pa.array(chosen, pa.int32()), 3)

@@ -1,0 +1,142 @@
+"""Names that Kafka accepts are accepted, and nothing else gets near a path, a terminal or a commit."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError
+from sparklog.limits import MAX_APPLICATION_ID_LENGTH, MAX_GROUP_ID_LENGTH, MAX_PARTITIONS_PER_TOPIC
+from sparklog.protocol.names import (
+    collides,
+    collision_key,
+    has_collision_characters,
+    is_internal_topic,
+    validate_application_id,
+    validate_group_id,
+    validate_partition_count,
+    validate_partition_increase,
+    validate_topic_name,
+)
+
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/b",
+    "a\\b",
+    "/etc/passwd",
+    "a b",
+    "orders\n",
+    "\norders",
+    "orders\0",
+    "заказы",
+    "注文",
+    "ördërs",
+    "a" * 250,
+    "\ud800",
+    "%2e%2e",
+    "a:b",
+    "~",
+    "\u202eorders",
+    "１",
+]
+
+topic_names = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda name: name not in (".", ".."))
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "a" * 249, "...", "-", "__consumer_offsets", "0"])
+def test_kafkas_topic_names_are_accepted(name: str) -> None:
+    assert validate_topic_name(name) == name
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, None, 7, b"orders", ["a"], True])
+def test_other_topic_names_are_refused_in_ascii_and_with_the_rule(name: object) -> None:
+    with pytest.raises(InvalidTopicError, match="1 to 249 of the characters") as caught:
+        validate_topic_name(name)
+    assert str(caught.value).isascii()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_a_refused_topic_name_is_answered_with_the_character_and_where_it_is() -> None:
+    with pytest.raises(InvalidTopicError, match=re.escape("the character '/' at position 2")):
+        validate_topic_name("../x")
+
+
+@given(st.text(max_size=300))
+def test_a_name_is_accepted_exactly_if_kafkas_pattern_takes_it(name: str) -> None:
+    fits = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None and name not in (".", "..")
+    if fits:
+        assert validate_topic_name(name) == name
+    else:
+        with pytest.raises(InvalidTopicError):
+            validate_topic_name(name)
+
+
+@pytest.mark.parametrize(("first", "second"), [("a.b", "a_b"), ("a", "a"), ("._", "_."), ("a.b_c", "a_b.c")])
+def test_names_collide_when_dot_and_underscore_are_taken_for_equal(first: str, second: str) -> None:
+    assert collides(first, second)
+
+
+@pytest.mark.parametrize(("first", "second"), [("a.b", "a-b"), ("a", "A"), ("ab", "a.b")])
+def test_other_names_do_not_collide(first: str, second: str) -> None:
+    assert not collides(first, second)
+
+
+@given(topic_names, topic_names)
+def test_names_collide_exactly_when_their_keys_are_equal(first: str, second: str) -> None:
+    assert collides(first, second) == (collision_key(first) == collision_key(second)) == collides(second, first)
+    assert collides(first, first)
+    assert has_collision_characters(first) == ("." in first or "_" in first)
+
+
+def test_kafkas_internal_topics_are_internal() -> None:
+    assert all(map(is_internal_topic, ["__consumer_offsets", "__transaction_state", "__share_group_state"]))
+    assert not any(map(is_internal_topic, ["__mine", "consumer_offsets", ""]))
+
+
+@pytest.mark.parametrize("group_id", ["g", "my group", "группа", "a/b", "../x", "g" * MAX_GROUP_ID_LENGTH])
+def test_a_group_id_may_be_any_printable_text(group_id: str) -> None:
+    assert validate_group_id(group_id) == group_id
+
+
+@pytest.mark.parametrize("wrong", ["", "  ", "a\n", "a\0b", "\x1b[2J", "a\u2028b", "\ud800", None, 5, b"g"])
+@pytest.mark.parametrize("validate", [validate_group_id, validate_application_id])
+def test_other_ids_are_refused_in_ascii(validate: object, wrong: object) -> None:
+    assert callable(validate)
+    with pytest.raises(InvalidRequestError, match="text without control characters") as caught:
+        validate(wrong)
+    assert str(caught.value).isascii()
+
+
+def test_ids_have_a_greatest_length() -> None:
+    assert validate_application_id("a" * MAX_APPLICATION_ID_LENGTH)
+    with pytest.raises(InvalidRequestError, match="513 characters"):
+        validate_application_id("a" * (MAX_APPLICATION_ID_LENGTH + 1))
+    with pytest.raises(InvalidRequestError, match="250 characters"):
+        validate_group_id("a" * (MAX_GROUP_ID_LENGTH + 1))
+
+
+@pytest.mark.parametrize("partitions", [1, 8, MAX_PARTITIONS_PER_TOPIC])
+def test_partition_counts_up_to_the_limit_are_accepted(partitions: int) -> None:
+    assert validate_partition_count(partitions) == partitions
+
+
+@pytest.mark.parametrize("partitions", [0, -1, MAX_PARTITIONS_PER_TOPIC + 1, 10**30, True, 1.0, "3", None])
+def test_other_partition_counts_are_refused_with_what_is_allowed(partitions: object) -> None:
+    with pytest.raises(InvalidPartitionsError, match=r"of topic 'orders' is .* a topic has 1 to"):
+        validate_partition_count(partitions, "orders")
+
+
+def test_partitions_are_only_added() -> None:
+    assert validate_partition_increase("orders", 3, 4) == 4
+    with pytest.raises(InvalidPartitionsError, match="has 3 partitions already"):
+        validate_partition_increase("orders", 3, 3)
+    with pytest.raises(InvalidPartitionsError, match=r"new topic with 2 partitions, copy the records") as caught:
+        validate_partition_increase("orders", 3, 2)
+    assert caught.value.topic == "orders"
