@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sparklog.cli.common import CommandParser, UsageError, connect, given, read_properties_file, refuse_together
 
 if TYPE_CHECKING:
+    from sparklog.config.definitions import ConfigEntry
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import State
 
@@ -208,7 +209,7 @@ def _describe(coordinator: Coordinator, kind: str, name: str | None, everything:
 
 
 def _describe_topics(state: State, name: str | None, everything: bool) -> None:
-    from sparklog.cli.config_lines import topic_lines
+    from sparklog.config.topic_configs import TopicConfig
     from sparklog.protocol.names import validate_topic_name
 
     if name is not None:
@@ -217,26 +218,27 @@ def _describe_topics(state: State, name: str | None, everything: bool) -> None:
             print(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
             return
     for topic in sorted(state.topics) if name is None else [name]:
-        found = state.topic(topic)
+        entries = TopicConfig.resolve(state.topic(topic).configs, state.configs).describe(everything)
         print(f"{'All' if everything else 'Dynamic'} configs for topic {topic} are:")
-        _print_lines(topic_lines(found.configs, state.configs, everything))
+        _print_entries(entries)
 
 
 def _describe_brokers(state: State, name: str | None, everything: bool) -> None:
-    from sparklog.cli.config_lines import cluster_lines
+    from sparklog.config.cluster_configs import ClusterConfig
 
     if name and int(name) not in state.brokers:
         print(f"The broker '{name}' doesn't exist and doesn't have dynamic config.")
         return
+    config = ClusterConfig.resolve(state.configs)
     for broker in [*map(str, sorted(state.brokers)), ""] if name is None else [name]:
-        if broker:
+        if broker:  # has nothing of its own
             print(f"{'All' if everything else 'Dynamic'} configs for broker {broker} are:")
-            _print_lines(cluster_lines(state.configs, everything=True) if everything else [])
+            _print_entries(config.describe(everything=True) if everything else [])
         else:
             print("Default configs for brokers in the cluster are:")
-            _print_lines(cluster_lines(state.configs, everything))
+            _print_entries(config.describe(everything))
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(f"  {line}")
+def _print_entries(entries: Iterable[ConfigEntry]) -> None:
+    for entry in entries:
+        print(f"  {entry}")

@@ -188,7 +188,7 @@ def _wanted(options: argparse.Namespace) -> _Wanted:
 
     if options.topic is None:
         pattern = topic_pattern(options.include)
-        return _Wanted(lambda name: bool(pattern.match(name)), f"no topic matches {options.include!r}", None, None)
+        return _Wanted(lambda name: bool(pattern.fullmatch(name)), f"no topic matches {options.include!r}", None, None)
     name = validate_topic_name(options.topic)
     return _Wanted(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 

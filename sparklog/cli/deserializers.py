@@ -85,6 +85,6 @@ def deserializer(name: str) -> Deserializer:
     if not known:
         classes = [f"{kind}Deserializer" for kind in _BY_TYPE if kind != "Default"]
         raise UsageError(
-            f"there is no deserializer {name!r} here{suggestion(simple, classes)}. Known are {', '.join(classes)}"
+            f"there is no deserializer {name!r} here, but {', '.join(classes)}{suggestion(simple, classes)}"
         )
     return _BY_TYPE[kind]

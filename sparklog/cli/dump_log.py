@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparklog.cli.deserializers import Deserializer
     from sparklog.cli.segment_file import Batch, Placement, SegmentFile
 
-_NUMBER = re.compile(r"([0-9]{1,19})(?:[^0-9]|$)")
+_NUMBER = re.compile(r"([0-9]{1,20})(?:[^0-9]|$)")
 _DECODERS = (
     "--offsets-decoder", "--transaction-log-decoder", "--cluster-metadata-decoder", "--remote-log-metadata-decoder",
     "--share-group-state-decoder",

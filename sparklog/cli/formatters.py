@@ -110,7 +110,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
     simple = name.rpartition(".")[2]
     if simple not in FORMATTERS:
         known = ", ".join(FORMATTERS)
-        raise UsageError(f"there is no formatter {name!r} here{suggestion(simple, FORMATTERS)}. Known are {known}")
+        raise UsageError(f"there is no formatter {name!r} here, but {known}{suggestion(simple, FORMATTERS)}")
     return kinds[FORMATTERS.index(simple)](properties)
 
 

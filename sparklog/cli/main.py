@@ -73,7 +73,7 @@ def _help() -> str:
 def _unknown(name: str) -> int:
     from sparklog.cli.common import complain, suggestion
 
-    complain(f"{name!r} is no command of sparklog{suggestion(name, COMMANDS)}. `sparklog --help` lists them.")
+    complain(f"{name!r} is no command (`sparklog --help` lists them){suggestion(name, COMMANDS)}")
     return 1
 
 

@@ -14,13 +14,13 @@ PartitionFilter = Callable[[str, int], bool]
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """Kafka's TopicFilter: a comma means "or", spaces and quotes around it are dropped, and the whole name must match.
+    """Kafka's TopicFilter: a comma means "or", and spaces and the quotes around it are dropped. For ``fullmatch``.
 
     Raises UsageError for what is no regular expression.
     """
     regex = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
-        return re.compile(rf"(?:{regex})\Z")
+        return re.compile(regex)
     except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(f"{text!r} is an invalid regex: {error}") from error
 
@@ -31,7 +31,7 @@ def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal
     return sorted(
         topic
         for topic in topics
-        if (compiled is None or compiled.match(topic)) and not (exclude_internal and topic in INTERNAL_TOPICS)
+        if (compiled is None or compiled.fullmatch(topic)) and not (exclude_internal and topic in INTERNAL_TOPICS)
     )
 
 
@@ -52,7 +52,7 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
                 prefixed=True,
             )
         wanted.add(int(part))
-    return lambda name, partition: bool(pattern.match(name)) and (not wanted or partition in wanted)
+    return lambda name, partition: bool(pattern.fullmatch(name)) and (not wanted or partition in wanted)
 
 
 def _rule(text: str) -> PartitionFilter:
@@ -66,4 +66,4 @@ def _rule(text: str) -> PartitionFilter:
     else:
         first = int(lower) if lower else 0
         end = int(upper) if upper else 2**31
-    return lambda topic, partition: bool(pattern.match(topic)) and first <= partition < end
+    return lambda topic, partition: bool(pattern.fullmatch(topic)) and first <= partition < end

@@ -241,7 +241,7 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> None:
     reports = [report for report in REPORTS if given(options, report)]
     for topic in _described(options, state):
         config = _topic_config(topic, state)
-        changed = [f"{k}={v}" for k, v in topic.configs.items()]
+        changed = [f"{entry.name}={entry.value}" for entry in config.changed()]
         if not reports and (changed or not options.topics_with_overrides):
             print(
                 f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}"

@@ -298,12 +298,7 @@ def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[st
     chosen = config.compression_type
     if chosen == "producer":
         return compression, level
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return ("none" if chosen == "uncompressed" else chosen), levels.get(chosen)
+    return ("none" if chosen == "uncompressed" else chosen), config.compression_level(chosen)
 
 
 def _chunks(records: Sequence[Record], rows: Sequence[int]) -> Iterator[list[int]]:
