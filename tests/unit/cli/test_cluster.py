@@ -1,0 +1,71 @@
+"""Creating a cluster, describing it, and its id."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.records import Record, append_records
+from sparklog.coordinator import Coordinator, open_cluster
+
+from .conftest import Run
+
+
+def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
+    root = str(tmp_path / "new" / "log")
+    result = run("cluster", "create", "--bootstrap-server", root)
+    assert result == (0, f"Created cluster {open_cluster(root).state.cluster_id} at {root}.\n", "")
+    assert run("topics", "--create", "--topic", "t", "--bootstrap-server", root).code == 0
+
+
+def test_existing_cluster_is_refused_unless_told_otherwise(run: Run, root: str) -> None:
+    result = run("cluster", "create")
+    assert result.code == 1
+    assert "already holds cluster" in result.err
+    assert run("cluster", "create", "--if-not-exists") == (0, "", "")
+
+
+def test_id_is_printed_as_kafka_prints_it(run: Run, cluster: Coordinator) -> None:
+    assert run("cluster", "cluster-id") == (0, f"Cluster ID: {cluster.state.cluster_id}\n", "")
+
+
+def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("orders", partitions=2)
+    cluster.create_topic("empty")
+    append_records(cluster, "orders", [Record(value=b"v", partition=n % 2) for n in range(5)])
+    cluster.log.write_checkpoint()
+    size = sum(partition.size_bytes for partition in cluster.state.topic("orders").partitions)
+    result = run("cluster", "describe")
+    assert result.code == 0
+    assert re.sub(r"commit [^)]*", "commit TIME", result.out).splitlines() == [
+        f"Cluster ID: {cluster.state.cluster_id}",
+        f"Root:       {cluster.store.root}",
+        "Format:     1",
+        "Version:    3 (last commit TIME)",
+        "Boundary:   none: all commits are kept",
+        "Checkpoint: 3",
+        f"Brokers:    0 ({cluster.store.root})",
+        "Topics:     2",
+        "Partitions: 3",
+        "Segments:   2",
+        "Records:    5",
+        f"Size:       {size} bytes",
+        "",
+        "TOPIC  PARTITIONS   SEGMENTS         RECORDS           BYTES",
+        "empty           1          0               0               0",
+        f"orders          2          2               5 {size:>15}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "an action is missing: create, describe or cluster-id"),
+        (["desribe"], "'desribe' is no action: create, describe or cluster-id; did you mean describe?"),
+        (["describe", "--if-not-exists"], 'Option "[if-not-exists]" can\'t be used with option "[describe]"'),
+    ],
+)
+def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+    assert run("cluster", *arguments) == (1, "", f"{message}\n`sparklog cluster --help` lists the options.\n")
