@@ -8,7 +8,8 @@ Arrays are made straight from the buffers rather than by Arrow's message decoder
 at hand, also of columns nobody asked for; over a remote store these would have to be fetched or faked.
 
 Rules: nothing is copied; every buffer is checked to lie in its section; what compressed buffers claim to become is
-added up before the first is decompressed; each array passes Arrow's ``validate()``. Faults are ValueErrors.
+added up before the first is decompressed; each array passes Arrow's full validation (6 us for 10,000
+values), without which hostile offsets would read outside the buffers. Faults are ValueErrors.
 Not for: checksums, which the caller has verified before any of this runs.
 """
 
@@ -96,7 +97,7 @@ def decode_column(
     if nodes[0] != message.rows:
         raise ValueError(f"column {column.name} has {nodes[0]} rows, its batch {message.rows}")
     array = _array(column.type, iter(zip(nodes[::2], nodes[1::2], strict=True)), iter(buffers))
-    array.validate()
+    array.validate(full=True)
     return array
 
 

@@ -1,0 +1,59 @@
+"""Codecs have Kafka's names, numbers and levels, and impossible ones are refused in words."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sparklog.errors import InvalidConfigurationError
+from sparklog.format import codec as codecs
+
+TEXT = b"".join(b'{"carrier":"UA","tailnum":"N%d"}' % (i * 7919 % 9973) for i in range(2000))
+
+
+def test_numbers_are_those_of_kafkas_batch_attributes() -> None:
+    assert [codecs.codec_number(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == [0, 1, 2, 3, 4]
+
+
+def test_unknown_codec_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidConfigurationError, match="'brotli': choose one of none, gzip, snappy, lz4, zstd"):
+        codecs.compressor("brotli")
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [("gzip", 0), ("gzip", 10), ("gzip", -2), ("lz4", 0), ("lz4", 18), ("lz4", -1), ("zstd", 23), ("zstd", -131073)],
+)
+def test_level_outside_the_codecs_range_is_refused(codec: str, level: int) -> None:
+    with pytest.raises(InvalidConfigurationError, match=f"codec {codec} has no level {level}: give"):
+        codecs.compressor(codec, level)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_codec_without_levels_refuses_one(codec: str) -> None:
+    with pytest.raises(InvalidConfigurationError, match=f"codec {codec} has no levels"):
+        codecs.compressor(codec, 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [("gzip", -1), ("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 9), ("lz4", 17), ("zstd", -131072), ("zstd", 22)],
+)
+def test_every_level_of_kafkas_range_works(codec: str, level: int) -> None:
+    compressor = codecs.compressor(codec, level)
+    assert compressor is not None
+    assert codecs.decompress(codec, compressor.compress(TEXT), len(TEXT)).to_pybytes() == TEXT
+
+
+def test_level_9_of_lz4_is_its_fast_compressor_as_in_kafka() -> None:
+    fast = pa.Codec("lz4", compression_level=1).compress(TEXT)
+    assert codecs.compressor("lz4", 9).compress(TEXT) == fast
+    assert codecs.compressor("lz4").compress(TEXT) == fast
+    assert len(codecs.compressor("lz4", 8).compress(TEXT)) < len(fast)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_nothing_is_decompressed_beyond_the_size_allowed(codec: str) -> None:
+    bomb = codecs.compressor(codec).compress(bytes(10_000_000))
+    with pytest.raises((OSError, ValueError)):
+        codecs.decompress(codec, bomb, 1000)

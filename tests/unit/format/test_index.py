@@ -1,0 +1,232 @@
+"""The index finds the record batch of a row or a time, and believes nothing that cannot be."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import CorruptIndexError, UnsupportedVersionError
+from sparklog.format.checksum import crc32c
+from sparklog.format.index import BatchEntry, FileSummary, Index, decode_index, encode_index
+
+from .segments import ROWS, write_segment
+
+ENTRY = BatchEntry(
+    first_row=0,
+    position=512,
+    min_timestamp_us=10,
+    max_timestamp_us=20,
+    producer_id=-1,
+    count=5,
+    length=368,
+    decoded_length=368,
+    metadata_length=264,
+    metadata_crc32c=1,
+    key_length=40,
+    key_crc32c=2,
+    value_length=48,
+    value_crc32c=3,
+    timestamp_length=16,
+    timestamp_crc32c=4,
+    headers_length=0,
+    headers_crc32c=0,
+    reserved_length=0,
+    reserved_crc32c=0,
+    null_keys=0,
+    null_values=0,
+    base_sequence=-1,
+    producer_epoch=-1,
+    codec_number=0,
+    flags=0,
+)
+
+
+def entries_of(batches: list[tuple[int, int]]) -> list[BatchEntry]:
+    """Entries that follow each other, from (count, largest timestamp) of each."""
+    rows = itertools.accumulate([count for count, _ in batches], initial=0)
+    return [
+        ENTRY._replace(
+            first_row=row, position=512 + 368 * number, count=count, max_timestamp_us=time, min_timestamp_us=-(2**63)
+        )
+        for number, (row, (count, time)) in enumerate(zip(rows, batches, strict=False))
+    ]
+
+
+def summary_of(entries: list[BatchEntry]) -> FileSummary:
+    end = 512 + 368 * len(entries)
+    return FileSummary("none", True, False, sum(entry.count for entry in entries), end + 100, end, 512, 5, 6)
+
+
+def index_of(batches: list[tuple[int, int]]) -> Index:
+    entries = entries_of(batches)
+    return decode_index(encode_index(summary_of(entries), entries), "t-0/0.index")
+
+
+batches = st.lists(st.tuples(st.integers(1, 100), st.integers(-(2**63), 2**63 - 1)), max_size=30)
+
+
+def test_layout_is_the_one_in_the_docstring() -> None:
+    data = encode_index(summary_of([ENTRY, ENTRY]), [ENTRY, ENTRY])
+    assert len(data) == 308
+    assert data[:12] == b"SLINDEX\x00\x01\x00\x01\x00"
+    assert struct.unpack_from("<I", data, 16) == (2,)
+    assert struct.unpack_from("<qqqqq", data, 64) == (0, 512, 10, 20, -1)
+    assert struct.unpack_from("<IIIII", data, 64 + 40) == (5, 368, 368, 264, 1)
+    assert struct.unpack_from("<8I", data, 64 + 60) == (40, 2, 48, 3, 16, 4, 0, 0)
+    assert struct.unpack_from("<IIihBB4s", data, 64 + 100) == (0, 0, -1, -1, 0, 0, bytes(4))
+    assert struct.unpack_from("<I", data, 304) == (crc32c(data[:304]),)
+
+
+@given(batches)
+def test_entries_come_back_as_they_were(written) -> None:
+    entries = entries_of(written)
+    index = index_of(written)
+    assert (list(index.entries), len(index), index.rows) == (entries, len(entries), sum(e.count for e in entries))
+    assert (index.summary, index.columns) == (summary_of(entries), ("key", "value", "timestamp"))
+    assert index.entries[1:3] == entries[1:3]
+
+
+def test_entries_count_from_the_end_and_end_as_sequences_do() -> None:
+    index = index_of([(1, 0), (2, 0)])
+    assert index.entries[-1].count == 2
+    with pytest.raises(IndexError):
+        index.entries[2]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, pa.py_buffer])
+def test_any_buffer_can_be_decoded(kind) -> None:
+    assert decode_index(kind(write_segment([ROWS]).index), "x").find_timestamp(0, 1, 0) == 0
+
+
+@given(batches.filter(bool), st.data())
+def test_each_row_is_found_in_the_batch_that_holds_it(written, data) -> None:
+    index = index_of(written)
+    row = data.draw(st.integers(0, index.rows - 1))
+    entry = index.entries[index.find_row(row)]
+    assert entry.first_row <= row < entry.end_row
+
+
+@pytest.mark.parametrize("row", [-1, 3, 2**60])
+def test_row_that_the_file_lacks_is_an_error(row: int) -> None:
+    with pytest.raises(CorruptIndexError, match=f"it has rows 0 to 2, row {row} was asked for"):
+        index_of([(1, 0), (2, 0)]).find_row(row)
+
+
+@given(batches, st.data(), st.integers(-(2**63), 2**63 - 1))
+def test_time_is_found_where_the_running_maximum_reaches_it(written, data, wanted: int) -> None:
+    index = index_of(written)
+    first = data.draw(st.integers(0, len(written)))
+    count = data.draw(st.integers(0, len(written) - first))
+    running = itertools.accumulate([time for _, time in written[first : first + count]], max)
+    expected = next((first + number for number, time in enumerate(running) if time >= wanted), None)
+    assert index.find_timestamp(first, count, wanted) == expected
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 3), (3, 0), (0, -1)])
+def test_run_that_the_file_lacks_is_an_error(first: int, count: int) -> None:
+    with pytest.raises(CorruptIndexError, match="were asked for"):
+        index_of([(1, 0), (2, 0)]).find_timestamp(first, count, 0)
+
+
+# --- fields that cannot be, under a right checksum
+
+TWO = entries_of([(5, 20), (5, 20)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"first_row": 1},
+        {"first_row": -1},
+        {"position": 0},
+        {"position": 513},
+        {"position": 2**62},
+        {"count": 0},
+        {"count": 4},
+        {"count": 2**32 - 1},
+        {"length": 0},
+        {"length": 367},
+        {"length": 2**32 - 1},
+        {"decoded_length": 2**32 - 1},
+        {"metadata_length": 0},
+        {"metadata_length": 263},
+        {"metadata_length": 2**32 - 1},
+        {"key_length": 41},
+        {"key_length": 0, "headers_length": 40},
+        {"key_length": 0, "reserved_length": 40},
+        {"null_keys": 6},
+        {"null_values": 6},
+        {"min_timestamp_us": 21},
+        {"codec_number": 3},
+        {"codec_number": 255},
+        {"flags": 1},
+    ],
+)
+@pytest.mark.parametrize("batch", [0, 1])
+def test_impossible_entry_is_refused_when_it_is_used(batch: int, change: dict[str, int]) -> None:
+    entries = list(TWO)
+    entries[batch] = entries[batch]._replace(**change)
+    index = decode_index(encode_index(summary_of(TWO), entries), "t-0/0.index")
+    with pytest.raises(CorruptIndexError, match=f"entry of record batch {batch} is impossible"):
+        index.entry(batch)
+    with pytest.raises(CorruptIndexError):
+        index.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": -1},
+        {"rows": 0},
+        {"log_length": 0},
+        {"log_length": -(2**63)},
+        {"footer_position": 511},
+        {"footer_position": 2**62},
+        {"header_length": 0},
+        {"header_length": 2**32 - 1},
+    ],
+)
+def test_impossible_header_is_refused(change: dict[str, int]) -> None:
+    with pytest.raises(CorruptIndexError):
+        decode_index(encode_index(summary_of(TWO)._replace(**change), TWO), "t-0/0.index")
+
+
+@given(st.data())
+def test_hostile_fields_end_in_an_error_or_in_rows_that_exist(data) -> None:
+    raw = bytearray(encode_index(summary_of(TWO), TWO))
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(raw) - 5))
+        raw[position] = data.draw(st.integers(0, 255))
+    raw[-4:] = crc32c(bytes(raw[:-4])).to_bytes(4, "little")
+    try:
+        index = decode_index(raw, "t-0/0.index")
+        index.check()
+    except (CorruptIndexError, UnsupportedVersionError):
+        return
+    assert index.entries[index.find_row(index.rows - 1)].end_row == index.rows
+
+
+def resealed(data: bytes, position: int, new: bytes) -> bytes:
+    body = data[:position] + new + data[position + len(new) : -4]
+    return body + crc32c(body).to_bytes(4, "little")
+
+
+def test_later_version_says_to_upgrade() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"version 2 .* upgrade sparklog"):
+        decode_index(resealed(write_segment([ROWS]).index, 8, b"\x02"), "t-0/0.index")
+
+
+def test_explicit_offsets_are_reserved_for_a_later_version() -> None:
+    with pytest.raises(UnsupportedVersionError, match="flags 0x7"):
+        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x07"), "t-0/0.index")
+
+
+@pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (12, b"\x05")])
+def test_version_and_codec_that_never_were_are_damage(position: int, new: bytes) -> None:
+    with pytest.raises(CorruptIndexError):
+        decode_index(resealed(write_segment([ROWS]).index, position, new), "t-0/0.index")
