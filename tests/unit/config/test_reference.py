@@ -1,0 +1,78 @@
+"""The files for people agree with the tables of settings.
+
+Write them anew after a change of a table:
+
+    python tests/unit/config/test_reference.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig, validate_cluster_configs
+from sparklog.config.properties import parse_properties, read_properties
+from sparklog.config.reference import render_cluster_table, render_properties, render_topic_table
+from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
+
+ROOT = Path(__file__).parents[3]
+PROPERTIES = ROOT / "conf" / "sparklog.properties"
+DOCUMENT = ROOT / "docs" / "configuration.md"
+TABLES = "## Topic configs\n"
+
+
+def tables() -> str:
+    return f"{TABLES}\n{render_topic_table()}\n## Cluster configs\n\n{render_cluster_table()}"
+
+
+def test_the_properties_file_is_what_the_tables_say() -> None:
+    assert PROPERTIES.read_text(encoding="utf-8") == render_properties()
+
+
+def test_the_document_ends_with_the_tables() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert text[text.index(TABLES) :] == tables()
+
+
+def test_the_properties_file_can_be_loaded_and_changes_nothing() -> None:
+    settings = validate_cluster_configs(read_properties(str(PROPERTIES)))
+    assert settings == {
+        name: one.default for name, one in CLUSTER_CONFIGS.items() if one.default is not None and not one.internal
+    }
+    plain, loaded = ClusterConfig.resolve(), ClusterConfig.resolve(settings)
+    assert all(plain.get(name) == loaded.get(name) for name in CLUSTER_CONFIGS)
+    topic, topic_loaded = TopicConfig.resolve({}), TopicConfig.resolve({}, settings)
+    assert all(topic.get(name) == topic_loaded.get(name) for name in TOPIC_CONFIGS)
+
+
+def test_every_setting_has_one_line_in_the_properties_file_and_one_on_what_it_does() -> None:
+    lines = PROPERTIES.read_text(encoding="utf-8").splitlines()
+    topics_only = {name for name, one in TOPIC_CONFIGS.items() if not one.synonyms and not one.internal}
+    cluster = {name for name, one in CLUSTER_CONFIGS.items() if not one.internal}
+    for name in topics_only | cluster:
+        found = [number for number, line in enumerate(lines) if re.match(rf"#?{re.escape(name)}=", line)]
+        assert len(found) == 1, name
+        assert lines[found[0] - 1].startswith("# ")
+
+
+@pytest.mark.parametrize("definition", [*TOPIC_CONFIGS.values(), *CLUSTER_CONFIGS.values()], ids=lambda one: one.name)
+def test_every_setting_says_in_one_sentence_what_it_does_and_whether_it_takes_effect(definition: object) -> None:
+    doc, description = definition.doc, definition.description  # type: ignore[attr-defined]
+    assert doc[0].isupper()
+    assert doc.endswith(".")
+    assert "\n" not in doc
+    assert ("Takes effect now." in description) != ("Stored and shown" in description)
+
+
+def test_the_commented_settings_are_topic_configs_at_their_defaults() -> None:
+    text = PROPERTIES.read_text(encoding="utf-8")
+    found = parse_properties("\n".join(re.findall(r"^#([a-z.]+=.*)$", text[text.index("topics only") :], re.MULTILINE)))
+    assert found == {name: one.default for name, one in TOPIC_CONFIGS.items() if not one.synonyms and not one.internal}
+
+
+if __name__ == "__main__":
+    PROPERTIES.write_text(render_properties(), encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(document.split(TABLES)[0] + tables(), encoding="utf-8")
