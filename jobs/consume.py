@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--ending-timestamp", metavar="MS", type=int, help="up to the first record of this time, exclusive"
     )
     columns = options.add_argument_group("what becomes of a record (key and value as text, and where and when it was)")
-    columns.add_argument("--value-schema", metavar="DDL", help="the value is JSON: its fields become columns")
+    columns.add_argument("--value-schema", metavar="DDL", help="the value is JSON like this: its fields become columns")
     columns.add_argument(
         "--select", metavar="EXPR", action="append", default=[], help="an SQL expression over these columns, repeatable"
     )
@@ -115,7 +115,7 @@ def columns(records: DataFrame, options: argparse.Namespace) -> DataFrame:
     if options.raw:
         rows = records.select("key", "value", *places)
     elif options.value_schema:
-        value = F.from_json(F.col("value").cast("string"), options.value_schema)
+        value = F.from_json(F.col("value").cast("string"), options.value_schema, {"mode": "FAILFAST"})
         rows = records.select(F.col("key").cast("string").alias("key"), value.alias("value"), *places)
         rows = rows.select("value.*", *(name for name in rows.columns if name != "value" and name not in _names(rows)))
     else:

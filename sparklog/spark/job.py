@@ -36,6 +36,8 @@ SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 _OURS = re.compile(r"^(?:Caused by: )?sparklog\.errors\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_SPARK = re.compile(r"\[[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*\] .+")
+_JAVA = re.compile(r"^(?:: )?(?:\w+\.)+\w+(?:Exception|Error): ", re.MULTILINE)
 _JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
 
 
@@ -177,8 +179,18 @@ def reason(error: BaseException) -> str:
         if raised:
             kind, message = raised[-1]
             return _one_line(message if kind == "RuntimeError" else f"{kind}: {message}")
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    return _one_line(first or type(error).__name__)
+    spark = _SPARK.search(text)
+    if spark:
+        return _one_line(spark.group())
+    return _first_line(text) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    """The first line that tells something: not py4j's own, and without the name of a Java class before it."""
+    lines = (_JAVA.sub("", line).strip() for line in text.splitlines())
+    return _one_line(
+        next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
+    )
 
 
 def _one_line(text: str) -> str:

@@ -1,0 +1,50 @@
+"""`make demo`, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sparklog.coordinator import open_cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    command = [sys.executable, str(ROOT / "scripts/demo.py"), "--folder", str(folder)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp_path: Path) -> None:
+    folder = tmp_path / "demo-cluster"
+    folder.mkdir()
+    (folder / "cluster.json").write_text("the cluster of an earlier run")
+    finished = run_demo(folder)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stderr == ""
+    for said in (
+        "Created topic flights.",
+        "Produced 336,776 flights with one Spark job: one commit",
+        "Consumed 336,776 flights with another Spark job",
+        "PartitionCount: 8",
+        "baseOffset: 0 ",
+        "Try next:",
+    ):
+        assert said in finished.stdout
+    assert max(map(len, finished.stdout.splitlines())) <= 120
+    state = open_cluster(str(folder)).state
+    assert sum(partition.high_watermark for partition in state.topics["flights"].partitions) == 336_776
+    assert state.version == 2, "a cluster, a topic, and the job's one commit"
+
+
+def test_the_demo_leaves_a_folder_alone_that_is_no_cluster(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    finished = run_demo(tmp_path)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(f"demo: failed: {tmp_path} exists and is no cluster")
+    assert finished.stderr.count("\n") == 1
+    assert precious.read_text() == "mine"

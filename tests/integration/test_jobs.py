@@ -1,0 +1,427 @@
+"""The programs of jobs/: by python, by spark-submit, on separate executor processes, one of them killed as it writes.
+
+What needs no process of its own runs in this one, on the session of the tests, as it would under spark-submit.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklog.client.reader import ConsumerRecord, LogReader
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.protocol.partitioner import partition_for_key
+from sparklog.spark.job import SUBMITTED_VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+CITIES = ("Ulm", "Oslo", "Lima", "Bonn", "")
+Job = Callable[..., int]
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def produce(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """jobs/produce.py in this process; returns its exit code."""
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
+    program = load("jobs/produce.py")
+    return lambda *arguments: program.job.run("produce", lambda: program.produce(program.parse(list(arguments))))
+
+
+@pytest.fixture
+def consume(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """jobs/consume.py in this process; returns its exit code."""
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
+    program = load("jobs/consume.py")
+    return lambda *arguments: program.job.run("consume", lambda: program.consume(program.parse(list(arguments))))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A cluster with the topic trips of four partitions."""
+    address = str(tmp_path / "log")
+    create_cluster(address).create_topic("trips", 4)
+    return address
+
+
+@pytest.fixture
+def trips(tmp_path: Path) -> Path:
+    """1,000 rows of CSV; every fifth has no city."""
+    path = tmp_path / "trips.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "city", "at"])
+        writer.writerows([n, CITIES[n % 5], f"2026-01-01 00:{n // 60:02}:{n % 60:02}"] for n in range(1000))
+    return path
+
+
+def from_csv(root: str, path: Path, *more: str) -> list[str]:
+    options = ["--bootstrap-server", root, "--topic", "trips", "--format", "csv", "--path", str(path)]
+    return [*options, "--option", "header=true", *more]
+
+
+def records(root: str, topic: str = "trips") -> list[ConsumerRecord]:
+    """Every record of a topic, read without Spark."""
+    with LogReader(open_cluster(root)) as reader:
+        ends = [partition.high_watermark for partition in reader.state.topics[topic].partitions]
+        return [record for partition, end in enumerate(ends) for record in reader.records(topic, partition, 0, end)]
+
+
+def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=clean_environment(**environment), capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's, without what its own Spark has put there."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    return {**ours, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+
+
+def last_line(finished: subprocess.CompletedProcess[str]) -> str:
+    return finished.stderr.strip().splitlines()[-1]
+
+
+def failure_in(errors: str) -> str:
+    """The one line that says why; beside it stands what Spark's JVM, which prints when it likes, has to say."""
+    (said,) = [line for line in errors.splitlines() if line.startswith(("produce: failed: ", "consume: failed: "))]
+    return said
+
+
+# -- produce
+
+
+def test_by_python_a_csv_file_becomes_records_keyed_as_kafka_would(root: str, trips: Path) -> None:
+    job = [sys.executable, str(ROOT / "jobs/produce.py"), "--master", "local[2]"]
+    finished = run([*job, *from_csv(root, trips, "--key", "city", "--timestamp", "at")])
+    assert finished.returncode == 0, finished.stderr
+    assert "produce: 1,000 records written to topic trips in " in last_line(finished)
+    assert finished.stdout == ""
+    found = records(root)
+    assert sorted(int(json.loads(record.value or b"")["id"]) for record in found) == list(range(1000))
+    for record in found:
+        row = json.loads(record.value or b"")
+        assert (record.key or b"").decode() == row.get("city", "")
+        if record.key is not None:
+            assert record.partition == partition_for_key(record.key, 4)
+        assert record.timestamp_us == (1767225600 + int(row["id"])) * 1_000_000
+
+
+def test_by_spark_submit_a_job_that_runs_again_writes_nothing_twice(root: str, trips: Path) -> None:
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
+    job = [
+        *submit,
+        str(ROOT / "jobs/produce.py"),
+        *from_csv(root, trips, "--txn-app-id", "daily", "--txn-version", "7"),
+    ]
+    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    first = run(job, **environment)
+    assert first.returncode == 0, first.stderr
+    assert "produce: 1,000 records written to topic trips in " in first.stderr
+    again = run(job, **environment)
+    assert again.returncode == 0, again.stderr
+    assert "version 7 of daily was written before: nothing to do" in again.stderr
+    assert len(records(root)) == 1000
+
+
+def test_expressions_choose_value_partition_and_headers(produce: Job, root: str, trips: Path) -> None:
+    expressions = ["--value", "id", "--partition", "CAST(id AS INT) % 2"]
+    headers = ["--headers", "array(named_struct('key', 'from', 'value', CAST(city AS BINARY)))"]
+    assert produce(*from_csv(root, trips, *expressions, *headers)) == 0
+    found = records(root)
+    assert len(found) == 1000
+    assert all(record.partition == int(record.value or b"-1") % 2 for record in found)
+    assert {tuple(record.headers) for record in found} == {
+        (("from", (city or None) and city.encode()),) for city in CITIES
+    }
+
+
+def test_rows_name_their_topics_where_no_topic_is_given(produce: Job, root: str, tmp_path: Path) -> None:
+    create = open_cluster(root)
+    create.create_topic("other")
+    path = tmp_path / "rows.json"
+    path.write_text("".join(json.dumps({"topic": ("trips", "other")[n % 2], "n": n}) + "\n" for n in range(10)))
+    assert produce("--bootstrap-server", root, "--format", "json", "--path", str(path), "--value", "n") == 0
+    assert sorted(int(record.value or b"") for record in records(root)) == [0, 2, 4, 6, 8]
+    assert sorted(int(record.value or b"") for record in records(root, "other")) == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--path", "missing.csv"], "PATH_NOT_FOUND"),
+        (["--value", "nothing"], "UNRESOLVED_COLUMN"),
+        (["--partition", "99"], "partition 99"),
+        (["--value", "repeat(city, 1000000)"], "max.message.bytes"),
+        (["--partitioner", "no_such_module:f"], "no_such_module"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_one_line_and_changes_nothing(
+    produce: Job, root: str, trips: Path, capfd: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert produce(*from_csv(root, trips, *more)) == 1
+    failure = failure_in(capfd.readouterr().err)
+    assert said in failure
+    assert "Traceback" not in failure
+    assert records(root) == []
+
+
+def test_a_root_that_is_no_cluster_is_said_in_one_line(
+    produce: Job, trips: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(*from_csv(str(tmp_path / "nothing"), trips)) == 1
+    assert str(tmp_path / "nothing") in failure_in(capfd.readouterr().err)
+
+
+# -- consume
+
+
+@pytest.fixture
+def filled(produce: Job, root: str, trips: Path) -> str:
+    assert produce(*from_csv(root, trips, "--key", "city", "--timestamp", "at")) == 0
+    return root
+
+
+def test_records_become_text_columns_and_their_places(
+    consume: Job, spark: SparkSession, filled: str, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "out.parquet")
+    read = ["--bootstrap-server", filled, "--topic", "trips", "--format", "parquet", "--path", target]
+    assert consume(*read) == 0
+    rows = spark.read.parquet(target)
+    assert rows.columns == ["key", "value", "topic", "partition", "offset", "timestamp"]
+    by_place = {(record.partition, record.offset): record for record in records(filled)}
+    for row in rows.collect():
+        record = by_place.pop((row.partition, row.offset))
+        assert row.key == (None if record.key is None else record.key.decode())
+        assert row.value == (record.value or b"").decode()
+    assert by_place == {}
+
+
+def test_a_value_of_json_becomes_columns(consume: Job, spark: SparkSession, filled: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "out.csv")
+    read = ["--bootstrap-server", filled, "--include", "^tri", "--format", "csv", "--path", target]
+    assert consume(*read, "--value-schema", "id string, city string", "--select", "id", "--select", "upper(city)") == 0
+    found = {(int(row[0]), row[1]) for row in spark.read.csv(target).collect()}
+    assert found == {(n, CITIES[n % 5].upper() or None) for n in range(1000)}
+
+
+def test_a_value_that_is_no_such_json_is_an_error_and_not_a_null(
+    consume: Job, filled: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    read = ["--bootstrap-server", filled, "--topic", "trips", "--format", "csv", "--path", str(tmp_path / "out")]
+    assert consume(*read, "--value-schema", "id int, city string", "--select", "id") == 1
+    assert "MALFORMED_RECORD_IN_PARSING" in failure_in(capfd.readouterr().err)
+
+
+def test_offsets_and_partitions_bound_what_is_read(
+    consume: Job, spark: SparkSession, filled: str, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "out.json")
+    read = ["--bootstrap-server", filled, "--topic", "trips", "--format", "json", "--path", target, "--partition"]
+    busy = max({record.partition for record in records(filled)}, key=lambda p: p)
+    start, end = (json.dumps({"trips": {str(busy): offset}}) for offset in (5, 8))
+    assert consume(*read, str(busy), "--starting-offsets", start, "--ending-offsets", end) == 0
+    assert sorted(row.offset for row in spark.read.json(target).collect()) == [5, 6, 7]
+
+
+def test_a_target_that_exists_is_not_written_over_unless_asked(
+    consume: Job, filled: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out"
+    read = ["--bootstrap-server", filled, "--topic", "trips", "--format", "parquet", "--path", str(target)]
+    assert consume(*read) == 0
+    capfd.readouterr()
+    assert consume(*read) == 1
+    assert "already exists" in failure_in(capfd.readouterr().err)
+    assert consume(*read, "--mode", "overwrite") == 0
+
+
+# -- command lines
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "said"),
+    [
+        ("produce", ["--topic", "t", "--format", "csv"], "--bootstrap-server is required"),
+        ("produce", ["--bootstrap-server", "r", "--topic", "t"], "--format"),
+        ("produce", ["--bootstrap-server", "r", "--format", "csv", "--txn-version", "1"], "belong together"),
+        ("produce", ["--bootstrap-server", "r", "--format", "csv", "--option", "header"], "not of the form NAME=VALUE"),
+        ("consume", ["--bootstrap-server", "r", "--format", "csv"], "--topic"),
+        ("consume", ["--bootstrap-server", "r", "--format", "csv", "--topic", "a,b", "--partition", "1"], "one topic"),
+        ("consume", ["--bootstrap-server", "r", "--format", "csv", "--topic", "a", "--mode", "new"], "--mode"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(
+    program: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        load(f"jobs/{program}.py").parse(arguments)
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["produce", "consume"])
+def test_help_shows_examples(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        load(f"jobs/{program}.py").parse(["--help"])
+    assert stopped.value.code == 0
+    assert f"spark-submit jobs/{program}.py" in capsys.readouterr().out
+
+
+def test_under_spark_submit_the_master_is_not_the_programs_to_choose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
+    with pytest.raises(SystemExit) as stopped:
+        load("jobs/produce.py").parse(["--bootstrap-server", "r", "--format", "csv", "--master", "yarn"])
+    assert stopped.value.code == 2
+    assert "before the name of the program" in capsys.readouterr().err
+
+
+# -- separate executor processes
+
+CLUSTER = "local-cluster[2,1,1024]"
+pytestmark_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds processes through /proc")
+
+
+def parents() -> dict[int, int]:
+    """Parent process ids by process id."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it has ended
+                continue
+    return found
+
+
+def ancestors(process: int, tree: dict[int, int]) -> Iterator[int]:
+    while process in tree:
+        process = tree[process]
+        yield process
+
+
+def is_executor(process: int) -> bool:
+    try:
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def writing_executor(job: int, folder: str) -> int | None:
+    """An executor below this job one of whose Python workers has an unfinished file open below the folder."""
+    tree = parents()
+    for process in tree:
+        above = list(ancestors(process, tree))
+        if job not in above:
+            continue
+        try:
+            opened = [os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()]
+        except OSError:
+            continue
+        if any(name.startswith(folder) and "/.tmp-" in name for name in opened):
+            return next((one for one in above if is_executor(one)), None)
+    return None
+
+
+@pytestmark_proc
+def test_each_record_is_there_once_though_an_executor_is_killed_while_it_writes(tmp_path: Path) -> None:
+    root, ids = tmp_path / "log", tmp_path / "ids"
+    create_cluster(str(root)).create_topic("numbers", 2)
+    ids.mkdir()
+    for part in range(8):
+        (ids / f"{part}.csv").write_text("".join(f"{part * 50_000 + n}\n" for n in range(50_000)))
+    command = [sys.executable, str(ROOT / "jobs/produce.py"), "--master", CLUSTER, "--log-level", "WARN"]
+    command += ["--conf", "spark.sql.files.maxPartitionBytes=350000", "--conf", "spark.executor.memory=1g"]
+    command += ["--bootstrap-server", str(root), "--topic", "numbers", "--format", "csv", "--path", str(ids)]
+    command += ["--schema", "id bigint", "--key", "id", "--value", "concat(id, repeat('.', 500))"]
+    with (tmp_path / "output").open("w") as output:
+        job = subprocess.Popen(command, env=clean_environment(), stdout=output, stderr=output)
+        killed = None
+        deadline = time.monotonic() + 240
+        while killed is None and job.poll() is None and time.monotonic() < deadline:
+            killed = writing_executor(job.pid, str(root))
+            if killed is None:
+                time.sleep(0.01)
+            else:
+                os.kill(killed, signal.SIGKILL)
+        assert job.wait(240) == 0, (tmp_path / "output").read_text()[-5000:]
+    assert killed is not None, "no executor was seen writing"
+    said = (tmp_path / "output").read_text()
+    assert "Lost executor" in said
+    assert "400,000 records written to topic numbers" in said
+    found = records(str(root), "numbers")
+    assert sorted(int((record.value or b"").rstrip(b".")) for record in found) == list(range(400_000))
+    for partition in (0, 1):
+        offsets = [record.offset for record in found if record.partition == partition]
+        assert offsets == list(range(len(offsets)))
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a ``python3`` that has all packages of this environment except sparklog."""
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, symlinks=True, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    bare = home / "lib" / version / "site-packages"
+    for package in (Path(sys.prefix) / "lib" / version / "site-packages").iterdir():
+        if "sparklog" not in package.name:
+            (bare / package.name).symlink_to(package)
+    return home / "bin"
+
+
+def produce_on_bare_executors(
+    root: str, trips: Path, bare_python: Path, *submit: str
+) -> subprocess.CompletedProcess[str]:
+    """Submit jobs/produce.py where ``python3`` has sparklog beside the driver, and has not on the executors."""
+    driver = str(Path(sys.executable).parent)
+    command = [f"{driver}/spark-submit", "--master", CLUSTER, *submit]
+    command += ["--conf", f"spark.executorEnv.PATH={bare_python}:/usr/bin:/bin", "--conf", "spark.log.level=ERROR"]
+    command += [str(ROOT / "jobs/produce.py"), *from_csv(root, trips, "--key", "city")]
+    path = f"{driver}{os.pathsep}{os.environ['PATH']}"
+    return run(command, PATH=path, PYSPARK_PYTHON="python3", PYSPARK_DRIVER_PYTHON=sys.executable)
+
+
+def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: Path, bare_python: Path) -> None:
+    finished = produce_on_bare_executors(root, trips, bare_python)
+    assert finished.returncode == 1
+    said = failure_in(finished.stderr)
+    assert "lacks sparklog" in said
+    assert "--py-files" in said
+    assert records(root) == []
+
+
+def test_executors_without_the_package_take_it_from_the_zip(
+    root: str, trips: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    dist = load("scripts/dist.py")
+    dist.DIST = tmp_path
+    seconds = dist.commit_seconds()
+    archive = dist.zip_for_executors(dist.build_wheel(seconds), tmp_path, seconds)
+    finished = produce_on_bare_executors(root, trips, bare_python, "--py-files", str(archive))
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert len(records(root)) == 1000

@@ -1,0 +1,92 @@
+"""What the programs of jobs/ say when they fail: one line, the one that helps."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from sparklog.errors import InvalidOptionError, MessageSizeTooLargeError
+from sparklog.spark.job import MAX_REASON_CHARACTERS, pair, reason, run, storage_values
+
+IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost \
+task 0.0 in stage 0.0 (TID 0) (h executor 1): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "pyspark/worker.py", line 1, in main
+    process()
+{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
+\tat java.base/java.lang.Thread.run(Thread.java:1)
+
+Driver stacktrace:
+"""
+
+
+def test_an_error_of_sparklog_is_its_message() -> None:
+    assert reason(InvalidOptionError("option topic cannot be ''")) == "option topic cannot be ''"
+
+
+def test_an_error_of_sparklog_is_found_in_what_spark_wraps_around_it() -> None:
+    text = IN_A_TASK.format(raised="sparklog.errors.MessageSizeTooLargeError: topic t, partition 3: 2 MB are too many")
+    assert reason(RuntimeError(text)) == "topic t, partition 3: 2 MB are too many"
+
+
+def test_another_error_of_python_is_named_with_its_kind() -> None:
+    text = IN_A_TASK.format(raised="KeyError: 'a'\n\nDuring handling of it, another:\n\nmypackage.MyError: not so")
+    assert reason(Exception(text)) == "MyError: not so"
+
+
+def test_an_executor_without_the_package_is_said_as_it_says_it() -> None:
+    text = IN_A_TASK.format(raised="RuntimeError: the Spark executor on h lacks sparklog")
+    assert reason(Exception(text)) == "the Spark executor on h lacks sparklog"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[PATH_NOT_FOUND] Path does not exist: file:/a.csv. SQLSTATE: 42K03\n\nmore",
+            "[PATH_NOT_FOUND] Path does not",
+        ),
+        (
+            "An error occurred while calling o1.save.\n: org.apache.SparkException: [A_B.C_D] Bad: [x].\n\tat a.b(c)",
+            "[A_B.C_D] Bad: [x].",
+        ),
+        (
+            "An error occurred while calling o1.save.\n: java.io.IOException: No space left\n\tat a.b(c)",
+            "No space left",
+        ),
+        ("", "Exception"),
+    ],
+)
+def test_an_error_of_spark_is_its_first_line_that_tells_something(text: str, said: str) -> None:
+    assert reason(Exception(text)).startswith(said)
+    assert "\n" not in reason(Exception(text))
+
+
+def test_a_reason_is_one_line_and_no_endless_one() -> None:
+    assert reason(MessageSizeTooLargeError("a\nb\tc")) == "a b c"
+    assert len(reason(ValueError("x" * 10_000))) == MAX_REASON_CHARACTERS + 1
+
+
+def test_exit_codes_tell_success_failure_and_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> str:
+        raise ValueError("no")
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    assert [run("p", lambda: "done"), run("p", fail), run("p", interrupt)] == [0, 1, 130]
+    assert capsys.readouterr().err.splitlines() == ["p: done", "p: failed: no", "p: interrupted"]
+
+
+def test_pairs_keep_equal_signs_in_their_values() -> None:
+    assert pair("a=b=c") == ("a", "b=c")
+    for text in ("a", "=b", ""):
+        with pytest.raises(argparse.ArgumentTypeError):
+            pair(text)
+
+
+def test_storage_options_are_text_except_for_what_can_only_be_json() -> None:
+    given = [("key", "123"), ("anon", "true"), ("client_kwargs", '{"region_name": "x"}')]
+    assert storage_values(given) == {"key": "123", "anon": True, "client_kwargs": {"region_name": "x"}}
