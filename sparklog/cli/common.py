@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -224,6 +223,8 @@ def _storage_value(name: str, text: str) -> object:
     """Text, except for what can only be JSON; numbers stay text, since keys and secrets may be all digits."""
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
+    import json
+
     try:
         return json.loads(text)
     except ValueError as error:

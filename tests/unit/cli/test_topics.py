@@ -175,8 +175,8 @@ def test_assignment_of_too_few_new_partitions_is_refused(run: Run, cluster: Coor
         (["--create"], 'Missing required argument "[topic]"'),
         (["--alter", "--topic", "t"], 'Missing required argument "[partitions]"'),
         (["--alter", "--topic", "t", "--config", "a=b"],
-         'Option "[config]" can\'t be used with option "[alter]" (To alter topic configurations, the `sparklog configs` '
-         "tool can be used.)"),
+         'Option "[config]" can\'t be used with option "[alter]" (To alter topic configurations, the `sparklog '
+         "configs` tool can be used.)"),
         (["--list", "--partitions", "2"], 'Option "[partitions]" can\'t be used with option "[list]"'),
         (["--create", "--topic", "t", "--replica-assignment", "0", "--partitions", "1"],
          'Option "[replica-assignment]" can\'t be used with option "[partitions]"'),
