@@ -433,13 +433,13 @@ def _check_remote(config: TopicConfig) -> None:
         local, total = cast(int, config.get(f"local.retention.{unit}")), cast(int, config.get(f"retention.{unit}"))
         same_as_total = local in (-2, total)
         if not same_as_total and total > -1 and (local == -1 or local > total):
-            problem = "is unlimited" if local == -1 else "is greater"
+            problem, most = "is unlimited" if local == -1 else "is greater", f"at most {total}"
         elif not same_as_total and config.get("remote.log.copy.disable"):
-            problem = "differs, while remote.log.copy.disable is true"
+            problem, most = "differs, while remote.log.copy.disable is true", f"{total}"
         else:
             continue
         raise InvalidConfigurationError(
-            f"local.retention.{unit} ({local}) contradicts retention.{unit} ({total}): it {problem}; set it to at most "
-            f"{total}, or to -2 to follow retention.{unit}.",
+            f"local.retention.{unit} ({local}) contradicts retention.{unit} ({total}): it {problem}; set it to {most}, "
+            f"or to -2 to follow retention.{unit}.",
             config=f"local.retention.{unit}",
         )
