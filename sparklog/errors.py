@@ -10,6 +10,7 @@
     |  |- InvalidRecordError          a row that no topic takes (type, key, header, partition)
     |  |- InvalidTimestampError       outside message.timestamp.before/after.max.ms
     |  |- MessageSizeTooLargeError    a record over max.message.bytes
+    |  |- PolicyViolationError        a setting of the cluster forbids it
     |  |- RecordListTooLargeError     a commit or batch over a hard limit
     |  `- UnsupportedStoreError       a URL whose storage cannot arbitrate commits
     |- NotFoundError                  name something that exists
@@ -106,6 +107,10 @@ class InvalidTimestampError(InvalidRecordError):
 
 class MessageSizeTooLargeError(InvalidRecordError):
     """A record is larger than the topic's ``max.message.bytes``."""
+
+
+class PolicyViolationError(InvalidRequestError):
+    """A setting of the cluster forbids the request."""
 
 
 class RecordListTooLargeError(InvalidRequestError):

@@ -46,7 +46,7 @@ _OWN = (
         "default.replication.factor", "int", "1", "Replicas of a topic that is created without saying how many.",
         minimum=1, maximum=2**15 - 1, effective=True,
     ),
-    ConfigDef("delete.topic.enable", "boolean", "true", "Whether topics may be deleted."),
+    ConfigDef("delete.topic.enable", "boolean", "true", "Whether topics may be deleted.", effective=True),
     ConfigDef("create.topic.policy.class.name", "string", None, "The policy that has a say in new topics."),
     ConfigDef("alter.config.policy.class.name", "string", None, "The policy that has a say in changes of configs."),
     ConfigDef("cordoned.log.dirs", "list", "", "Storage locations that get no new replicas."),

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sparklog import limits
-from sparklog.config.cluster_configs import validate_cluster_configs
-from sparklog.config.topic_configs import validate_topic_configs
+from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
+from sparklog.config.topic_configs import canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -21,6 +21,7 @@ from sparklog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
+    PolicyViolationError,
     ProducerFencedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -128,7 +129,7 @@ def create_topic(state: State, new: NewTopic) -> Decision:
             "'.' and '_', which metrics cannot tell apart; choose another name",
             topic=new.name,
         )
-    configs = validate_topic_configs(new.configs)
+    configs = validate_topic_configs(new.configs, state.configs)
     replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new.name)
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
@@ -188,8 +189,12 @@ def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic
 
 
 def delete_topic(state: State, topic: str) -> Decision:
-    """Delete a topic with all its records."""
+    """Delete a topic with all its records. Raises PolicyViolationError where ``delete.topic.enable`` is false."""
     found = state.topic(topic)
+    if not ClusterConfig.resolve(state.configs).delete_topic_enable:
+        raise PolicyViolationError(
+            f"topic {topic!r} is not deleted: delete.topic.enable is false for this cluster", topic=topic
+        )
     return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
 
 
@@ -203,10 +208,10 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
     if absent:
         where = f"topic {topic!r}" if topic else "the cluster"
         raise InvalidConfigurationError(f"{where} has no dynamic config {', '.join(absent)} to delete", topic=topic)
-    validate = validate_topic_configs if topic else validate_cluster_configs
-    canonical = validate(changes)
+    canonical = canonical_topic_configs(changes) if topic else validate_cluster_configs(changes)
     kept = {name: value for name, value in current.items() if name not in deletions}
-    validate({**kept, **canonical})
+    if topic:  # some values only make sense together
+        validate_topic_configs({**kept, **canonical}, state.configs)
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

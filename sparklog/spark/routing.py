@@ -2,7 +2,7 @@
 
 In this order: the option ``topic`` or the column ``topic`` names the topic; a partition in the column ``partition`` is
 taken; else the partitioner decides. ``default`` is Kafka's: a key goes to the partition its murmur2 hash says, rows
-without a key go together to one partition, a batch of rows at a time, to the next partition with the next batch.
+without a key go together to one partition, a batch of rows at a time, with the next batch to another partition.
 Tasks begin at partitions far from each other, so that few rows in each spread over all partitions too.
 
 Rules: rows keep their order within a partition; a row that its topic refuses is an error that says topic, partition,
@@ -25,7 +25,7 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
 )
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.protocol.partitioner import partition_integer_keys, partition_keys
+from sparklog.protocol.partitioner import StickyPartitions, partition_integer_keys, partition_keys
 from sparklog.spark.conversion import Rows
 from sparklog.spark.topics import TargetOf, TopicTarget
 
@@ -58,7 +58,7 @@ class Router:
         self._partitioner = partitioner
         self._task = task
         self.targets: dict[str, TopicTarget] = {}
-        self._batches: dict[str, int] = {}
+        self._sticky: dict[str, StickyPartitions] = {}
 
     def route(self, rows: Rows, now_ms: int) -> Iterator[Routed]:
         """Where these rows go. Raises InvalidRecordError and its kinds, UnknownTopicOrPartitionError."""
@@ -105,18 +105,19 @@ class Router:
     def _by_key(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
         keys = rows.records.column(KEY) if KEY in rows.records.schema.names else None
         if keys is None or keys.null_count == len(keys):
-            return self._next_partition(target)
+            return self._next_partition(target, rows.records.num_rows)
         if target.partitions == 1:
             return 0
         chosen = self._partitioner(keys, target.partitions)
-        return pc.fill_null(chosen, self._next_partition(target)) if chosen.null_count else chosen
+        return pc.fill_null(chosen, self._next_partition(target, chosen.null_count)) if chosen.null_count else chosen
 
-    def _next_partition(self, target: TopicTarget) -> int:
+    def _next_partition(self, target: TopicTarget, rows: int) -> int:
         """Where this batch's rows without keys go: round and round, from a start of the task's own."""
-        number = self._batches.get(target.topic, 0)
-        self._batches[target.topic] = number + 1
-        first = int(self._task * _GOLDEN % 1.0 * target.partitions)
-        return (first + number) % target.partitions
+        sticky = self._sticky.get(target.topic)
+        if sticky is None:
+            first = int(self._task * _GOLDEN % 1.0 * target.partitions)
+            sticky = self._sticky[target.topic] = StickyPartitions(target.partitions, first)
+        return sticky.next_partition(rows)
 
 
 def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:

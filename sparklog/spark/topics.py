@@ -91,12 +91,7 @@ def _codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[st
     chosen = config.compression_type
     if chosen == "producer":
         return codec, codec_level
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return ("none" if chosen == "uncompressed" else chosen), levels.get(chosen)
+    return ("none" if chosen == "uncompressed" else chosen), config.compression_level(chosen)
 
 
 TargetOf = Callable[[str], TopicTarget]

@@ -14,6 +14,7 @@ from sparklog.errors import (
     InvalidRequestError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
+    PolicyViolationError,
     ProducerFencedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -138,6 +139,13 @@ def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
     state = after(state, decide.delete_topic(state, "orders"))
     assert state.checksum == empty
     assert not state.topics
+
+
+def test_topics_stay_where_the_cluster_forbids_deletion() -> None:
+    state = with_topic()
+    state = after(state, decide.alter_configs(state, "", {"delete.topic.enable": "false"}, []))
+    with pytest.raises(PolicyViolationError, match="forbid|enable is false"):
+        decide.delete_topic(state, "orders")
 
 
 def test_unknown_configs_and_bad_values_are_refused() -> None:
