@@ -1,0 +1,117 @@
+"""Reading with Spark: all columns against the identity source, two columns against Parquet.
+
+Everything is in the page cache on both sides. A row is read into Spark's ``noop`` sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from benchmarks import spark_session
+from benchmarks.measure import (
+    Figure,
+    Settings,
+    interleaved,
+    median,
+    rate,
+    scratch,
+    throughput,
+    timed,
+    where_time_goes,
+)
+from sparklog.coordinator import create_cluster
+from sparklog.spark.source import SparklogDataSource
+
+PAIRS = {"key, value": "key binary, value binary", "key, timestamp": "key binary, timestamp timestamp"}
+
+
+def run(settings: Settings) -> list[Figure]:
+    """Full reads of a topic with as many partitions as there are cores, and of one with 8."""
+    figures = []
+    with scratch("read") as folder, spark_session.spark_session(folder) as spark:
+        for partitions in (spark_session.CORES, 8):
+            topic = f"bench-{partitions}"
+            _prepare(spark, folder / topic, topic, partitions, settings.rows)
+            sides = _full_sides(spark, folder / topic, topic)
+            samples = interleaved(settings.runs, sides, warm=2)
+            name = f"full read of {partitions} partitions"
+            target = 0.9 if partitions == spark_session.CORES else None
+            alone = _tasks_alone(folder / topic / "cluster", topic)
+            figures.append(throughput(name, settings.rows, samples, ("sparklog", "identity"), target, alone))
+    return figures
+
+
+def _full_sides(spark: SparkSession, folder: Path, topic: str) -> dict[str, Callable[[], object]]:
+    identity = spark.read.format("identity_source")
+    return {
+        "identity": lambda: spark_session.drain(identity.load(str(folder / "arrow"))),
+        "sparklog": lambda: spark_session.drain(spark_session.read(spark, folder / "cluster", topic)),
+    }
+
+
+def run_projection(settings: Settings) -> list[Figure]:
+    """Two columns, against Parquet files of the same rows (Spark's own reader and default compression)."""
+    figures = []
+    with scratch("projection") as folder, spark_session.spark_session(folder) as spark:
+        frame = _prepare(spark, folder, "bench", spark_session.CORES, settings.rows)
+        frame.write.parquet(str(folder / "parquet"))
+        for names, schema in PAIRS.items():
+            frame.select(*names.split(", ")).write.format("identity_sink").mode("append").save(_folder(folder / names))
+            sides = _pair_sides(spark, folder, names, schema)
+            samples = interleaved(settings.runs, sides, warm=2)
+            ceiling = f"an identity source of these columns {rate(settings.rows, median(samples['identity']))}"
+            name = f"projection of {names}"
+            figures.append(throughput(name, settings.rows, samples, ("sparklog", "Parquet"), 0.95, ceiling))
+    return figures
+
+
+def _pair_sides(spark: SparkSession, folder: Path, names: str, schema: str) -> dict[str, Callable[[], object]]:
+    identity = spark.read.format("identity_source").schema(schema)
+    parquet = spark.read.schema(schema)
+    return {
+        "Parquet": lambda: spark_session.drain(parquet.parquet(str(folder / "parquet"))),
+        "sparklog": lambda: spark_session.drain(spark_session.read(spark, folder / "cluster", "bench", schema)),
+        "identity": lambda: spark_session.drain(identity.load(str(folder / names))),
+    }
+
+
+def _tasks_alone(root: Path, topic: str) -> str:
+    """What all tasks do in Python, run here one after another without Spark: how long, and where the time goes."""
+    source = SparklogDataSource({"bootstrap.servers": str(root), "subscribe": topic})
+    schema = source.schema()
+    reader = source.reader(StructType.fromDDL(schema) if isinstance(schema, str) else schema)
+    partitions = reader.partitions()
+
+    def read() -> None:
+        for partition in partitions:
+            for _ in reader.read(partition):
+                pass
+
+    read()
+    return f"all tasks without Spark {timed(read):.2f} s: {where_time_goes(read)}"
+
+
+def _folder(path: Path) -> str:
+    path.mkdir()
+    return str(path)
+
+
+def _prepare(spark: SparkSession, folder: Path, topic: str, partitions: int, rows: int) -> DataFrame:
+    """A topic with these rows, and the same rows as sparklog reads them in Arrow files, one for each partition."""
+    create_cluster(str(folder / "cluster")).create_topic(topic, partitions)
+    spark_session.write(spark_session.rows(spark, rows, partitions), folder / "cluster", topic)
+    read = spark_session.read(spark, folder / "cluster", topic)
+    assert read.count() == rows
+    read.write.format("identity_sink").mode("append").save(_folder(folder / "arrow"))
+    assert sum(_rows_of(path) for path in (folder / "arrow").iterdir()) == rows
+    return read
+
+
+def _rows_of(path: Path) -> int:
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
