@@ -122,10 +122,10 @@ def test_read_only_mount_refuses_writes_and_serves_reads(tmp_path: Path) -> None
 
 def test_folder_of_others_refuses_writes_and_serves_reads() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = LocalStore(f"{folder}/root")
+        store = LocalStore(f"{folder}/top")
         store.put("a/put", b"old")
         os.chmod(folder, 0o755)  # the way to the root is open to everybody
-        os.chmod(f"{folder}/root/a", 0o555)
+        os.chmod(f"{folder}/top/a", 0o555)
 
         def write_all() -> None:
             if os.getuid() == 0:  # whom no mode stops
@@ -138,7 +138,7 @@ def test_folder_of_others_refuses_writes_and_serves_reads() -> None:
             assert store.get("a/put") == b"old"
 
         in_child(write_all)
-        os.chmod(f"{folder}/root/a", 0o755)
+        os.chmod(f"{folder}/top/a", 0o755)
 
 
 def test_unreadable_object_is_a_permission_error() -> None:
