@@ -136,7 +136,8 @@ def scratch(name: str) -> Iterator[Path]:
 
 
 def where_time_goes(action: Callable[[], object], parts: int = 5) -> str:
-    """The parts of the package, and the calls outside it, that take most of the time, by a profile of one run."""
+    """The parts of the package and the calls outside it that take most of the time, by a profile of its second run."""
+    action()
     profile = cProfile.Profile()
     profile.runcall(action)
     shares: dict[str, float] = {}
