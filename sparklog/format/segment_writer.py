@@ -265,6 +265,10 @@ def _check_headers(headers: pa.Array) -> None:
     items = headers.flatten()
     if items.null_count or items.field("key").null_count:
         raise InvalidRecordError("a header is null or has a null key: Kafka's headers always have a key")
+    try:
+        items.field("key").validate(full=True)  # Spark's strings may hold any bytes, and a reader refuses them
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(f"a header's key is not UTF-8 text: {error}") from error
 
 
 def _slots(columns: Sequence[str], codec: str) -> list[int | None]:

@@ -26,7 +26,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -43,7 +42,7 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
 from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
-from sparklog.log.segments import TopicSegments
+from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
@@ -198,7 +197,7 @@ class CommitLog:
             recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
             parts = self._checkpointed(found.topic_id)
             if self._base is not None and self._base.version > version:
-                parts = [part.filter(pc.less_equal(part.column("version"), version)) for part in parts]
+                parts = [part_up_to(part, version) for part in parts]
         return TopicSegments(found, parts, recent)
 
     def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:

@@ -14,7 +14,6 @@ from typing import Any, Protocol, overload
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol.segments import Segment
@@ -60,6 +59,8 @@ class _TableRun:
 
     def running_max_timestamp(self, index: int) -> int:
         if self._running_max is None:
+            import pyarrow.compute as pc  # late: it takes 40 ms that most commands of the command line have no use for
+
             self._running_max = pc.cumulative_max(self._rows.column("max_timestamp_us"))
         return int(self._running_max[index].as_py())
 
@@ -198,6 +199,13 @@ def to_part(segments: Sequence[Segment]) -> pa.RecordBatch:
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in _FIELDS]
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def part_up_to(part: pa.RecordBatch, version: int) -> pa.RecordBatch:
+    """The segments of a part that commits up to ``version`` added."""
+    import pyarrow.compute as pc
+
+    return part.filter(pc.less_equal(part.column("version"), version))
 
 
 def merge_parts(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

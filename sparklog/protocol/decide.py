@@ -143,6 +143,11 @@ def create_partitions(
     found = state.topic(topic)
     now = len(found.partitions)
     validate_partition_increase(topic, now, total)
+    if assignment is not None and len(assignment) != total - now:
+        raise InvalidPartitionsError(
+            f"the replica assignment names {len(assignment)} partitions, and {total - now} are added to {topic!r}",
+            topic=topic,
+        )
     factor = len(found.partitions[0].replicas)
     replicas = _assignment(state, total - now, factor, assignment, topic, first=now)
     return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)

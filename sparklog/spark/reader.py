@@ -119,7 +119,7 @@ class _PushFilters:
     claims to be the base's; where push-down is off it is never called, and the read is merely not pruned.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: SparklogReader) -> None:
         self._reader = reader

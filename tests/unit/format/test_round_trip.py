@@ -187,6 +187,20 @@ def test_header_without_key_is_refused(headers) -> None:
         SegmentWriter(io.BytesIO(), has_headers=True).write(batch)
 
 
+def test_header_key_that_is_no_text_is_refused_instead_of_making_its_batch_unreadable() -> None:
+    batch = record_batch(ROWS[:1])
+    damaged = pa.array(
+        [[{"key": b"\xff", "value": b"v"}]], pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    )
+    keys = pa.Array.from_buffers(pa.string(), 1, damaged.flatten().field("key").buffers())
+    items = pa.StructArray.from_arrays(
+        [keys, damaged.flatten().field("value")], fields=list(schema.HEADERS_TYPE.value_type)
+    )
+    headers = pa.ListArray.from_arrays(damaged.offsets, items, type=schema.HEADERS_TYPE)
+    with pytest.raises(InvalidRecordError, match="UTF-8"):
+        SegmentWriter(io.BytesIO(), has_headers=True).write(batch.set_column(3, "headers", headers))
+
+
 def test_batch_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "MAX_BATCH_BYTES", 100)
     with pytest.raises(RecordListTooLargeError, match=r"4 records has .* bytes, over the limit of 100"):

@@ -10,7 +10,7 @@ from sparklog.errors import InvalidOptionError, MessageSizeTooLargeError
 from sparklog.spark.job import MAX_REASON_CHARACTERS, pair, reason, run, storage_values
 
 IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost \
-task 0.0 in stage 0.0 (TID 0) (h executor 1): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+task 0.0 in stage 0.0 (TID 0) (h 1): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "pyspark/worker.py", line 1, in main
     process()
 {raised}
