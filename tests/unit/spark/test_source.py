@@ -1,0 +1,87 @@
+"""The data source that Spark makes: schemas, the options of SQL tables, and what it refuses. No session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+from pyspark_sparklog import DefaultSource
+from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.spark.options import Options
+from sparklog.spark.rows import read_schema
+from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.table_options import METADATA_KEY, effective_options
+from tests.unit.spark.helpers import across, cluster, schema_of
+
+TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}
+
+
+def test_spark_finds_the_source_by_itself() -> None:
+    assert DefaultSource is SparklogDataSource
+    assert DefaultSource.name() == "sparklog"
+
+
+def test_the_schema_is_kafkas_and_headers_are_opt_in() -> None:
+    options = {"path": "/data/log", "subscribe": "a"}
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert SparklogDataSource(options).schema().names == names
+    assert SparklogDataSource({**options, "includeHeaders": "true"}).schema().names == [*names, "headers"]
+
+
+def test_the_options_of_a_table_travel_in_its_schema() -> None:
+    options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "option.subscribe": "a"}
+    kept = SparklogDataSource(options).schema()
+    arrived = StructType.fromJson(json.loads(kept.json()))
+    assert dict(effective_options({}, arrived)) == {"bootstrap.servers": "/data/log", "subscribe": "a"}
+    reader = SparklogDataSource({}).reader(arrived)
+    assert reader.options.address.root == "/data/log"
+
+
+def test_options_of_a_query_come_before_those_of_the_table() -> None:
+    kept = SparklogDataSource({**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a"}).schema()
+    found = effective_options({"SUBSCRIBE": "b"}, kept)
+    assert found["subscribe"] == "b"
+    assert found["bootstrap.servers"] == "/data/log"
+    assert effective_options({"path": "/elsewhere", "topic": "a"}, kept) == Options(
+        {"path": "/elsewhere", "topic": "a"}
+    )
+
+
+def test_a_table_that_is_only_written_needs_no_subscription() -> None:
+    kept = SparklogDataSource({**TABLE, "topic": "a"}).schema()
+    assert effective_options({}, kept)["path"] == "file:/warehouse/t"
+
+
+def test_a_secret_does_not_become_column_metadata() -> None:
+    options = {**TABLE, "bootstrap.servers": "s3://b/log", "subscribe": "a", "storage.secret": "hush"}
+    with pytest.raises(InvalidOptionError, match=r"option storage\.secret of a table would be shown to everybody"):
+        SparklogDataSource(options).schema()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "5", '{"path": 5}'])
+def test_metadata_that_others_wrote_is_no_options(text: str) -> None:
+    schema = read_schema(False)
+    schema.fields[0].metadata = {METADATA_KEY: text}
+    assert dict(effective_options({}, schema)) == {}
+
+
+def test_overwriting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be overwritten"):
+        SparklogDataSource({"path": str(tmp_path), "topic": "a"}).writer(schema_of("value string"), True)
+
+
+def test_a_source_survives_sparks_pickling(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    source = across(SparklogDataSource({"path": str(tmp_path), "subscribe": "a", "topic": "a"}))
+    assert source.reader(read_schema(False)).partitions() == []
+    assert across(source.writer(schema_of("value string"), False)).target.topic == "a"
+
+
+def test_a_relative_folder_means_the_same_one_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(tmp_path / "log", a=1)
+    monkeypatch.chdir(tmp_path)
+    job = SparklogDataSource({"path": "log", "topic": "a"}).writer(schema_of("value string"), False)
+    assert job.options.address.root == str(tmp_path / "log")
