@@ -1,0 +1,87 @@
+"""Programs with a Spark session of their own, run as processes by test_spark_executors.py: separate executors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import sparklog
+from sparklog.spark.session import sparklog_session
+
+CLUSTER = "local-cluster[2,1,1024]"
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.driver.memory": "1g",
+}
+
+
+def killing_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[int | None]:
+    """Kills the executor that it runs in, once: the marker file remembers."""
+    marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
+    if b"k77" in keys and not marker.exists():
+        marker.touch()
+        os.kill(executor_of_this_worker(), 9)
+        os._exit(1)
+    return [None if key is None else len(key) % partitions for key in keys]
+
+
+def executor_of_this_worker() -> int:
+    """The JVM above this Python worker: worker, daemon, executor."""
+    process = os.getpid()
+    while "java" not in Path(f"/proc/{process}/exe").resolve().name:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        process = int(fields[1])
+    return process
+
+
+def produce_with_a_kill(root: str, scratch: str) -> None:
+    """100,000 records in 8 tasks; an executor dies while it writes. Prints how many are read, and how many differ."""
+    environment = {
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.executorEnv.SPARKLOG_TEST_MARKER": os.environ["SPARKLOG_TEST_MARKER"],
+    }
+    spark = sparklog_session(CLUSTER, config={**QUIET, **environment, "spark.local.dir": scratch})
+    try:
+        rows = spark.range(0, 100_000, 1, 8).selectExpr("concat('k', id) key", "CAST(id AS STRING) value")
+        sparklog.write(rows, root, "orders", partitioner="tests.integration.spark_programs:killing_partitioner")
+        found = sparklog.read(spark, root, "orders").selectExpr("CAST(value AS STRING) value")
+        print("records", found.count(), "distinct", found.distinct().count())
+    finally:
+        spark.stop()
+
+
+def produce_without_the_package(root: str, scratch: str) -> None:
+    """Executors that cannot import sparklog. Prints what the user is told by a write and by a read."""
+    hidden = {"spark.executorEnv.PYTHONPATH": str(Path(scratch) / "hidden"), "spark.local.dir": scratch}
+    spark = sparklog_session(CLUSTER, config={**QUIET, **hidden})
+    try:
+        for what in ("write", "read"):
+            try:
+                if what == "write":
+                    sparklog.write(spark.range(10).selectExpr("CAST(id AS STRING) value"), root, "orders")
+                else:
+                    sparklog.read(spark, root, "orders").collect()
+                print(what, "worked")
+            except Exception as error:
+                print(what, "failed:", str(error).replace("\n", " "))
+    finally:
+        spark.stop()
+
+
+def produce_with_the_zip(root: str, scratch: str, zip_file: str) -> None:
+    """Executors that get sparklog from a zip. Prints how many records came through."""
+    hidden = {"spark.executorEnv.PYTHONPATH": str(Path(scratch) / "hidden"), "spark.local.dir": scratch}
+    spark = sparklog_session(CLUSTER, py_files=[zip_file], config={**QUIET, **hidden})
+    try:
+        sparklog.write(spark.range(10).selectExpr("CAST(id AS STRING) value"), root, "orders")
+        print("records", sparklog.read(spark, root, "orders").count())
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

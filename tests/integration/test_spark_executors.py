@@ -1,0 +1,99 @@
+"""Executors in processes of their own: one dies while it writes, or lacks the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+import sparklog
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.spark.options import sink_options
+from sparklog.spark.writer import SparklogWriter
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Coordinator:
+    coordinator = create_cluster(str(tmp_path / "log"))
+    coordinator.create_topic("orders", 4)
+    return coordinator
+
+
+def run(program: str, log: Coordinator, scratch: Path, *arguments: str, **environment: str) -> str:
+    """What a program prints."""
+    command = [sys.executable, "-m", "tests.integration.spark_programs", program, log.store.root, str(scratch)]
+    done = subprocess.run(
+        [*command, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def write_records(log: Coordinator) -> None:
+    """Something to read, written without Spark."""
+    schema = StructType([StructField("value", StringType())])
+    job = SparklogWriter(sink_options({"path": log.store.root, "topic": "orders"}), schema)
+    job.commit([job.write(iter([pa.record_batch([pa.array(["v"])], names=["value"])]))])
+
+
+def hide_package(scratch: Path) -> None:
+    """A folder that hides the installed sparklog from executors that have it on their path, but not one in a zip."""
+    hidden = scratch / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        zips = [one for one in sys.path if 'sparklog' in one and one.endswith('.zip')]\n"
+        "        if name == 'sparklog' and not zips:\n"
+        "            raise ModuleNotFoundError(\"No module named 'sparklog'\", name=name)\n"
+        "if 'SPARK_EXECUTOR_DIRS' in os.environ:\n"
+        "    sys.meta_path.insert(0, Hide())\n"
+    )
+
+
+def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coordinator, tmp_path: Path) -> None:
+    before = log.refresh().version
+    marker = tmp_path / "killed"
+    printed = run("produce_with_a_kill", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))
+    assert marker.exists()
+    assert printed.split() == ["records", "100000", "distinct", "100000"]
+    assert log.refresh().version == before + 1
+
+
+def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path: Path) -> None:
+    write_records(log)
+    hide_package(tmp_path)
+    before = log.refresh().version
+    printed = run("produce_without_the_package", log, tmp_path)
+    lines = printed.splitlines()
+    assert [line.split()[0] for line in lines] == ["write", "read"]
+    for line in lines:
+        assert "lacks sparklog" in line
+        assert "pip install 'sparklog[spark]'" in line
+        assert "--py-files dist/sparklog-<version>-py.zip" in line
+    assert log.refresh().version == before
+
+
+def test_executors_without_the_package_work_with_the_zip(log: Coordinator, tmp_path: Path) -> None:
+    hide_package(tmp_path)
+    packed = tmp_path / "sparklog-0-py.zip"
+    package = Path(sparklog.__file__).parent
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in sorted(package.rglob("*.py")):
+            archive.write(path, path.relative_to(package.parent))
+    assert run("produce_with_the_zip", log, tmp_path, str(packed)).split() == ["records", "10"]
