@@ -33,7 +33,7 @@ MAX_KEY_BYTES = 900
 """bytes of a key in UTF-8. S3 admits 1024 with the root's prefix, which has to fit as well."""
 
 MAX_KEY_PART_BYTES = 255
-"""bytes between two slashes: what local file systems admit, and a topic's folder needs (249 of a name, and a number)."""
+"""bytes between two slashes: what local disks admit, and a topic's folder needs (249 of a name and a number)."""
 
 TEMPORARY_PREFIX = ".tmp-"
 """How the names of unfinished files begin, beside their target. No key has such a name and no listing shows one."""
