@@ -196,6 +196,8 @@ class FsspecStore:
             return
         except Exception as error:
             raise self._translate(error, "list", prefix) from error
+        if not isinstance(found, dict):  # adlfs, asked for a folder that is an object or not there
+            return
         skip = len(folder) + 1
         for path in sorted(found):
             key, details = path[skip:], found[path]
@@ -207,20 +209,25 @@ class FsspecStore:
 
 
 class FsspecOutputFile:
-    """A streaming upload that becomes visible when it is closed. Not thread-safe."""
+    """A streaming upload that becomes visible when it is closed. Not thread-safe.
+
+    fsspec's files publish what they have when the collector finds them open. This one aborts them first.
+    """
 
     def __init__(self, store: FsspecStore, key: str, file: Any) -> None:
         self.key = key
         self._store = store
-        self._file: Any = file
+        self._file: ProcessLocal[Any] = ProcessLocal(lambda: file)
+        self._file.get()
         self._position = 0
 
     def write(self, data: BytesLike) -> int:
-        if self._file is None:
+        file = self._file.peek()
+        if file is None:
             raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
         view = memoryview(data)
         try:
-            self._file.write(view)
+            file.write(view)
         except Exception as error:
             self.abort()
             raise self._store._translate(error, "write", self.key) from error
@@ -231,22 +238,27 @@ class FsspecOutputFile:
         return self._position
 
     def close(self) -> None:
-        if self._file is None:
+        file = self._file.peek()
+        if file is None:
             return
         try:
-            self._file.close()
+            file.close()
         except Exception as error:
             self.abort()
             raise self._store._translate(error, "write", self.key) from error
-        self._file = None
+        self._file.clear()
 
     def abort(self) -> None:
-        file, self._file = self._file, None
+        file = self._file.peek()
         if file is None:
             return
+        self._file.clear()
+        file.closed = True
         with suppress(Exception):
             file.discard()
-        file.closed = True  # or the collector would close it, which uploads what it has
+
+    def __del__(self) -> None:
+        self.abort()
 
     def __enter__(self) -> FsspecOutputFile:
         return self

@@ -29,10 +29,10 @@ FORMS = {
 }
 
 UNUSUAL = ["with space", "per%20cent", "plus+", "brackets[0-9]*", "{a,b}", "ümlaut/日本", "#hash", ".hidden", "~x"]
-UNUSUAL += ["a=b;c,d&e", "-dash", "'quote\"", "$HOME", "@", "x" * 200, "UPPER", "upper"]
+UNUSUAL += ["a=b;c,d&e", "-dash", "'quote\"", "$HOME", "@", "x" * 255, "UPPER", "upper"]
 
 HOSTILE = ["", "/", "/etc/passwd", "a/", "a//b", "..", "../a", "a/../b", "a/..", ".", "./a", "a\0b", "a\nb", "a\\b"]
-HOSTILE += ["a?b", "c:d", ".tmp-x", "a/.tmp-x", "meta/.lock", "\ud800", "x" * 201, "y/" * 500 + "y"]
+HOSTILE += ["a?b", "c:d", ".tmp-x", "a/.tmp-x", "meta/.lock", "\ud800", "x" * 256, "y/" * 500 + "y"]
 
 
 def keys(store: Store, prefix: str = "") -> list[str]:
