@@ -88,12 +88,15 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
     seen is answered with what that one got. ``new_topics`` are created with it where they do not exist yet.
+    ``offsets``, by (topic, partition), are committed for ``group`` with the records: consume-transform-produce.
     """
 
     appends: Sequence[PartitionAppend]
     application: str = ""
     application_version: int = -1
     new_topics: Sequence[NewTopic] = ()
+    group: str = ""
+    offsets: Mapping[tuple[str, int], int] = {}
 
 
 class Appended(NamedTuple):
@@ -249,6 +252,8 @@ def append(state: State, request: AppendRequest) -> Decision:
     wrote = any(isinstance(action, Append) for action in actions)
     if request.application:
         actions.append(_application_write(request, appended))
+    if request.group:
+        actions += commit_offsets(state, request.group, request.offsets).actions
     return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote))
 
 

@@ -241,6 +241,15 @@ def test_an_applications_write_without_rows_is_remembered_too() -> None:
     assert state.applications["job"].version == 1
 
 
+def test_a_groups_offsets_are_committed_with_the_records_and_not_again_for_a_repeated_write() -> None:
+    state = with_topic()
+    first = request(item(), application="q", application_version=0, group="g", offsets={("orders", 1): 7})
+    state = after(state, decide.append(state, first))
+    assert state.groups["g"].offsets["t1:1"].offset == 7
+    again = request(item(), application="q", application_version=0, group="g", offsets={("orders", 1): 9})
+    assert decide.append(state, again).actions == []
+
+
 def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decision:
     return decide.append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
 
