@@ -23,25 +23,31 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRecordError
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
 
+MANY_TIMES = 2
+"""How much larger than its records a batch is, by columns that are ignored, before they count as a part of it."""
+
 
 class Rows(NamedTuple):
     """Rows as records, with what says where each goes; None where the rows have no such column.
 
-    ``stamped`` says that the rows brought timestamps of their own.
+    ``stamped`` says that the rows brought timestamps of their own, ``is_part`` that the records share memory with
+    much more than themselves.
     """
 
     records: pa.RecordBatch
     topics: pa.Array | None
     partitions: pa.Array | None
     stamped: bool
+    is_part: bool
 
     def take(self, order: pa.Array) -> Rows:
-        """These rows in another order, or a part of them."""
-        return Rows(self.records.take(order), _taken(self.topics, order), _taken(self.partitions, order), self.stamped)
-
-
-def _taken(column: pa.Array | None, order: pa.Array) -> pa.Array | None:
-    return None if column is None else column.take(order)
+        """Copies of these rows in another order."""
+        return self._replace(
+            records=self.records.take(order),
+            topics=None if self.topics is None else self.topics.take(order),
+            partitions=None if self.partitions is None else self.partitions.take(order),
+            is_part=False,
+        )
 
 
 class Converter:
@@ -84,11 +90,13 @@ class Converter:
             self._timestamps(batch, now_ms) if name == TIMESTAMP else self._stored(batch, name)
             for name in self._schema.names
         ]
+        records = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return Rows(
-            pa.RecordBatch.from_arrays(columns, schema=self._schema),
+            records,
             None if self._topic is None else _cast(batch.column(self._topic), pa.string(), "topic"),
             None if self._partition is None else _cast(batch.column(self._partition), pa.int32(), "partition"),
-            self._timestamp is not None,
+            stamped=self._timestamp is not None,
+            is_part=batch.nbytes > MANY_TIMES * records.nbytes,
         )
 
     def _stored(self, batch: pa.RecordBatch, name: str) -> pa.Array:

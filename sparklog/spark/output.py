@@ -5,6 +5,9 @@ own and streams into it from then on. When the task ends, or all partitions toge
 without a file go together into one shared file, each as one run of batches; so a task that wrote a little to 64
 partitions leaves one file. A file is closed when it reaches the topic's ``segment.bytes``, and another begun.
 
+A few rows that wait keep the whole batch in memory that they are a slice of. So after ``MAX_BUFFERED_BYTES`` of rows
+all waiting slices are copied and the batches let go; memory is bounded by about twice that, whatever the rows.
+
 Rules: what is committed for a partition is in the order in which it came; batches in files are of about 1 MiB; nothing
 is visible until a commit names it. After an error ``abort`` removes what it can; the rest are orphans, seen by no one.
 Not for: which partition (``routing``) and the commit (``writer``).
@@ -66,11 +69,24 @@ class _Pending:
         self.partition = partition
         self.batches: list[pa.RecordBatch] = []
         self.size = 0
+        self.first_part: int | None = None
         self.file: _File | None = None
+
+    def add(self, records: pa.RecordBatch, is_part: bool) -> None:
+        if is_part and self.first_part is None:
+            self.first_part = len(self.batches)
+        self.batches.append(records)
+        self.size += records.nbytes
+
+    def compact(self) -> None:
+        """Copy what is a slice of something larger, and let go of that."""
+        if self.first_part is not None:
+            self.batches[self.first_part :] = [pa.concat_batches(self.batches[self.first_part :])]
+            self.first_part = None
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """The waiting records as batches for a file; nothing waits afterwards."""
-        batches, self.batches, self.size = self.batches, [], 0
+        batches, self.batches, self.size, self.first_part = self.batches, [], 0, None
         return join_small(_split_large(batches))
 
 
@@ -87,6 +103,7 @@ class TaskOutput:
         self._has_headers = has_headers
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._buffered = 0
+        self._since_compaction = 0
         self._own_files = 0
         self._runs = 0
         self._shared: dict[tuple[str, int | None, int], _File] = {}
@@ -101,9 +118,9 @@ class TaskOutput:
         if pending is None:
             pending = self._pending[where] = _Pending(routed.target, routed.partition)
         size = routed.records.nbytes
-        pending.batches.append(routed.records)
-        pending.size += size
+        pending.add(routed.records, routed.is_part)
         self._buffered += size
+        self._since_compaction += size
         self.rows += routed.records.num_rows
         if pending.file is not None:
             if pending.size >= limits.TARGET_BATCH_BYTES:
@@ -112,6 +129,10 @@ class TaskOutput:
             self._write_own(pending)
         elif self._buffered >= MAX_BUFFERED_BYTES:
             self._write_waiting()
+        if self._since_compaction >= MAX_BUFFERED_BYTES:
+            self._since_compaction = 0
+            for waiting in self._pending.values():
+                waiting.compact()
 
     def finish(self) -> list[PartitionAppend]:
         """Write what waits, make all files durable, and return what a commit has to name, in order."""

@@ -39,11 +39,12 @@ _GOLDEN = 0.6180339887498949
 
 
 class Routed(NamedTuple):
-    """Records for one partition of a topic."""
+    """Records for one partition of a topic; ``is_part`` if they are a slice that keeps a larger batch in memory."""
 
     target: TopicTarget
     partition: int
     records: pa.RecordBatch
+    is_part: bool = False
 
 
 class Router:
@@ -85,10 +86,10 @@ class Router:
         partitions = self._partitions(target, rows)
         check_rows(target, rows, partitions, now_ms)
         if isinstance(partitions, int):
-            yield Routed(target, partitions, rows.records)
+            yield Routed(target, partitions, rows.records, rows.is_part)
             return
         for partition, start, count, ordered in _grouped(rows, partitions):
-            yield Routed(target, partition, ordered.records.slice(start, count))
+            yield Routed(target, partition, ordered.records.slice(start, count), is_part=True)
 
     def _partitions(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
         """One partition for all rows, or one for each."""
@@ -109,6 +110,8 @@ class Router:
         if target.partitions == 1:
             return 0
         chosen = self._partitioner(keys, target.partitions)
+        if chosen.null_count == len(chosen):
+            return self._next_partition(target, len(chosen))
         return pc.fill_null(chosen, self._next_partition(target, chosen.null_count)) if chosen.null_count else chosen
 
     def _next_partition(self, target: TopicTarget, rows: int) -> int:
@@ -136,7 +139,7 @@ def _grouped(rows: Rows, numbers: pa.Array) -> Iterator[tuple[int, int, int, Row
 
 def _slice(rows: Rows, start: int, count: int) -> Rows:
     partitions = None if rows.partitions is None else rows.partitions.slice(start, count)
-    return Rows(rows.records.slice(start, count), None, partitions, rows.stamped)
+    return Rows(rows.records.slice(start, count), None, partitions, rows.stamped, is_part=True)
 
 
 # -- partitioners

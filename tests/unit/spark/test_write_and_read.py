@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -366,13 +367,13 @@ def test_aborting_after_a_commit_of_unknown_outcome_deletes_nothing(tmp_path: Pa
 def test_a_task_that_fails_midway_leaves_no_files(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
 
-    def rows_then_failure() -> object:
+    def rows_then_failure() -> Iterator[pa.RecordBatch]:
         yield from batches("value string", [{"value": "v" * 1000}] * 30_000)
         raise OSError("the network is gone")
 
     job = writer(tmp_path, "value string", topic="a")
     with pytest.raises(OSError, match="the network is gone"):
-        job.write(rows_then_failure())  # type: ignore[arg-type]
+        job.write(rows_then_failure())
     assert not list(tmp_path.glob("a-*/*"))
 
 
@@ -413,6 +414,30 @@ def test_memory_is_bounded_and_order_kept_when_many_partitions_grow(
         seen.setdefault(row["key"], []).append(row["value"])
     assert sum(map(len, seen.values())) == 30_000
     assert all(found == sorted(found) for found in seen.values())
+
+
+def test_rare_rows_do_not_keep_all_batches_in_memory(tmp_path: Path) -> None:
+    cluster(tmp_path, a=3)
+    job = writer(tmp_path, "value string, partition int", topic="a")
+
+    def tasks_rows() -> Iterator[pa.RecordBatch]:
+        for number in range(150):
+            partitions = pa.array([2 if row == number else 1 for row in range(1000)], pa.int32())
+            yield pa.record_batch([pa.array(["x" * 2000] * 1000), partitions], names=["value", "partition"])
+
+    before = pa.total_allocated_bytes()
+    largest = 0
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        nonlocal largest
+        for batch in tasks_rows():
+            largest = max(largest, pa.total_allocated_bytes() - before)
+            yield batch
+
+    message = job.write(watched())
+    assert message.records == 150_000
+    assert largest < 160 * 1024 * 1024
+    job.abort([message, None])
 
 
 def test_batches_in_files_are_of_about_one_mebibyte(tmp_path: Path) -> None:
