@@ -27,7 +27,7 @@ def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp
     assert finished.stderr == ""
     for said in (
         "Created topic flights.",
-        "Produced 336,776 flights with one Spark job: one commit",
+        "Produced 336,776 flights with one Spark job, in one commit",
         "Consumed 336,776 flights with another Spark job",
         "PartitionCount: 8",
         "baseOffset: 0 ",

@@ -138,10 +138,12 @@ def test_by_spark_submit_a_job_that_runs_again_writes_nothing_twice(root: str, t
     environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     first = run(job, **environment)
     assert first.returncode == 0, first.stderr
-    assert "produce: 1,000 records written to topic trips in " in first.stderr
+    assert "produce: 1,000 records written to topic trips in " in first.stdout, (
+        "spark-submit sends both outputs of a program to its own stdout"
+    )
     again = run(job, **environment)
     assert again.returncode == 0, again.stderr
-    assert "version 7 of daily was written before: nothing to do" in again.stderr
+    assert "version 7 of daily was written before: nothing to do" in again.stdout
     assert len(records(root)) == 1000
 
 
@@ -400,7 +402,7 @@ def produce_on_bare_executors(
     """Submit jobs/produce.py where ``python3`` has sparklog beside the driver, and has not on the executors."""
     driver = str(Path(sys.executable).parent)
     command = [f"{driver}/spark-submit", "--master", CLUSTER, *submit]
-    command += ["--conf", f"spark.executorEnv.PATH={bare_python}:/usr/bin:/bin", "--conf", "spark.log.level=ERROR"]
+    command += ["--conf", f"spark.executorEnv.PATH={bare_python}:/usr/bin:/bin", "--conf", "spark.task.maxFailures=1"]
     command += [str(ROOT / "jobs/produce.py"), *from_csv(root, trips, "--key", "city")]
     path = f"{driver}{os.pathsep}{os.environ['PATH']}"
     return run(command, PATH=path, PYSPARK_PYTHON="python3", PYSPARK_DRIVER_PYTHON=sys.executable)
@@ -409,7 +411,7 @@ def produce_on_bare_executors(
 def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: Path, bare_python: Path) -> None:
     finished = produce_on_bare_executors(root, trips, bare_python)
     assert finished.returncode == 1
-    said = failure_in(finished.stderr)
+    said = failure_in(finished.stdout)
     assert "lacks sparklog" in said
     assert "--py-files" in said
     assert records(root) == []
