@@ -95,11 +95,15 @@ def run_command(*arguments: str) -> list[str]:
 
 def as_typed(arguments: Sequence[str], program: str = "sparklog") -> str:
     """The command line, in lines that end in a backslash where it is long."""
-    lines = [program]
-    for word in map(shlex.quote, arguments):
-        if len(lines[-1]) + len(word) > WIDTH - 14 and word.startswith("--"):
+    parts = [""]
+    for word in arguments:
+        parts += [shlex.quote(word)] if word.startswith("--") else []
+        parts[-1] += "" if word.startswith("--") else f" {shlex.quote(word)}"
+    lines = [program + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) > WIDTH - 12:
             lines.append("   ")
-        lines[-1] += f" {word}"
+        lines[-1] += f" {part}"
     return " \\\n".join(lines)
 
 
