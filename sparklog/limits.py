@@ -45,5 +45,8 @@ COMMIT_ATTEMPTS = 1000
 CHECKPOINT_INTERVAL_COMMITS = 100
 """commits between checkpoints: what a newly opened cluster reads one by one at most, in the ordinary case."""
 
+CHECKPOINT_INTERVAL_SEGMENTS = 20_000
+"""segments added since the last checkpoint that make another one due: folding 200,000 took a second."""
+
 IDEMPOTENT_BATCHES_KEPT = 5
 """appends per producer and partition whose answers are remembered, as in Kafka's ProducerStateEntry."""

@@ -54,7 +54,7 @@ from sparklog.protocol.commits import (
 )
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.segments import Segment, added_segments
-from sparklog.protocol.state import State
+from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,9 @@ class CommitLog:
             self._state = checkpoint.read_heads(self.store, manifest)
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
         self._recent: dict[str, list[Segment]] = {}
+        self._recent_count = 0
         self._parts: dict[str, list[pa.RecordBatch]] = {}
+        self._lists: dict[str, tuple[TopicState, TopicSegments]] = {}
 
     @property
     def state(self) -> State:
@@ -180,6 +182,7 @@ class CommitLog:
         self._state = apply(self._state, commit, digest)
         for topic_id, segments in added_segments(commit).items():
             self._recent.setdefault(topic_id, []).extend(segments)
+            self._recent_count += len(segments)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
@@ -192,13 +195,18 @@ class CommitLog:
         Raises UnknownTopicOrPartitionError. The state must have been handed out by this log.
         """
         with self._lock:
-            found = (state or self._state).topic(topic)
             version = (state or self._state).version
+            found = (state or self._state).topic(topic)
+            cached = self._lists.get(found.topic_id)
+            if cached is not None and cached[0] is found:
+                return cached[1]
             recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
             parts = self._checkpointed(found.topic_id)
             if self._base is not None and self._base.version > version:
                 parts = [part_up_to(part, version) for part in parts]
-        return TopicSegments(found, parts, recent)
+            listed = TopicSegments(found, parts, recent)
+            self._lists[found.topic_id] = (found, listed)
+        return listed
 
     def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
         if self._base is None or topic_id not in self._base.segments:
@@ -237,7 +245,7 @@ class CommitLog:
                 self._reload_after(version)
                 return Outcome.LOST
             self._take(commit, digest)
-            if version % limits.CHECKPOINT_INTERVAL_COMMITS == 0 and version > 0:
+            if self._checkpoint_is_due(version):
                 self._checkpoint_quietly()
             return Outcome.WON
 
@@ -291,6 +299,15 @@ class CommitLog:
 
     # -- checkpoints
 
+    def _checkpoint_is_due(self, version: int) -> bool:
+        """Every so many commits, or once so many segments came since the last one: either makes opening slow."""
+        if self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+            newer = self._newer_base()
+            if newer is not None:
+                self._rebase(newer)
+        by_segments = self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS
+        return by_segments or (version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0)
+
     def _checkpoint_quietly(self) -> None:
         try:
             self.write_checkpoint()
@@ -330,3 +347,4 @@ class CommitLog:
             for topic_id, segments in self._recent.items()
             if (kept := [s for s in segments if s.version > manifest.version])
         }
+        self._recent_count = sum(len(segments) for segments in self._recent.values())

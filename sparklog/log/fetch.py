@@ -97,7 +97,7 @@ class Fetcher:
             entry = index.entry(number)
             if entry.first_row >= last:
                 return
-            batch = opened.reader.read(number, columns)
+            batch = self._read_batch(topic, segment, opened, number, columns)
             lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
             if upper - lower < entry.count:
                 batch = batch.slice(lower, upper - lower)
@@ -128,12 +128,20 @@ class Fetcher:
         if number is None:
             return None
         entry = opened.entries.entry(number)
-        column = opened.reader.read(number, ["timestamp"]).column(0)
+        column = self._read_batch(topic, segment, opened, number, ["timestamp"]).column(0)
         row = find_first_row(column, timestamp_us)
         if row is None:
             return None
         offset = segment.base_offset + (entry.first_row + row - segment.first_row)
         return TimedOffset(offset, column[row].value)
+
+    def _read_batch(
+        self, topic: str, segment: Segment, opened: _Open, number: int, columns: Sequence[str] | None
+    ) -> pa.RecordBatch:
+        try:
+            return opened.reader.read(number, columns)
+        except ObjectNotFoundError as error:  # object stores say so only at the first read
+            raise _lost(topic, segment, self._store_of(segment.broker).root, error) from error
 
     # -- open files
 
@@ -155,19 +163,24 @@ class Fetcher:
             data = store.get(segment.index_path, limits.MAX_INDEX_BYTES)
             file = store.open_input(segment.path)
         except ObjectNotFoundError as error:
-            raise DataLossError(
-                f"records {segment.base_offset} to {segment.end_offset - 1} of {topic}-{segment.partition} cannot be "
-                f"read: {error.path or segment.path} is missing from {store.root}; restore it from a copy",
-                topic=topic,
-                partition=segment.partition,
-                offset=segment.base_offset,
-                path=error.path or segment.path,
-            ) from error
+            raise _lost(topic, segment, store.root, error) from error
         self._bytes_read += len(data)
         path = f"{store.root}/{segment.path}"
         index = decode_index(data, f"{store.root}/{segment.index_path}")
         _check_run(index, segment, path)
         return _Open(index, SegmentReader(file.read_at, index, path), file)
+
+
+def _lost(topic: str, segment: Segment, root: str, error: ObjectNotFoundError) -> DataLossError:
+    path = error.path or segment.path
+    return DataLossError(
+        f"records {segment.base_offset} to {segment.end_offset - 1} of {topic}-{segment.partition} cannot be read: "
+        f"{path} is missing from {root}; restore it from a copy",
+        topic=topic,
+        partition=segment.partition,
+        offset=segment.base_offset,
+        path=path,
+    )
 
 
 def _check_run(index: Index, segment: Segment, path: str) -> None:

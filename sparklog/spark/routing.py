@@ -25,7 +25,12 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
 )
 from sparklog.format.schema import HEADERS, KEY, TIMESTAMP, VALUE
-from sparklog.protocol.partitioner import StickyPartitions, partition_integer_keys, partition_keys
+from sparklog.protocol.partitioner import (
+    StickyPartitions,
+    partition_integer_keys,
+    partition_keys,
+    split_by_partition,
+)
 from sparklog.spark.conversion import Rows
 from sparklog.spark.topics import TargetOf, TopicTarget
 
@@ -72,7 +77,7 @@ class Router:
         if len(codes.dictionary) == 1:
             yield from self._to_topic(self._target(codes.dictionary[0].as_py()), rows, now_ms)
             return
-        for number, start, count, ordered in _grouped(rows, codes.indices):
+        for number, start, count, ordered in _grouped(rows, codes.indices, len(codes.dictionary)):
             target = self._target(codes.dictionary[number].as_py())
             yield from self._to_topic(target, _slice(ordered, start, count), now_ms)
 
@@ -88,7 +93,7 @@ class Router:
         if isinstance(partitions, int):
             yield Routed(target, partitions, rows.records, rows.is_part)
             return
-        for partition, start, count, ordered in _grouped(rows, partitions):
+        for partition, start, count, ordered in _grouped(rows, partitions, target.partitions):
             yield Routed(target, partition, ordered.records.slice(start, count), is_part=True)
 
     def _partitions(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
@@ -127,13 +132,14 @@ def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(chosen, pa.int32()), rows) if isinstance(chosen, int) else chosen
 
 
-def _grouped(rows: Rows, numbers: pa.Array) -> Iterator[tuple[int, int, int, Rows]]:
-    """The rows sorted by number, stably, and where each number's rows start and how many they are."""
-    ordered = rows.take(pc.array_sort_indices(numbers).cast(pa.int32()))
-    counted = sorted((one["values"], one["counts"]) for one in pc.value_counts(numbers).to_pylist())
+def _grouped(rows: Rows, numbers: pa.Array, groups: int) -> Iterator[tuple[int, int, int, Rows]]:
+    """The rows sorted by number (below ``groups``), stably; each number with where its rows start and how many."""
+    positions, counts = split_by_partition(numbers, groups)
+    ordered = rows.take(positions)
     start = 0
-    for number, count in counted:
-        yield number, start, count, ordered
+    for number, count in enumerate(counts):
+        if count:
+            yield number, start, count, ordered
         start += count
 
 

@@ -360,3 +360,26 @@ def test_the_same_seed_and_clock_write_the_same_bytes() -> None:
         return [store.get("cluster.json"), store.get(commit_key(0)), store.get(commit_key(1))]
 
     assert run("seed-a") == run("seed-b")
+
+
+def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 10)
+    coordinator = create_cluster(root)
+    coordinator.create_topic("orders")
+    for _ in range(4):
+        coordinator.append(type_request([write_values(coordinator, "orders", 0, [b"x"]) for _ in range(6)]))
+    opened = open_cluster(root)
+    assert opened.log._base is not None
+    assert opened.log._base.version == coordinator.state.version
+    assert len(read_values(opened, "orders", 0)) == 24
+
+
+def test_a_topics_segments_are_listed_once_while_the_topic_does_not_change(root: str) -> None:
+    coordinator = create_cluster(root)
+    coordinator.create_topic("orders")
+    append_values(coordinator, "orders", 0, [b"1"])
+    first = coordinator.segments("orders")
+    coordinator.create_topic("other")
+    assert coordinator.segments("orders") is first
+    append_values(coordinator, "orders", 0, [b"2"])
+    assert len(coordinator.segments("orders").partition(0)) == 2
