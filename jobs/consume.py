@@ -150,6 +150,8 @@ def consume(options: argparse.Namespace) -> str:
         rows, count = job.counted(columns(records, options))
         writer = rows.write.format(options.format).mode(options.mode).options(**dict(options.option))
         writer.save(options.path)
+    if options.format.lower() == "console":  # which takes only the rows that it shows
+        return f"shown in {progress.seconds:.1f} s"
     return f"{count():,} records written to {target} in {progress.seconds:.1f} s"
 
 

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     command = [sys.executable, str(ROOT / "scripts/demo.py"), "--folder", folder.name]
-    return subprocess.run(command, cwd=folder.parent, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(
+        command, cwd=folder.parent, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
 
 
 def test_the_demo_shows_the_main_job_and_removes_the_cluster_of_its_last_run(tmp_path: Path) -> None:
