@@ -83,19 +83,22 @@ def positions(segments: Iterable[Segment], start: int, end: int) -> Iterator[Rec
             yield Records(offset, pa.RecordBatch.from_struct_array(pa.nulls(rows, empty)), kind)
 
 
-def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about ``TARGET_BATCH_BYTES``, as far as joining gets there; order is kept."""
+def join_small(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about ``TARGET_BATCH_BYTES``, as far as joining gets there; order is kept.
+
+    Each batch comes with its size in bytes, which ``nbytes`` takes long to find out.
+    """
     waiting: list[pa.RecordBatch] = []
     size = rows = 0
-    for batch in batches:
-        if waiting and (size + batch.nbytes > limits.TARGET_BATCH_BYTES or rows + batch.num_rows > 2 * JOIN_BELOW_ROWS):
+    for batch, its_size in batches:
+        if waiting and (size + its_size > limits.TARGET_BATCH_BYTES or rows + batch.num_rows > 2 * JOIN_BELOW_ROWS):
             yield _joined(waiting)
             waiting, size, rows = [], 0, 0
-        if not waiting and (batch.nbytes >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS):
+        if not waiting and (its_size >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS):
             yield batch
             continue
         waiting.append(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
+        size, rows = size + its_size, rows + batch.num_rows
     if waiting:
         yield _joined(waiting)
 

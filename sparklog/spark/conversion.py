@@ -42,8 +42,12 @@ class Rows(NamedTuple):
 
     def take(self, order: pa.Array) -> Rows:
         """Copies of these rows in another order."""
+        columns = [
+            column if name == TIMESTAMP and not self.stamped else column.take(order)  # all the same without stamps
+            for name, column in zip(self.records.schema.names, self.records.columns, strict=True)
+        ]
         return self._replace(
-            records=self.records.take(order),
+            records=pa.RecordBatch.from_arrays(columns, schema=self.records.schema),
             topics=None if self.topics is None else self.topics.take(order),
             partitions=None if self.partitions is None else self.partitions.take(order),
             is_part=False,
@@ -105,7 +109,7 @@ class Converter:
         return _cast(batch.column(position), HEADERS_TYPE if name == HEADERS else pa.binary(), name)
 
     def _timestamps(self, batch: pa.RecordBatch, now_ms: int) -> pa.Array:
-        now = pa.scalar(now_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
+        now = pa.scalar(now_ms * 1000, TIMESTAMP_TYPE)
         if self._timestamp is None:
             return pa.repeat(now, batch.num_rows)
         column = _cast(batch.column(self._timestamp), TIMESTAMP_TYPE, "timestamp")

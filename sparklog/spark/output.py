@@ -67,21 +67,23 @@ class _Pending:
     def __init__(self, target: TopicTarget, partition: int) -> None:
         self.target = target
         self.partition = partition
-        self.batches: list[pa.RecordBatch] = []
+        self.batches: list[tuple[pa.RecordBatch, int]] = []
         self.size = 0
         self.first_part: int | None = None
         self.file: _File | None = None
 
-    def add(self, records: pa.RecordBatch, is_part: bool) -> None:
-        if is_part and self.first_part is None:
+    def add(self, routed: Routed) -> None:
+        if routed.is_part and self.first_part is None:
             self.first_part = len(self.batches)
-        self.batches.append(records)
-        self.size += records.nbytes
+        self.batches.append((routed.records, routed.size))
+        self.size += routed.size
 
     def compact(self) -> None:
         """Copy what is a slice of something larger, and let go of that."""
         if self.first_part is not None:
-            self.batches[self.first_part :] = [pa.concat_batches(self.batches[self.first_part :])]
+            parts = self.batches[self.first_part :]
+            copied = pa.concat_batches([batch for batch, _ in parts])
+            self.batches[self.first_part :] = [(copied, sum(size for _, size in parts))]
             self.first_part = None
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -117,10 +119,9 @@ class TaskOutput:
         pending = self._pending.get(where)
         if pending is None:
             pending = self._pending[where] = _Pending(routed.target, routed.partition)
-        size = routed.records.nbytes
-        pending.add(routed.records, routed.is_part)
-        self._buffered += size
-        self._since_compaction += size
+        pending.add(routed)
+        self._buffered += routed.size
+        self._since_compaction += routed.size
         self.rows += routed.records.num_rows
         if pending.file is not None:
             if pending.size >= limits.TARGET_BATCH_BYTES:
@@ -225,16 +226,17 @@ def _finish(file: _File) -> list[tuple[int, PartitionAppend]]:
     return list(zip(file.places, file.writer.finish(), strict=True))
 
 
-def _split_large(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The same rows, with batches far over the target cut into pieces of about its size; no copies."""
-    for batch in batches:
-        pieces = max(batch.nbytes // limits.TARGET_BATCH_BYTES, 1)
+    for batch, size in batches:
+        pieces = max(size // limits.TARGET_BATCH_BYTES, 1)
         if pieces == 1:
-            yield batch
+            yield batch, size
             continue
         step = max(-(-batch.num_rows // pieces), 1)
         for start in range(0, batch.num_rows, step):
-            yield batch.slice(start, step)
+            piece = batch.slice(start, step)
+            yield piece, piece.nbytes
 
 
 def delete_files(appends: Iterable[PartitionAppend], store_of: StoreOf) -> None:

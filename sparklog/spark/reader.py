@@ -83,7 +83,8 @@ class SparklogReader(Portable, DataSourceReader):
         if isinstance(partition, SparklogPartition):  # Spark makes up a partition of its own where there is none
             planned = partition.planned
             builder = RowBuilder(arrow_schema(self.schema), self.columns, planned.topic, planned.partition)
-            yield from join_small(builder.build(records) for records in self._records(partition))
+            built = (builder.build(records) for records in self._records(partition))
+            yield from join_small((batch, batch.nbytes) for batch in built)
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
         planned = partition.planned
