@@ -24,7 +24,9 @@ ROWS_WITHOUT_FILES = 65_536
 """rows of a batch that holds nothing but what follows from where records are."""
 JOIN_BELOW_BYTES = limits.TARGET_BATCH_BYTES // 2
 JOIN_BELOW_ROWS = 8_192
-"""bytes and rows. Batches smaller than both are joined with what follows, up to about twice that."""
+"""bytes and rows. Batches smaller than both are joined with what follows."""
+JOINED_ROWS = 16_384
+"""rows after which a joined batch is done, if it has not come to ``TARGET_BATCH_BYTES`` before."""
 
 
 class RowBuilder:
@@ -91,10 +93,11 @@ def join_small(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[pa.Rec
     waiting: list[pa.RecordBatch] = []
     size = rows = 0
     for batch, its_size in batches:
-        if waiting and (size + its_size > limits.TARGET_BATCH_BYTES or rows + batch.num_rows > 2 * JOIN_BELOW_ROWS):
+        is_large = its_size >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS
+        if waiting and (is_large or size >= limits.TARGET_BATCH_BYTES or rows >= JOINED_ROWS):
             yield _joined(waiting)
             waiting, size, rows = [], 0, 0
-        if not waiting and (its_size >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS):
+        if is_large:
             yield batch
             continue
         waiting.append(batch)
