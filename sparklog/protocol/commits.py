@@ -20,7 +20,12 @@ from typing import Annotated
 import msgspec
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, RecordListTooLargeError, UnsupportedVersionError
+from sparklog.errors import (
+    CorruptMetadataError,
+    InvalidRequestError,
+    RecordListTooLargeError,
+    UnsupportedVersionError,
+)
 
 FORMAT = 1
 """The commit format this code writes; it reads this one and older ones."""
@@ -212,9 +217,10 @@ def commit_key(version: int) -> str:
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
     """The stored bytes of a commit and their digest.
 
-    Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``.
+    Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``, InvalidRequestError for a commit that no reader
+    would take: once stored it could not be mended, and the cluster could not be opened any more.
     """
-    body = _ENCODER.encode(commit)[:-1]
+    body = _encode_readable(commit)[:-1]
     digest = hashlib.sha256(body).hexdigest()
     data = body + _DIGEST_FIELD + digest.encode() + b'"}\n'
     if len(data) > limits.MAX_COMMIT_BYTES:
@@ -225,6 +231,19 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
             size=len(data),
         )
     return data, digest
+
+
+def _encode_readable(commit: Commit) -> bytes:
+    """JSON that decodes. Fields are checked by the decoder alone, so what is about to be stored goes through it."""
+    try:
+        data = _ENCODER.encode(commit)
+        if len(data) <= limits.MAX_COMMIT_BYTES:
+            _DECODER.decode(data)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
+        ) from error
+    return data
 
 
 def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
@@ -243,7 +262,7 @@ def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
         raise _corrupt(path, f"its digest says {expected!r}, its bytes give {actual!r}: it was edited or cut short")
     try:
         commit = _DECODER.decode(body + b"}")
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         _refuse_newer_format(data, path)
         raise _corrupt(path, str(error)) from error
     if commit.format > FORMAT:
@@ -261,7 +280,7 @@ def _refuse_newer_format(data: bytes, path: str) -> None:
     """A commit of a later format may look damaged to this code: say which of the two it is."""
     try:
         found = msgspec.json.decode(data, type=_Header).format
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return
     if found > FORMAT:
         raise _newer(path, found)

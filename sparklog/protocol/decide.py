@@ -43,6 +43,7 @@ from sparklog.protocol.commits import (
 from sparklog.protocol.fold import last_sequence
 from sparklog.protocol.names import (
     collides,
+    collision_key,
     validate_application_id,
     validate_group_id,
     validate_partition_count,
@@ -240,6 +241,7 @@ def append(state: State, request: AppendRequest) -> Decision:
         if known is not None and request.application_version <= known.version:
             return Decision([], AppendResult([Appended(*_range_fields(r)) for r in known.ranges], duplicate=True))
     creations = [decided for new in request.new_topics for decided in _creation_if_missing(state, new)]
+    _check_distinct(creations)
     created = {action.topic: action for action in creations}
     cursor = _Cursor(state, created)
     actions: list[Action] = [*creations]
@@ -275,10 +277,30 @@ def _application_write(request: AppendRequest, appended: list[Appended]) -> Appl
 
 
 def _creation_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
-    """Nothing where somebody created the topic meanwhile; the writer's partitions are then checked against it."""
-    if new.name in state.topics:
-        return []
-    return [action for action in create_topic(state, new).actions if isinstance(action, CreateTopic)]
+    """Nothing where somebody created the topic meanwhile with as many partitions, by which keys were spread."""
+    found = state.topics.get(new.name)
+    if found is None:
+        return [action for action in create_topic(state, new).actions if isinstance(action, CreateTopic)]
+    if len(found.partitions) != new.partitions:
+        raise InvalidPartitionsError(
+            f"topic {new.name!r} was created with {len(found.partitions)} partitions while records were written for "
+            f"{new.partitions}, so keys would be in the wrong ones; run the write again",
+            topic=new.name,
+        )
+    return []
+
+
+def _check_distinct(creations: Sequence[CreateTopic]) -> None:
+    """Names that are created together must not collide either."""
+    first: dict[str, str] = {}
+    for action in creations:
+        other = first.setdefault(collision_key(action.topic), action.topic)
+        if other != action.topic:
+            raise InvalidTopicError(
+                f"topics {other!r} and {action.topic!r} cannot be created together: names may not differ only in '.' "
+                "and '_', which metrics cannot tell apart; choose another name",
+                topic=action.topic,
+            )
 
 
 class _Cursor:
@@ -399,15 +421,25 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
+MAX_PRODUCER_EPOCH = 2**15 - 1
+"""The last epoch of a producer id; an index stores 16 bits, as Kafka does. After it the next id begins at epoch 0."""
+
+
 def init_producer(state: State, transactional_id: str = "") -> Decision:
-    """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances."""
+    """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances.
+
+    Where epochs are used up, a new id too, as in Kafka.
+    """
+    fence: list[Action] = []
     if transactional_id:
         for number, known in state.producers.items():
             if known.transactional_id == transactional_id:
                 identity = ProducerIdentity(number, known.epoch + 1)
-                return Decision(_init(identity, transactional_id), identity)
+                if identity.producer_epoch < MAX_PRODUCER_EPOCH:
+                    return Decision(_init(identity, transactional_id), identity)
+                fence = _init(identity, "")  # nobody is given the last epoch, so it fences all of this id
     identity = ProducerIdentity(state.next_producer_id, 0)
-    return Decision(_init(identity, transactional_id), identity)
+    return Decision([*fence, *_init(identity, transactional_id)], identity)
 
 
 def _init(identity: ProducerIdentity, transactional_id: str) -> list[Action]:
@@ -423,14 +455,18 @@ def _init(identity: ProducerIdentity, transactional_id: str) -> list[Action]:
 def commit_offsets(state: State, group: str, offsets: Mapping[tuple[str, int], int]) -> Decision:
     """Positions of a group, by (topic, partition), from outside its membership (generation -1).
 
-    Raises InvalidRequestError for an offset below 0, UnknownTopicOrPartitionError for what does not exist.
+    Raises InvalidRequestError for an offset that none can be, UnknownTopicOrPartitionError for what does not exist.
     """
     validate_group_id(group)
     committed: list[CommittedOffset] = []
     for (topic, partition), offset in sorted(offsets.items()):
         state.partition(topic, partition)
-        if offset < 0:
-            raise InvalidRequestError(f"offset {offset} of {topic}-{partition} is below 0", topic=topic)
+        if not 0 <= offset < 2**63:
+            raise InvalidRequestError(
+                f"offset {offset!r} of {topic}-{partition} is no whole number from 0 to 2^63 - 1",
+                topic=topic,
+                partition=partition,
+            )
         topic_id = state.topics[topic].topic_id
         committed.append(CommittedOffset(topic=topic, topic_id=topic_id, partition=partition, offset=offset))
     if not committed:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, RecordListTooLargeError, UnsupportedVersionError
+from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, UnsupportedVersionError
 from sparklog.protocol.commits import (
     FORMAT,
     GENESIS_DIGEST,
@@ -157,3 +157,25 @@ def test_a_commit_over_the_size_limit_is_refused_before_it_is_written() -> None:
     many = [DeleteTopic(topic="x" * 200, topic_id="i") for _ in range(limits.MAX_COMMIT_BYTES // 200)]
     with pytest.raises(RecordListTooLargeError, match="coalesce"):
         encode_commit(commit_of(*many))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        CommitOffsets(group="g", offsets=[CommittedOffset(topic="t", topic_id="i", partition=0, offset=2**63)]),
+        ApplicationWrite(application="a", application_version=2**63),
+        ApplicationWrite(application="a", application_version=2**70),
+        CreateTopic(topic="", topic_id="i", replicas=[[0]]),
+        AlterConfig(set={"name": "\ud800"}),
+        AlterConfig(set={"name": 5}),  # type: ignore[dict-item]
+    ],
+)
+def test_a_commit_that_no_reader_would_take_is_refused_before_it_is_written(action: object) -> None:
+    with pytest.raises(InvalidRequestError, match="nothing was written"):
+        encode_commit(commit_of(action))
+
+
+@pytest.mark.parametrize("data", [b'{"x":' + b"[" * 100_000, b"[" * 100_000])
+def test_json_of_any_depth_is_refused_as_damaged(data: bytes) -> None:
+    with pytest.raises(CorruptMetadataError):
+        decode_commit(data, 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklog.errors import (
     CorruptMetadataError,
@@ -24,7 +25,7 @@ from sparklog.protocol.checksum import add, from_text, run_hash, to_text
 from sparklog.protocol.commits import FORMAT, Action, Append, Commit, RegisterBroker, Run
 from sparklog.protocol.decide import Appended, AppendRequest, Decision, NewTopic, PartitionAppend
 from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS, Draft, apply
-from sparklog.protocol.state import State
+from sparklog.protocol.state import ProducerState, State
 
 
 def commit(state: State, actions: list[Action], timestamp: int | None = None) -> State:
@@ -144,7 +145,7 @@ def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
 def test_topics_stay_where_the_cluster_forbids_deletion() -> None:
     state = with_topic()
     state = after(state, decide.alter_configs(state, "", {"delete.topic.enable": "false"}, []))
-    with pytest.raises(PolicyViolationError, match="forbid|enable is false"):
+    with pytest.raises(PolicyViolationError, match=r"forbid|enable is false"):
         decide.delete_topic(state, "orders")
 
 
@@ -212,10 +213,22 @@ def test_a_missing_topic_is_created_with_the_append_that_needs_it() -> None:
 
 
 def test_a_topic_that_somebody_else_created_meanwhile_is_used_as_it_is() -> None:
-    new = NewTopic(name="orders", topic_id="t9", partitions=8)
+    new = NewTopic(name="orders", topic_id="t9", partitions=2)
     decision = decide.append(with_topic(), request(item(topic_id=""), new_topics=[new]))
     assert [type(action) for action in decision.actions] == [Append]
     assert decision.result.appended[0].topic_id == "t1"
+
+
+def test_a_topic_created_meanwhile_with_other_partitions_is_not_written_since_keys_would_be_misplaced() -> None:
+    new = NewTopic(name="orders", topic_id="t9", partitions=8)
+    with pytest.raises(InvalidPartitionsError, match="created with 2 partitions while records were written for 8"):
+        decide.append(with_topic(), request(item(topic_id=""), new_topics=[new]))
+
+
+def test_topics_created_by_one_append_do_not_collide_with_each_other() -> None:
+    new = [NewTopic(name=name, topic_id=name) for name in ("a.b", "a_b")]
+    with pytest.raises(InvalidTopicError, match=r"'a\.b' and 'a_b'"):
+        decide.append(with_topic(), request(new_topics=new))
 
 
 # -- idempotence
@@ -294,6 +307,25 @@ def test_initialising_a_transactional_id_again_fences_the_older_instance_everywh
         decide.append(state, request(old))
 
 
+def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_one() -> None:
+    state = after(with_topic(), decide.init_producer(with_topic(), "tx"))
+    number = next(iter(state.producers))
+    last = decide.MAX_PRODUCER_EPOCH - 1
+    state = replace(state, producers={number: ProducerState(epoch=last, transactional_id="tx")})
+    decision = decide.init_producer(state, "tx")
+    assert decision.result == (number + 1, 0)
+    state = after(state, decision)
+    with pytest.raises(ProducerFencedError):
+        decide.append(state, request(item(producer_id=number, producer_epoch=last, base_sequence=0)))
+    assert decide.init_producer(state, "tx").result == (number + 1, 1)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_an_offset_that_none_can_be_is_refused(offset: int) -> None:
+    with pytest.raises(InvalidRequestError, match="no whole number"):
+        decide.commit_offsets(with_topic(), "g", {("orders", 0): offset})
+
+
 def test_producer_ids_are_never_given_out_twice() -> None:
     state = with_topic()
     seen = set()
@@ -356,7 +388,6 @@ def valid_append(state: State) -> Commit:
     [{"version": 9}, {"previous": "f" * 64}, {"timestamp": 0}, {"checksum": "1" * 32}],
 )
 def test_a_commit_that_does_not_follow_from_the_state_is_refused(change: dict[str, object]) -> None:
-    from msgspec.structs import replace
 
     state = with_topic()
     good = valid_append(state)
