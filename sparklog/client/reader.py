@@ -55,7 +55,7 @@ class Fetched(NamedTuple):
 
 
 class LogReader:
-    """Reads the partitions of one cluster. Thread-safe as far as its coordinator and fetcher are: that is, wholly."""
+    """Reads the partitions of one cluster. Not thread-safe: one per thread; they may share a coordinator."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator

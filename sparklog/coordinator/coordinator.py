@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import CommitConflictError, RecordListTooLargeError, SparklogError
+from sparklog.errors import CommitConflictError, InvalidRequestError, SparklogError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import read_cluster_file
@@ -156,12 +156,11 @@ class Coordinator:
         """Commit these requests; afterwards each is answered, whatever happened."""
         try:
             self._commit_until_won(requests)
-        except RecordListTooLargeError as error:
+        except InvalidRequestError as error:
             if len(requests) == 1:
                 requests[0].error = error
-            else:  # too much for one commit together; one by one each may fit
-                for request in requests:
-                    self._commit([request])
+            else:  # too much for one commit, or one of them cannot be stored: alone each may
+                self._commit_one_by_one(requests)
         except BaseException as error:
             for request in requests:
                 request.error = request.error or error
@@ -170,6 +169,16 @@ class Coordinator:
         finally:
             for request in requests:
                 request.answered = True
+
+    def _commit_one_by_one(self, requests: list[_Request]) -> None:
+        try:
+            for request in requests:
+                self._commit([request])
+        except BaseException as error:
+            for request in requests:
+                if not request.answered:  # what was decided for it is of a commit that did not happen
+                    request.error = error
+            raise
 
     def _commit_until_won(self, requests: list[_Request]) -> None:
         for attempt in range(limits.COMMIT_ATTEMPTS):
@@ -197,7 +206,7 @@ def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) 
         request.error = request.decision = None
         try:
             request.decision = request.decide(state)
-        except SparklogError as error:
+        except Exception as error:  # also a mistake of the program: it is that caller's, not the others'
             request.error = error
             continue
         for action in request.decision.actions:

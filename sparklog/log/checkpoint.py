@@ -16,6 +16,7 @@ may be gone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ from sparklog.store.base import Store
 
 FORMAT = 1
 LATEST_KEY = CHECKPOINTS + "latest.json"
+_MANIFEST_KEY = re.compile(re.escape(CHECKPOINTS) + r"\d{20}-[A-Za-z0-9_-]{1,64}\.json")
 _HEADS_SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("body", pa.binary())])
 _KINDS: dict[str, tuple[type, Callable[[str], Any]]] = {
     "topics": (TopicState, str),
@@ -100,9 +102,10 @@ def read_newest_listed(store: Store) -> Manifest | None:
 
 def _hinted_key(store: Store) -> str | None:
     try:
-        return msgspec.json.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES), type=_Latest).manifest
-    except (ObjectNotFoundError, msgspec.MsgspecError):
+        key = msgspec.json.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES), type=_Latest).manifest
+    except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
         return None  # only a hint: the listing is right
+    return key if _MANIFEST_KEY.fullmatch(key) else None
 
 
 def read_manifest(store: Store, key: str) -> Manifest:
@@ -110,7 +113,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
     path = f"{store.root}/{key}"
     try:
         manifest = msgspec.json.decode(store.get(key, limits.MAX_MANIFEST_BYTES), type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
     if manifest.format > FORMAT:
         raise UnsupportedVersionError(

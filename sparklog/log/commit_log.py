@@ -22,8 +22,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +39,7 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
     StorageUnavailableError,
+    UnknownTopicOrPartitionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
@@ -58,6 +60,8 @@ from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
 
 _REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
 """commits after which a process that only reads looks for a checkpoint, so that what it holds stays small."""
@@ -122,10 +126,10 @@ class CommitLog:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
         manifest = checkpoint.read_newest_listed(self.store) if listed else checkpoint.read_newest(self.store)
-        self._base = manifest
-        self._state = State(cluster_id=cluster.cluster_id)
+        state = State(cluster_id=cluster.cluster_id)
         if manifest is not None:
-            self._state = checkpoint.read_heads(self.store, manifest)
+            state = checkpoint.read_heads(self.store, manifest)
+        self._base, self._state = manifest, state  # together, and only once nothing can fail any more
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
         self._recent: dict[str, list[Segment]] = {}
         self._recent_count = 0
@@ -173,7 +177,15 @@ class CommitLog:
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
             self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+            self._rebase_quietly()
+
+    def _rebase_quietly(self) -> None:
+        """Go on from another process's newer checkpoint, if there is one that can be read: it only saves memory."""
+        try:
             newer = self._newer_base()
+        except SparklogError as error:
+            logger.warning("the newest checkpoint of %s cannot be read: %s", self.store.root, error)
+        else:
             if newer is not None:
                 self._rebase(newer)
 
@@ -192,7 +204,8 @@ class CommitLog:
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic as of ``state`` (default: the newest read).
 
-        Raises UnknownTopicOrPartitionError. The state must have been handed out by this log.
+        Raises UnknownTopicOrPartitionError, also where a topic of an older state was deleted since and its segments are
+        listed no more. The state must have been handed out by this log.
         """
         with self._lock:
             version = (state or self._state).version
@@ -205,8 +218,19 @@ class CommitLog:
             if self._base is not None and self._base.version > version:
                 parts = [part_up_to(part, version) for part in parts]
             listed = TopicSegments(found, parts, recent)
-            self._lists[found.topic_id] = (found, listed)
+            if self._is_live(found):
+                self._lists[found.topic_id] = (found, listed)
+            elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in found.partitions):
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic!r} of version {version} was deleted since (id {found.topic_id}), and its segments "
+                    "are not listed any more; refresh, and read what there is",
+                    topic=topic,
+                )
         return listed
+
+    def _is_live(self, topic: TopicState) -> bool:
+        newest = self._state.topics.get(topic.name)
+        return newest is not None and newest.topic_id == topic.topic_id
 
     def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
         if self._base is None or topic_id not in self._base.segments:
@@ -233,15 +257,15 @@ class CommitLog:
     def attempt(self, actions: Sequence[Action]) -> Outcome:
         """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
 
-        Raises RecordListTooLargeError or StorageError when nothing was written, IndeterminateCommitError when that
-        cannot be told.
+        Raises RecordListTooLargeError, InvalidRequestError or StorageError when nothing was written,
+        IndeterminateCommitError when that cannot be told.
         """
         with self._lock:
             commit, data, digest = self._prepare(actions)
             version = commit.version
             if not self._create(commit, data):
                 return Outcome.LOST
-            if read_boundary(self.store) >= version:
+            if self._read_after(commit, lambda: read_boundary(self.store)) >= version:
                 self._reload_after(version)
                 return Outcome.LOST
             self._take(commit, digest)
@@ -280,11 +304,22 @@ class CommitLog:
 
     def _read_back(self, commit: Commit) -> bool:
         """Tell won from lost by reading the object. Raises IndeterminateCommitError."""
+
+        def is_ours() -> bool:
+            stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
+            return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+
+        return self._read_after(commit, is_ours)
+
+    def _read_after(self, commit: Commit, read: Callable[[], Read]) -> Read:
+        """What has to be read to know what became of a commit that may be stored already.
+
+        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create.
+        """
         failure: Exception | None = None
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
-                stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+                return read()
             except StorageError as error:  # also absent: the request may still be under way
                 failure = error
                 self.clock.sleep(0.05 * 2**attempt)
@@ -302,16 +337,14 @@ class CommitLog:
     def _checkpoint_is_due(self, version: int) -> bool:
         """Every so many commits, or once so many segments came since the last one: either makes opening slow."""
         if self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
-            newer = self._newer_base()
-            if newer is not None:
-                self._rebase(newer)
+            self._rebase_quietly()
         by_segments = self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS
         return by_segments or (version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0)
 
     def _checkpoint_quietly(self) -> None:
         try:
             self.write_checkpoint()
-        except (StorageError, SparklogError) as error:
+        except Exception as error:  # whatever it is: the commit before it has happened and is to be acknowledged
             logger.warning(
                 "no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error
             )
@@ -342,6 +375,7 @@ class CommitLog:
         """Let go of what the checkpoint holds. Lists handed out before keep what they need."""
         self._base = manifest
         self._parts = {}
+        self._lists = {topic_id: kept for topic_id, kept in self._lists.items() if self._is_live(kept[0])}
         self._recent = {
             topic_id: kept
             for topic_id, segments in self._recent.items()

@@ -61,7 +61,7 @@ def read_cluster_file(store: Store) -> ClusterFile:
         ) from error
     try:
         found = msgspec.json.decode(data, type=ClusterFile)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
     if found.format > FORMAT:
         raise UnsupportedVersionError(
@@ -78,7 +78,7 @@ def read_boundary(store: Store) -> int:
         return -1
     try:
         return msgspec.json.decode(data, type=Boundary).boundary
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         path = f"{store.root}/{BOUNDARY_KEY}"
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
 

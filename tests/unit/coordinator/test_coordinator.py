@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sparklog import limits
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, open_cluster, shared_cluster
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster, shared_cluster
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterNotFoundError,
     CorruptMetadataError,
+    IndeterminateCommitError,
+    InvalidRequestError,
+    RecordListTooLargeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -22,8 +29,11 @@ from sparklog.errors import (
 from sparklog.ids import SeededIds
 from sparklog.log import checkpoint
 from sparklog.log.commit_log import CommitLog, Outcome
-from sparklog.protocol.commits import AlterConfig, commit_key
+from sparklog.protocol.commits import Action, AlterConfig, commit_key
+from sparklog.protocol.decide import Decision
+from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 
 from .helpers import append_values, read_values, write_values
 
@@ -383,3 +393,151 @@ def test_a_topics_segments_are_listed_once_while_the_topic_does_not_change(root:
     assert coordinator.segments("orders") is first
     append_values(coordinator, "orders", 0, [b"2"])
     assert len(coordinator.segments("orders").partition(0)) == 2
+
+
+# -- requests that wait together, and what follows a commit that was won
+
+
+def submit_together(coordinator: Coordinator, requests: list[Callable[[], object]]) -> list[object]:
+    """Each request's result or error, all of them committed as one group."""
+    outcomes: list[object] = [None] * len(requests)
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number] = requests[number]()
+        except BaseException as error:
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(requests))]
+    with coordinator._committing:  # hold the door until all of them wait
+        for number, thread in enumerate(threads):
+            thread.start()
+            while len(coordinator._waiting) <= number:
+                pass
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+@pytest.mark.parametrize("value", [5, "\ud800"])
+def test_a_request_that_cannot_be_stored_does_not_hurt_those_that_wait_with_it(root: str, value: str) -> None:
+    coordinator = create_cluster(root)
+    unstorable = Decision([AlterConfig(set={"name": value})], None)
+    outcomes = submit_together(
+        coordinator, [lambda: coordinator.create_topic("a"), lambda: coordinator.submit(lambda state: unstorable)]
+    )
+    assert isinstance(outcomes[0], str)
+    assert isinstance(outcomes[1], InvalidRequestError)
+    assert list(open_cluster(root).state.topics) == ["a"]
+
+
+def test_a_mistake_in_one_request_is_raised_to_its_caller_alone(root: str) -> None:
+    coordinator = create_cluster(root)
+    outcomes = submit_together(
+        coordinator, [lambda: coordinator.create_topic("a"), lambda: coordinator.submit(lambda state: 1 // 0)]
+    )
+    assert isinstance(outcomes[0], str)
+    assert isinstance(outcomes[1], ZeroDivisionError)
+    assert list(open_cluster(root).state.topics) == ["a"]
+
+
+def test_no_request_is_acknowledged_when_committing_one_by_one_is_interrupted(root: str) -> None:
+    coordinator = create_cluster(root)
+    attempt = coordinator.log.attempt
+    tries: list[int] = []
+
+    def interrupted(actions: Sequence[Action]) -> Outcome:
+        tries.append(len(actions))
+        if len(tries) == 1:
+            raise RecordListTooLargeError("together they are too large")
+        if len(tries) == 3:
+            raise KeyboardInterrupt
+        return attempt(actions)
+
+    coordinator.log.attempt = interrupted  # type: ignore[method-assign]
+    outcomes = submit_together(coordinator, [lambda n=n: coordinator.create_topic(n) for n in "abcd"])
+    assert tries == [4, 1, 1]
+    assert not any(isinstance(outcome, str) for outcome in outcomes[1:])
+    assert list(open_cluster(root).state.topics) == ["a"]
+
+
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE])
+def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    create_cluster(inner)
+    store = FaultyStore(inner)
+    coordinator = open_cluster(store, clock=ManualClock())
+    store.reset_counts()
+    coordinator.create_topic("a")
+    created = next(step for step, call in enumerate(store.calls) if call.operation == "put_if_absent")
+    for faults in (1, 50):
+        store.reset_counts()
+        for step in range(created + 1, created + 1 + faults):
+            store._plan[step] = kind
+        name = f"topic-{faults}"
+        with nullcontext() if faults == 1 else pytest.raises(IndeterminateCommitError):
+            coordinator.create_topic(name)
+        store.reopen()
+        store._plan.clear()
+        assert name in open_cluster(inner).state.topics
+
+
+def test_a_commit_is_acknowledged_whatever_becomes_of_its_checkpoint(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 1)
+    coordinator = create_cluster(root)
+
+    def broken(*_: object) -> None:
+        raise pa.ArrowInvalid("too large for a checkpoint")
+
+    monkeypatch.setattr(checkpoint, "write_checkpoint", broken)
+    coordinator.create_topic("orders")
+    assert "orders" in open_cluster(root).state.topics
+
+
+def test_a_damaged_checkpoint_of_others_does_not_stop_a_process_that_runs(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_SEGMENTS", 1)
+    coordinator = create_cluster(root)
+    coordinator.create_topic("orders")
+    damaged = Path(root, f"meta/checkpoints/{1:020d}-x.json")
+    damaged.parent.mkdir()
+    damaged.write_text("damaged")
+    for _ in range(12):
+        append_values(coordinator, "orders", 0, [b"x"])
+    coordinator.log._rebase_at = 0
+    coordinator.refresh()
+    assert len(read_values(coordinator, "orders", 0)) == 12
+
+
+@pytest.mark.parametrize("hint", ['{"manifest":"../../x"}', '{"manifest":"' + "x" * 70_000, "[" * 60_000, "\0"])
+def test_a_damaged_hint_is_passed_over(root: str, hint: str) -> None:
+    coordinator = create_cluster(root)
+    coordinator.create_topic("orders")
+    coordinator.log.write_checkpoint()
+    Path(root, "meta/checkpoints/latest.json").write_text(hint)
+    assert open_cluster(root).log._base is not None
+
+
+@pytest.mark.parametrize("key", ["cluster.json", "meta/boundary.json"])
+def test_a_file_of_endless_brackets_is_damage(root: str, key: str) -> None:
+    create_cluster(root)
+    Path(root, key).write_text('{"x":' + "[" * 60_000)
+    with pytest.raises(CorruptMetadataError, match=key):
+        open_cluster(root)
+
+
+def test_a_snapshot_of_a_topic_deleted_since_says_so_once_its_segments_are_listed_no_more(root: str) -> None:
+    coordinator = create_cluster(root)
+    coordinator.create_topic("orders")
+    append_values(coordinator, "orders", 0, [b"1"])
+    state = coordinator.state
+    coordinator.delete_topic("orders")
+    assert len(coordinator.segments("orders", state).partition(0)) == 1
+    coordinator.log.write_checkpoint()
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted since"):
+        coordinator.segments("orders", state)
+    assert coordinator.log._lists == {}
