@@ -56,8 +56,9 @@ SOURCE_OPTIONS = (
     "groupIdPrefix",
     "includeHeaders",
     "pushDownPredicate",
+    "commitOffsets",
 )
-SINK_OPTIONS = ("topic", "partitioner", "txnAppId", "txnVersion", "checkpointLocation")
+SINK_OPTIONS = ("topic", "partitioner", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """What Spark's catalog adds to the options of a table."""
@@ -100,7 +101,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The checked options of a batch read."""
+    """The checked options of a read."""
 
     address: Address
     subscription: Subscription
@@ -116,7 +117,11 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The checked options of a write. ``codec`` is for topics whose ``compression.type`` is ``producer``."""
+    """The checked options of a write. ``codec`` is for topics whose ``compression.type`` is ``producer``.
+
+    ``group`` and ``checkpoint`` say whose consumer offsets a streaming query commits with its output, and where it
+    keeps them; both are empty where it commits none.
+    """
 
     address: Address
     topic: str = ""
@@ -126,6 +131,8 @@ class SinkOptions:
     codec_level: int | None = None
     application: str = ""
     application_version: int = -1
+    group: str = ""
+    checkpoint: str = ""
 
 
 class Options(Mapping[str, str]):
@@ -180,10 +187,32 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
     for name in STREAM_ONLY:
         if name in options:
             logger.warning("option %s is for streaming queries; a batch query reads everything it is asked for", name)
-    for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
-        options.integer(name, 0)
+    if "kafka.group.id" in options:
+        logger.warning("option kafka.group.id was ignored: a batch query commits no consumer offsets")
     starting, ending = _starting(options), _ending(options)
     _check_order(starting, ending)
+    return _source(options, starting, ending)
+
+
+def streaming_source(options: Options) -> SourceOptions:
+    """The options that a streaming read shares with a batch read. Raises InvalidOptionError.
+
+    It starts at the latest offsets unless told otherwise, and has no end.
+    """
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name in options:
+            raise InvalidOptionError(
+                f"option {name} has no meaning in a streaming query, which has no end; leave it out, and use "
+                "trigger(availableNow=True) to stop at what there is now",
+                option=name,
+            )
+    starting = _limit(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", TO_LATEST)
+    return _source(options, starting, TO_LATEST)
+
+
+def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> SourceOptions:
+    for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
+        options.integer(name, 0)
     return SourceOptions(
         address=address(options),
         subscription=_subscription(options),
@@ -218,6 +247,8 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         codec_level=options.integer(f"kafka.compression.{codec}.level", -(2**17)),
         application=application,
         application_version=-1 if version is None else version,
+        group=options.text("kafka.group.id") if options.boolean("commitOffsets", True) else "",
+        checkpoint=options.text("checkpointLocation"),
     )
 
 
@@ -250,8 +281,8 @@ def _check_name(name: str) -> None:
 
 def _note_kafka_option(name: str) -> None:
     if name == "kafka.group.id":
-        logger.warning("option %s was ignored: a Spark job joins no consumer group", name)
-    elif name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
+        return  # of streaming queries
+    if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
         logger.warning("option %s was ignored: the storage's own credentials and encryption protect a log", name)
     else:
         logger.debug("option %s of Kafka's clients was ignored or has its own use here", name)

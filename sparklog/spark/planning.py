@@ -75,6 +75,12 @@ class Plan:
         planned = [self._with_segments(piece) for piece in pieces]
         return [one for one in planned if one.segments]
 
+    def starts(self) -> dict[TopicPartition, int]:
+        """Where a read of each partition starts, also of empty ones. Errors as ``ranges``."""
+        subscribed = select(self._state, self._options.subscription)
+        check_covers("starting", self._options.starting, subscribed)
+        return {where: self._resolve(where).start for where in subscribed}
+
     def _resolve(self, where: TopicPartition) -> OffsetRange:
         start = self._offset(where, self._options.starting, "starting")
         end = self._offset(where, self._options.ending, "ending")

@@ -4,7 +4,7 @@ Spark makes a reader in a planner process, asks it for partitions once per DataF
 both to the executors, which need nothing but the storage: a partition carries the segments it reads.
 
 Rules: the classes here only carry state between processes; ``planning`` decides and ``batches`` builds.
-Not for: streaming queries.
+Not for: streaming queries (``stream_reader``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Spark makes it anew in a planner process for every DataFrame, with the options and nothing else, and pickles it.
 
 Rules: thin; options are checked when a DataFrame is made, as far as they can be without opening the cluster.
-Not for: streaming, which Spark answers with "not implemented" here.
+Not for: what a query's options mean (``options``, ``stream_options``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.spark.options import Options, address, checked_names, sink_options, source_options
 from sparklog.spark.portable import Portable
 from sparklog.spark.reader import SparklogReader
 from sparklog.spark.rows import read_schema
+from sparklog.spark.stream_options import stream_options
+from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.stream_writer import SparklogStreamWriter
 from sparklog.spark.table_options import effective_options, with_table_options
 from sparklog.spark.writer import SparklogWriter
 
@@ -35,7 +38,7 @@ class SparklogDataSource(Portable, DataSource):
     def schema(self) -> StructType:
         """The columns of a read; for a table of the catalog, with its options in them. Raises InvalidOptionError."""
         if not self._given.is_table:
-            return read_schema(source_options(self._given).include_headers)
+            return read_schema(_includes_headers(self._given))
         options = checked_names(self._given)
         address(options)
         return with_table_options(read_schema(options.boolean("includeHeaders", False)), options)
@@ -52,3 +55,19 @@ class SparklogDataSource(Portable, DataSource):
                 "it again (`sparklog topics`)"
             )
         return SparklogWriter(sink_options(effective_options(self._given, schema)), schema)
+
+    def streamReader(self, schema: StructType) -> SparklogStreamReader:
+        """A streaming reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        return SparklogStreamReader(stream_options(effective_options(self._given, schema)), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
+        """A streaming writer; every output mode appends, as with Spark's Kafka sink. Errors as the batch writer's."""
+        return SparklogStreamWriter(sink_options(effective_options(self._given, schema)), schema)
+
+
+def _includes_headers(options: Options) -> bool:
+    """Spark asks for the schema without saying whether a batch or a stream is to be read: either must be possible."""
+    try:
+        return stream_options(options).source.include_headers
+    except InvalidOptionError:
+        return source_options(options).include_headers

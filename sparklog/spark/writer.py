@@ -2,11 +2,12 @@
 
 Tasks write files that nobody sees; Spark hands the messages of the tasks that won (not those of failed, retried or
 speculative attempts) to ``commit`` in a process beside the driver, which publishes all files of all topics at once.
-With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing.
+With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing. ``RowWriter`` is what a batch and a stream
+have in common.
 
 Rules: ``abort`` deletes only what certainly was not committed. Spark calls it after a failed ``commit`` too, whose
 outcome may be unknown, and then all tasks have a message; before a commit some task has none.
-Not for: streaming queries.
+Not for: streaming queries (``stream_writer``).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class SparklogCommitMessage(Portable, WriterCommitMessage):
         return sum(append.run.records for append in self.appends)
 
 
-class SparklogWriter(Portable, DataSourceArrowWriter):
+class RowWriter(Portable):
     """Writes rows of one schema to topics. Made beside the driver, used in tasks and for the commit.
 
     Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
@@ -107,13 +108,20 @@ class SparklogWriter(Portable, DataSourceArrowWriter):
 
     # -- beside the driver
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
+    def publish(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        application: str,
+        version: int,
+        group: str = "",
+        offsets: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        """Commit what all tasks wrote, once for each version of the application, with a group's offsets if given.
+
+        Raises what ``Coordinator.append`` does.
+        """
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         appends = [append for message in written for append in message.appends]
-        if not appends and not self.options.application:
-            logger.info("the job had no rows: nothing was committed")
-            return
         coordinator = self._coordinator()
         new_topics: dict[str, int] = {}
         for message in written:
@@ -121,14 +129,16 @@ class SparklogWriter(Portable, DataSourceArrowWriter):
         result = coordinator.append(
             AppendRequest(
                 appends=appends,
-                application=self.options.application,
-                application_version=self.options.application_version,
+                application=application,
+                application_version=version,
                 new_topics=[_new_topic(coordinator, name, count) for name, count in sorted(new_topics.items())],
+                group=group,
+                offsets=offsets or {},
             )
         )
-        self._report(result, len(appends))
+        self._report(result, len(appends), application, version)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, unless a commit may have named it."""
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         if len(written) == len(messages):
@@ -143,17 +153,32 @@ class SparklogWriter(Portable, DataSourceArrowWriter):
         known = state.applications.get(self.options.application)
         return known is not None and self.options.application_version <= known.version
 
-    def _report(self, result: AppendResult, runs: int) -> None:
+    def _report(self, result: AppendResult, runs: int, application: str, version: int) -> None:
         records = sum(appended.records for appended in result.appended)
         if result.duplicate:
             logger.warning(
                 "version %s of application %s was written before (%s records): this job wrote nothing",
-                self.options.application_version,
-                self.options.application,
+                version,
+                application,
                 records,
             )
         else:
             logger.info("committed %s records in %s runs to %s", records, runs, self.options.address.root)
+
+
+class SparklogWriter(RowWriter, DataSourceArrowWriter):
+    """The writer of a batch query."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
+        if not self.options.application and not any(getattr(message, "appends", ()) for message in messages):
+            logger.info("the job had no rows: nothing was committed")
+            return
+        self.publish(messages, self.options.application, self.options.application_version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks wrote, unless a commit may have named it."""
+        self.discard(messages)
 
 
 def _new_topic(coordinator: Coordinator, name: str, partitions: int) -> NewTopic:

@@ -1,0 +1,142 @@
+"""The streaming source and sink in a real Spark session: queries with availableNow, run to their end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import sparklog
+from sparklog.coordinator import Coordinator, create_cluster
+
+WAIT_SECONDS = 120
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> Coordinator:
+    sparklog.register(spark)
+    coordinator = create_cluster(str(tmp_path / "log"))
+    coordinator.create_topic("orders", 3)
+    coordinator.create_topic("copies", 3)
+    return coordinator
+
+
+def produce(spark: SparkSession, log: Coordinator, count: int, topic: str = "orders", first: int = 0) -> None:
+    rows = spark.range(first, first + count, 1, 1).selectExpr(
+        "CAST(id AS STRING) key", "CAST(id AS STRING) value", "CAST(id % 3 AS INT) partition"
+    )
+    sparklog.write(rows, log.store.root, topic)
+
+
+def stream(spark: SparkSession, log: Coordinator, **options: str) -> DataFrame:
+    chosen = {"kafka.bootstrap.servers": log.store.root, "subscribe": "orders", "startingOffsets": "earliest"}
+    return spark.readStream.format("sparklog").options(**{**chosen, **options}).load()
+
+
+def finished(query: StreamingQuery) -> StreamingQuery:
+    assert query.awaitTermination(WAIT_SECONDS), "the query did not end"
+    return query
+
+
+def copy(df: DataFrame, log: Coordinator, checkpoint: Path, **options: str) -> StreamingQuery:
+    writer = df.select("key", "value", "partition").writeStream.format("sparklog").trigger(availableNow=True)
+    chosen = {"kafka.bootstrap.servers": log.store.root, "topic": "copies", "checkpointLocation": str(checkpoint)}
+    return finished(writer.options(**{**chosen, **options}).start())
+
+
+def values(spark: SparkSession, log: Coordinator, topic: str = "copies") -> list[int]:
+    found = sparklog.read(spark, log.store.root, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) value")
+    return sorted(row.value for row in found.collect())
+
+
+def batch_sizes(query: StreamingQuery) -> list[int]:
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def test_a_copy_takes_everything_once_and_goes_on_where_it_stopped(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    produce(spark, log, 100)
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    produce(spark, log, 50, first=100)
+    query = copy(stream(spark, log), log, tmp_path / "checkpoint")
+    assert batch_sizes(query) == [50]
+    assert values(spark, log) == list(range(150))
+
+
+def test_each_micro_batch_is_one_commit_under_the_querys_id(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    produce(spark, log, 15)
+    before = log.refresh().version
+    query = copy(stream(spark, log, maxOffsetsPerTrigger="6"), log, tmp_path / "checkpoint")
+    assert batch_sizes(query) == [6, 6, 3]
+    state = log.refresh()
+    assert state.version == before + 3
+    assert state.applications[f"query:{query.id}"].version == 2
+
+
+def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
+    produce(spark, log, 30)
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    for name in ("0", ".0.crc"):  # as if the driver had died before it wrote them
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    assert values(spark, log) == list(range(30))
+
+
+def test_offsets_in_the_checkpoint_are_the_connectors_with_ids_beside_them(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    produce(spark, log, 30)
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    offsets = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[2])
+    ids = offsets.pop("$ids")
+    assert offsets == {"orders": {"0": 10, "1": 10, "2": 10}}
+    assert ids == {"cluster": log.state.cluster_id, "topics": {"orders": log.state.topic("orders").topic_id}}
+
+
+def test_a_query_that_starts_at_latest_keeps_its_start_before_anything_comes(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    produce(spark, log, 9)
+    copy(stream(spark, log, startingOffsets="latest"), log, tmp_path / "checkpoint")
+    produce(spark, log, 6, first=9)
+    copy(stream(spark, log, startingOffsets="latest"), log, tmp_path / "checkpoint")
+    assert values(spark, log) == list(range(9, 15))
+
+
+def recreate(log: Coordinator) -> None:
+    log.delete_topic("orders")
+    log.create_topic("orders", 3)
+
+
+def other_cluster(log: Coordinator) -> None:
+    root = log.store.root
+    shutil.rmtree(root)
+    create_cluster(root).create_topic("orders", 3)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (recreate, "deleted and created again"),
+        (lambda log: log.delete_topic("orders"), "does not exist any more"),
+        (other_cluster, "the checkpoint is of cluster"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    spark: SparkSession, log: Coordinator, tmp_path: Path, damage: Callable[[Coordinator], None], message: str
+) -> None:
+    produce(spark, log, 9)
+    noop = stream(spark, log).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finished(noop.trigger(availableNow=True).start())
+    damage(log)
+    with pytest.raises(StreamingQueryException, match=message):
+        finished(noop.trigger(availableNow=True).start())

@@ -1,0 +1,171 @@
+"""Where a streaming query goes next: limits, new partitions, and every kind of loss."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import DataLossError, InvalidRequestError
+from sparklog.spark.stream_offsets import (
+    Loss,
+    PartitionLog,
+    StreamOffsets,
+    available,
+    batch_ranges,
+    begins,
+    check_cluster,
+    check_target,
+    lag,
+    loss_message,
+    parse,
+    prorated,
+    raise_losses,
+)
+from sparklog.types import OffsetRange, TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+IDS = {"a": "id-a", "b": "id-b"}
+
+
+def offsets(partitions: dict[TopicPartition, int], ids: dict[str, str] | None = None) -> StreamOffsets:
+    return StreamOffsets(partitions, "cluster", IDS if ids is None else ids)
+
+
+def logs(**found: tuple[str, int, int]) -> dict[TopicPartition, PartitionLog]:
+    places = {"a0": A0, "a1": A1, "b0": B0}
+    return {places[name]: PartitionLog(*log) for name, log in found.items()}
+
+
+def test_offsets_are_the_connectors_json_with_ids_beside_them() -> None:
+    at = offsets({TopicPartition("a", 10): 4, B0: 7, TopicPartition("a", 2): 5})
+    assert json.dumps(at.to_json(), separators=(",", ":")) == (
+        '{"a":{"2":5,"10":4},"b":{"0":7},"$ids":{"cluster":"cluster","topics":{"a":"id-a","b":"id-b"}}}'
+    )
+    assert parse(json.loads(json.dumps(at.to_json()))) == at
+
+
+def test_the_first_offset_of_a_query_differs_from_the_same_offset_later_so_that_it_is_logged() -> None:
+    assert StreamOffsets({A0: 0}).to_json() == {"a": {"0": 0}} != offsets({A0: 0}).to_json()
+
+
+@pytest.mark.parametrize("raw", [[], 7, {"a": 7}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": -1}}, {"$ids": 1}])
+def test_what_is_no_offset_is_refused(raw: object) -> None:
+    with pytest.raises(InvalidRequestError, match="use a new checkpointLocation"):
+        parse(raw)
+
+
+def test_another_clusters_checkpoint_is_refused() -> None:
+    check_cluster(offsets({}), "cluster", "/data/log")
+    check_cluster(StreamOffsets({}), "cluster", "/data/log")
+    with pytest.raises(InvalidRequestError, match="of cluster cluster, and /data/log holds cluster other"):
+        check_cluster(offsets({}), "other", "/data/log")
+
+
+def test_a_limit_is_shared_as_sparks_kafka_source_shares_it() -> None:
+    starts, ends = {A0: 0, A1: 0, B0: 0}, {A0: 101, A1: 11, B0: 1}
+    first = prorated(starts, ends, 10)
+    assert first == {A0: 8, A1: 1, B0: 1}
+    second = prorated(first, ends, 10)
+    assert {where: second[where] - first[where] for where in second} == {A0: 9, A1: 1, B0: 0}
+    assert prorated({A0: 0, A1: 0, B0: 0}, {A0: 21, A1: 11, B0: 1}, 20) == {A0: 12, A1: 6, B0: 1}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 10**12)), min_size=1, max_size=8), st.integers(1, 10**9)
+)
+def test_limited_batches_reach_the_end_and_never_pass_it(sizes: list[tuple[int, int]], limit: int) -> None:
+    starts = {TopicPartition("a", number): start for number, (start, _) in enumerate(sizes)}
+    ends = {TopicPartition("a", number): start + size for number, (start, size) in enumerate(sizes)}
+    found = prorated(starts, ends, limit)
+    for where, end in ends.items():
+        assert starts[where] <= found[where] <= end
+        assert (found[where] > starts[where]) == (end > starts[where]), "no partition starves, none reads beyond"
+    assert available(starts, found) <= limit + len(sizes)
+
+
+def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest() -> None:
+    found, losses = begins(offsets({A0: 5}), logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4)))
+    assert found == {A0: 5, A1: 0}
+    assert losses == []
+
+
+@pytest.mark.parametrize(
+    ("log", "begin", "loss"),
+    [
+        (("id-a", 7, 9), 7, "a-0 from offset 5 to 7: records were deleted before they were read"),
+        (("id-a", 0, 3), 3, "a-0 from offset 3 to 5: the log ends at 3 and has been longer"),
+        (
+            ("id-new", 0, 9),
+            0,
+            "a-0 from offset 5 on: topic 'a' was deleted and created again (id id-a then, id-new now)",
+        ),
+    ],
+)
+def test_what_cannot_be_read_any_more_is_a_loss(log: tuple[str, int, int], begin: int, loss: str) -> None:
+    found, losses = begins(offsets({A0: 5}), logs(a0=log))
+    assert found == {A0: begin}
+    assert [str(one) for one in losses] == [loss]
+
+
+def test_a_missing_partition_and_a_new_one_that_lost_records_are_losses() -> None:
+    found, losses = begins(offsets({B0: 5}), logs(a0=("id-a", 3, 9)))
+    assert found == {A0: 3}
+    assert [(loss.where, loss.start, loss.end) for loss in losses] == [(A0, 0, 3), (B0, 5, None)]
+
+
+def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
+    raise_losses([])
+    with pytest.raises(DataLossError, match=r"a-0 from offset 5 to 7: gone.*failOnDataLoss=false") as failed:
+        raise_losses([Loss(A0, 5, 7, "gone")])
+    assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("a", 0, 5)
+    assert loss_message([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 partitions more")
+
+
+def test_a_batch_reads_what_lies_between_its_offsets() -> None:
+    there = logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4), b0=("id-b", 0, 3))
+    ranges, losses = batch_ranges(offsets({A0: 5, B0: 3}), offsets({A0: 9, A1: 2, B0: 3}), there)
+    assert ranges == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 2)]
+    assert losses == []
+
+
+def test_a_batch_after_a_topic_was_created_again_reads_the_new_one_from_its_beginning() -> None:
+    start, end = offsets({A0: 5}), offsets({A0: 8}, {"a": "id-new"})
+    assert batch_ranges(start, end, logs(a0=("id-new", 0, 8))) == ([OffsetRange("a", 0, 0, 8)], [])
+
+
+@pytest.mark.parametrize(
+    ("log", "read", "lost"),
+    [
+        (("id-a", 6, 9), [(6, 8)], [(5, 6)]),
+        (("id-a", 9, 9), [], [(5, 8)]),
+        (("id-a", 0, 7), [(5, 7)], [(7, 8)]),
+        (("id-a", 0, 2), [], [(5, 8)]),
+        (("id-new", 0, 9), [], [(5, 8)]),
+    ],
+)
+def test_a_planned_batch_tells_what_of_it_is_gone(
+    log: tuple[str, int, int], read: list[tuple[int, int]], lost: list[tuple[int, int]]
+) -> None:
+    ranges, losses = batch_ranges(offsets({A0: 5}), offsets({A0: 8}), logs(a0=log))
+    assert [(one.start, one.end) for one in ranges] == read
+    assert [(one.start, one.end) for one in losses] == lost
+    assert batch_ranges(offsets({A0: 5}), offsets({A0: 8}), {})[1]
+
+
+@pytest.mark.parametrize("now", [{}, {"a0": ("id-new", 0, 9)}, {"a0": ("id-a", 0, 8)}])
+def test_an_end_that_was_fixed_and_cannot_be_reached_is_an_error(now: dict[str, tuple[str, int, int]]) -> None:
+    check_target(offsets({A0: 9}), logs(a0=("id-a", 0, 12), b0=("id-b", 0, 1)))
+    with pytest.raises(DataLossError, match=r"a-0 was to be read up to 9.*start the query again"):
+        check_target(offsets({A0: 9}), logs(**now))
+
+
+def test_lag_is_counted_per_partition() -> None:
+    found = lag(offsets({A0: 5}), offsets({A0: 9, A1: 2, B0: 0}))
+    assert found.partitions == {A0: 4, A1: 2, B0: 0}
+    assert found.min_offsets_behind_latest == 0
+    assert found.max_offsets_behind_latest == 4
+    assert found.avg_offsets_behind_latest == 2.0
+    assert lag(offsets({}), offsets({})).avg_offsets_behind_latest == 0.0
