@@ -5,8 +5,8 @@ own and streams into it from then on. When the task ends, or all partitions toge
 without a file go together into one shared file, each as one run of batches; so a task that wrote a little to 64
 partitions leaves one file. A file is closed when it reaches the topic's ``segment.bytes``, and another begun.
 
-A few rows that wait keep the whole batch in memory that they are a slice of. So after ``MAX_BUFFERED_BYTES`` of rows
-all waiting slices are copied and the batches let go; memory is bounded by about twice that, whatever the rows.
+A few rows that wait keep the whole batch in memory that they are a slice of. So slices that have waited while
+``COMPACT_AFTER_BYTES`` of other rows came are copied and their batches let go, which bounds memory whatever the rows.
 
 Rules: what is committed for a partition is in the order in which it came; batches in files are of about 1 MiB; nothing
 is visible until a commit names it. After an error ``abort`` removes what it can; the rest are orphans, seen by no one.
@@ -38,6 +38,8 @@ OWN_FILE_BYTES = 8 * 1024 * 1024
 """bytes of a partition's records after which it gets a file of its own."""
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 """bytes of records that wait in memory, all partitions together."""
+COMPACT_AFTER_BYTES = 32 * 1024 * 1024
+"""bytes of rows that may come before a waiting slice is copied; twice that are kept in memory at most."""
 MAX_OPEN_FILES_LOCAL = 64
 MAX_OPEN_FILES_REMOTE = 8
 """files that one task keeps open; a remote one holds parts of some MiB in memory until they are sent."""
@@ -70,11 +72,13 @@ class _Pending:
         self.batches: list[tuple[pa.RecordBatch, int]] = []
         self.size = 0
         self.first_part: int | None = None
+        self.waits_since = 0
         self.file: _File | None = None
 
-    def add(self, routed: Routed) -> None:
+    def add(self, routed: Routed, now: int) -> None:
+        """Keep records; ``now`` counts the bytes that have come to the whole task."""
         if routed.is_part and self.first_part is None:
-            self.first_part = len(self.batches)
+            self.first_part, self.waits_since = len(self.batches), now
         self.batches.append((routed.records, routed.size))
         self.size += routed.size
 
@@ -105,7 +109,8 @@ class TaskOutput:
         self._has_headers = has_headers
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._buffered = 0
-        self._since_compaction = 0
+        self._arrived = 0
+        self._compact_at = COMPACT_AFTER_BYTES
         self._own_files = 0
         self._runs = 0
         self._shared: dict[tuple[str, int | None, int], _File] = {}
@@ -119,9 +124,9 @@ class TaskOutput:
         pending = self._pending.get(where)
         if pending is None:
             pending = self._pending[where] = _Pending(routed.target, routed.partition)
-        pending.add(routed)
+        pending.add(routed, self._arrived)
         self._buffered += routed.size
-        self._since_compaction += routed.size
+        self._arrived += routed.size
         self.rows += routed.records.num_rows
         if pending.file is not None:
             if pending.size >= limits.TARGET_BATCH_BYTES:
@@ -130,10 +135,14 @@ class TaskOutput:
             self._write_own(pending)
         elif self._buffered >= MAX_BUFFERED_BYTES:
             self._write_waiting()
-        if self._since_compaction >= MAX_BUFFERED_BYTES:
-            self._since_compaction = 0
-            for waiting in self._pending.values():
-                waiting.compact()
+        if self._arrived >= self._compact_at:
+            self._compact()
+
+    def _compact(self) -> None:
+        for pending in self._pending.values():
+            if pending.waits_since <= self._compact_at - COMPACT_AFTER_BYTES:
+                pending.compact()
+        self._compact_at = self._arrived + COMPACT_AFTER_BYTES
 
     def finish(self) -> list[PartitionAppend]:
         """Write what waits, make all files durable, and return what a commit has to name, in order."""
