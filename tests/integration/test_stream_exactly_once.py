@@ -1,0 +1,127 @@
+"""Exactly-once, proven: a copy query is killed with SIGKILL at random moments, again and again, and started anew.
+
+The whole process group of the driver dies at once: Python, the JVM and its threads. Spark's Python workers are in a
+group of their own and notice a moment later, so some of them go on writing, or committing, while the next instance of
+the query starts: zombies, as on a cluster. A failure prints the seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster
+from tests.unit.spark.helpers import read_rows, write_rows
+
+PARTITIONS = 3
+LIMIT = 60
+RUN_SECONDS = 300
+LONGEST_DELAY_SECONDS = 0.6
+
+
+def produce(folder: Path, count: int) -> Coordinator:
+    log = create_cluster(str(folder))
+    log.create_topic("orders", PARTITIONS)
+    log.create_topic("copies", PARTITIONS)
+    rows = [{"key": f"k{number % 17}", "value": f"v{number}"} for number in range(count)]
+    write_rows(folder, "key string, value string", rows, topic="orders")
+    return log
+
+
+def records(folder: Path, topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
+    """Keys and values of each partition in the order of their offsets."""
+    found: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
+    for row in sorted(read_rows(folder, subscribe=topic), key=lambda row: (row["partition"], row["offset"])):
+        found[row["partition"]].append((row["key"], row["value"]))
+    return found
+
+
+class CopyQuery:
+    """One run of the copy program, in a process group of its own."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        repository = str(Path(__file__).parents[2])
+        arguments = ["copy", str(folder), str(scratch / "checkpoint"), str(LIMIT), str(scratch / "spark")]
+        self.errors: IO[bytes] = (scratch / "errors").open("wb")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.stream_programs", *arguments],
+            cwd=repository,
+            env={**os.environ, "PYTHONPATH": repository},
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            start_new_session=True,
+        )
+
+    def batches(self, count: int) -> bool:
+        """Wait until so many batches are finished; False if the query ended before."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(b"done"):
+                return False
+            count -= 1
+            if count <= 0:
+                return True
+        return False
+
+    def die_after(self, seconds: float) -> None:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> int:
+        status = self.process.wait(RUN_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.errors.close()
+        return status
+
+
+def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple[int, int]:
+    """Run the copy query to its end, killing it so often on the way. Returns the kills, and the runs that began."""
+    chance = random.Random(seed)
+    killed = 0
+    for run in range(1, 10 * kills + 2):
+        query = CopyQuery(folder, scratch)
+        if killed < kills and query.batches(chance.randrange(1, 5)):
+            query.die_after(chance.uniform(0, LONGEST_DELAY_SECONDS))
+            killed += 1
+            continue
+        query.batches(sys.maxsize)
+        status = query.close()
+        assert status == 0, f"seed {seed}, run {run}: {(scratch / 'errors').read_text()[-3000:]}"
+        return killed, run
+    raise AssertionError(f"seed {seed}: the query never came to its end")
+
+
+def check_copy(folder: Path, log: Coordinator, seed: int) -> None:
+    given, copied = records(folder, "orders"), records(folder, "copies")
+    assert copied == given, f"seed {seed}: the copy differs from what was copied"
+    group = log.refresh().groups["copier"]
+    ends = {one.partition: one.offset for one in group.offsets.values()}
+    assert ends == {number: len(found) for number, found in given.items()}, f"seed {seed}: the group's offsets"
+
+
+@pytest.mark.parametrize("seed", [20260101])
+def test_a_query_that_is_killed_copies_everything_once_and_in_order(tmp_path: Path, seed: int) -> None:
+    log = produce(tmp_path / "log", 12 * LIMIT)
+    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=2)
+    assert killed == 2
+    check_copy(tmp_path / "log", log, seed)
+
+
+@pytest.mark.slow
+def test_a_query_that_is_killed_fifty_times_copies_everything_once_and_in_order(tmp_path: Path) -> None:
+    seed = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
+    log = produce(tmp_path / "log", 5 * 50 * LIMIT)
+    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=50)
+    assert killed >= 50
+    check_copy(tmp_path / "log", log, seed)
