@@ -1,4 +1,4 @@
-"""From stored records to the rows that Spark sees: record batches of about 1 MiB, in the columns that were asked for.
+"""Batches of the right size, and from stored records to the rows that Spark sees, in the columns that were asked for.
 
 Spark's Arrow channel moves batches of about 1 MiB, or some 10,000 rows, fastest, so the small ones that small appends
 left behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
@@ -83,6 +83,25 @@ def positions(segments: Iterable[Segment], start: int, end: int) -> Iterator[Rec
         for offset in range(first, last, ROWS_WITHOUT_FILES):
             rows = min(ROWS_WITHOUT_FILES, last - offset)
             yield Records(offset, pa.RecordBatch.from_struct_array(pa.nulls(rows, empty)), kind)
+
+
+def gather(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least ``size`` bytes, but for the last; 0 only leaves out empty ones."""
+    waiting: list[pa.RecordBatch] = []
+    found = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if not size:
+            yield batch
+            continue
+        waiting.append(batch)
+        found += batch.nbytes
+        if found >= size:
+            yield _joined(waiting)
+            waiting, found = [], 0
+    if waiting:
+        yield _joined(waiting)
 
 
 def join_small(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordBatch]:

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRecordError
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
 
-MANY_TIMES = 2
-"""How much larger than its records a batch is, by columns that are ignored, before they count as a part of it."""
+WRITTEN = (KEY, VALUE, TIMESTAMP, HEADERS, "topic", "partition")
 
 
 class Rows(NamedTuple):
@@ -57,11 +56,15 @@ class Rows(NamedTuple):
 class Converter:
     """Converts batches of one schema. Immutable.
 
-    ``columns`` are the names of the rows' columns; ``has_key`` and ``has_headers`` say what the records have.
+    ``columns`` are the names of the rows' columns; ``has_key`` and ``has_headers`` say what the records have. Other
+    columns stay in memory as long as the records do, so records beside such are a part of something larger.
     """
 
     def __init__(self, columns: Sequence[str], has_topic_option: bool) -> None:
-        position = {name.lower(): number for number, name in enumerate(columns)}
+        wanted = [name for name in WRITTEN if name != "topic" or not has_topic_option]
+        self._selected = [number for number, name in enumerate(columns) if name.lower() in wanted]
+        self._selects_all = len(self._selected) == len(columns)
+        position = {columns[number].lower(): place for place, number in enumerate(self._selected)}
         self._value = position["value"]
         self._key = position.get("key")
         self._timestamp = position.get("timestamp")
@@ -80,6 +83,15 @@ class Converter:
         ]
         self._schema = record_schema(names)
 
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of a batch that matter, for ``convert``."""
+        return batch if self._selects_all else batch.select(self._selected)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether each row may name a topic or a partition."""
+        return self._partition is not None or self._topic is not None
+
     @property
     def has_key(self) -> bool:
         return self._key is not None
@@ -89,7 +101,7 @@ class Converter:
         return self._headers is not None
 
     def convert(self, batch: pa.RecordBatch, now_ms: int) -> Rows:
-        """The rows of a batch. Raises InvalidRecordError for what cannot be a record."""
+        """The rows of a selected batch. Raises InvalidRecordError for what cannot be a record."""
         columns = [
             self._timestamps(batch, now_ms) if name == TIMESTAMP else self._stored(batch, name)
             for name in self._schema.names
@@ -100,7 +112,7 @@ class Converter:
             None if self._topic is None else _cast(batch.column(self._topic), pa.string(), "topic"),
             None if self._partition is None else _cast(batch.column(self._partition), pa.int32(), "partition"),
             stamped=self._timestamp is not None,
-            is_part=batch.nbytes > MANY_TIMES * records.nbytes,
+            is_part=not self._selects_all,
         )
 
     def _stored(self, batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -40,6 +40,9 @@ Partitioner = Callable[[pa.Array, int], pa.Array]
 RECORD_OVERHEAD_BYTES = 12
 """bytes. What Kafka's limit allows for beside the record itself: its default is 1 MiB and these (``LOG_OVERHEAD``)."""
 
+STICKY_ROWS = 10_000
+"""rows without a key that stay together: what Spark's batches have by default."""
+
 _GOLDEN = 0.6180339887498949
 
 
@@ -117,22 +120,34 @@ class Router:
 
     def _by_key(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
         keys = rows.records.column(KEY) if KEY in rows.records.schema.names else None
-        if keys is None or keys.null_count == len(keys):
-            return self._next_partition(target, rows.records.num_rows)
         if target.partitions == 1:
             return 0
+        if keys is None:
+            return self._sticky_of(target).next_partition(rows.records.num_rows)
+        if keys.null_count == len(keys):
+            return self._next_partitions(target, len(keys))
         chosen = self._partitioner(keys, target.partitions)
         if chosen.null_count == len(chosen):
-            return self._next_partition(target, len(chosen))
-        return pc.fill_null(chosen, self._next_partition(target, chosen.null_count)) if chosen.null_count else chosen
+            return self._next_partitions(target, len(chosen))
+        if not chosen.null_count:
+            return chosen
+        return pc.coalesce(chosen, _filled(self._next_partitions(target, len(chosen)), len(chosen)))
 
-    def _next_partition(self, target: TopicTarget, rows: int) -> int:
-        """Where this batch's rows without keys go: round and round, from a start of the task's own."""
+    def _next_partitions(self, target: TopicTarget, rows: int) -> pa.Array | int:
+        """Where these rows would go if none had a key: ``STICKY_ROWS`` at a time to the partition with the fewest."""
+        sticky = self._sticky_of(target)
+        if rows <= STICKY_ROWS:
+            return sticky.next_partition(rows)
+        counts = [min(STICKY_ROWS, rows - start) for start in range(0, rows, STICKY_ROWS)]
+        return pa.concat_arrays([pa.repeat(pa.scalar(sticky.next_partition(n), pa.int32()), n) for n in counts])
+
+    def _sticky_of(self, target: TopicTarget) -> StickyPartitions:
+        """The topic's own, which starts at a partition of this task's own."""
         sticky = self._sticky.get(target.topic)
         if sticky is None:
             first = int(self._task * _GOLDEN % 1.0 * target.partitions)
             sticky = self._sticky[target.topic] = StickyPartitions(target.partitions, first)
-        return sticky.next_partition(rows)
+        return sticky
 
 
 def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:

@@ -21,11 +21,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
 from sparklog.protocol.state import State
+from sparklog.spark.batches import gather
 from sparklog.spark.conversion import Converter
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.output import TaskOutput, delete_files
@@ -37,6 +39,9 @@ from sparklog.spark.topics import TopicTarget, target_of
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
+
+GATHERED_BATCHES = 8
+"""batches of ``TARGET_BATCH_BYTES`` that are sorted by partition at once; more would only take more memory."""
 
 
 class SparklogCommitMessage(Portable, WriterCommitMessage):
@@ -87,17 +92,24 @@ class RowWriter(Portable):
         router = Router(self._lookup, self.options.topic, choose, _task())
         output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
         try:
-            for batch in iterator:
-                if batch.num_rows:
-                    now_ms = self.clock.now_ms()
-                    for routed in router.route(converter.convert(batch, now_ms), now_ms):
-                        output.add(routed)
+            for batch in gather((converter.select(batch) for batch in iterator), self._gather_bytes(converter)):
+                now_ms = self.clock.now_ms()
+                for routed in router.route(converter.convert(batch, now_ms), now_ms):
+                    output.add(routed)
             appends = output.finish()
         except BaseException:
             output.abort()
             raise
         new_topics = {name: target.partitions for name, target in router.targets.items() if not target.topic_id}
         return SparklogCommitMessage(appends, new_topics)
+
+    def _gather_bytes(self, converter: Converter) -> int:
+        """How much to sort by partition at once: what makes batches of the right size; 0 where nothing is sorted."""
+        is_sorted = converter.has_places or (converter.has_key and not self.options.ignore_keys)
+        if not is_sorted or (self.target is not None and self.target.partitions == 1):
+            return 0
+        partitions = self.target.partitions if self.target is not None else GATHERED_BATCHES
+        return min(partitions, GATHERED_BATCHES) * limits.TARGET_BATCH_BYTES
 
     def _lookup(self, topic: str) -> TopicTarget:
         """The target of the option, or one that a row names, looked up in the cluster from this task."""

@@ -164,6 +164,18 @@ def test_rows_without_keys_spread_over_partitions_batch_by_batch(tmp_path: Path)
     assert counts == [200] * 4
 
 
+def test_null_keys_among_others_spread_too(tmp_path: Path) -> None:
+    cluster(tmp_path, a=4)
+    keys = pa.array([f"k{row}" if row % 10 == 0 else None for row in range(80_000)])
+    rows = pa.record_batch([keys, pa.array(["v"] * 80_000)], names=["key", "value"])
+    write_job(tmp_path, "key string, value string", [[rows]], topic="a")
+    found = [batch for part in (job := reader(tmp_path, subscribe="a")).partitions() for batch in job.read(part)]
+    counts = [0] * 4
+    for batch in found:
+        counts[batch.column("partition")[0].as_py()] += batch.column("key").null_count
+    assert counts == [18_000] * 4
+
+
 def test_a_partitioner_of_ones_own_is_called(tmp_path: Path) -> None:
     cluster(tmp_path, a=3)
     rows = [{"key": key, "value": key} for key in ("a", "bb", "ccc", None)]
