@@ -181,7 +181,7 @@ def test_a_fault_at_any_step_leaves_all_or_nothing_and_a_second_try_ends_the_sam
         assert after in (before, wanted), f"{name}, {fault}: neither before nor after"
         happened = operation.happened(open_cluster(inner).state)
         assert (not acknowledged) or happened or name == "checkpoint", f"{name}, {fault}: acknowledged and lost"
-        assert not (refused and happened), f"{name}, {fault}: refused and done, so a caller that repeats it does it twice"
+        assert not (refused and happened), f"{name}, {fault}: refused, and done all the same"
         operation.run(open_cluster(inner))
         assert contents(inner) == wanted, f"{name}, {fault}: not the same after a second try"
 
