@@ -268,7 +268,6 @@ def test_a_dataframe_can_be_joined_with_itself(spark: SparkSession, log: Coordin
     [
         ({"subscrib": "orders"}, "did you mean subscribe"),
         ({}, "exactly one of the options assign, subscribe, subscribePattern"),
-        ({"subscribe": "orders", "startingOffsets": "latest"}, "cannot be latest"),
         ({"subscribe": "orders", "endingOffsets": "{"}, "endingOffsets cannot be"),
     ],
 )
@@ -277,6 +276,14 @@ def test_wrong_options_are_an_error_when_the_dataframe_is_made(
 ) -> None:
     with pytest.raises(Exception, match=problem):
         spark.read.format("sparklog").options(**options).load(log.store.root)
+
+
+def test_a_batch_that_would_start_at_latest_is_an_error_when_it_is_evaluated(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    found = sparklog.read(spark, log.store.root, "orders", starting_offsets="latest")
+    with pytest.raises(Exception, match="startingOffsets cannot be latest"):
+        found.count()
 
 
 def test_a_root_without_a_cluster_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:

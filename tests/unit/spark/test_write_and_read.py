@@ -169,10 +169,11 @@ def test_null_keys_among_others_spread_too(tmp_path: Path) -> None:
     keys = pa.array([f"k{row}" if row % 10 == 0 else None for row in range(80_000)])
     rows = pa.record_batch([keys, pa.array(["v"] * 80_000)], names=["key", "value"])
     write_job(tmp_path, "key string, value string", [[rows]], topic="a")
-    found = [batch for part in (job := reader(tmp_path, subscribe="a")).partitions() for batch in job.read(part)]
+    job = reader(tmp_path, subscribe="a")
     counts = [0] * 4
-    for batch in found:
-        counts[batch.column("partition")[0].as_py()] += batch.column("key").null_count
+    for part in job.partitions():
+        for batch in job.read(part):
+            counts[batch.column("partition")[0].as_py()] += batch.column("key").null_count
     assert counts == [18_000] * 4
 
 
