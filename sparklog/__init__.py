@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from sparklog import errors
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
+    from sparklog.spark.stream_batch import write_batch
 
-__all__ = ["SparklogError", "__version__", "errors", "read", "register", "write"]
+__all__ = ["SparklogError", "__version__", "errors", "read", "register", "write", "write_batch"]
 
 # name -> (module, attribute); an attribute of None means the module itself
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -33,6 +34,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "write": ("sparklog.spark.api", "write"),
+    "write_batch": ("sparklog.spark.stream_batch", "write_batch"),
 }
 
 

@@ -61,7 +61,7 @@ class SparklogDataSource(Portable, DataSource):
         return SparklogStreamReader(stream_options(effective_options(self._given, schema)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
-        """A streaming writer; every output mode appends, as with Spark's Kafka sink. Errors as the batch writer's."""
+        """A streaming writer; a complete result is appended too, as Spark's Kafka sink does. Errors as ``writer``."""
         return SparklogStreamWriter(sink_options(effective_options(self._given, schema)), schema)
 
 

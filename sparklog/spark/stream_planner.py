@@ -92,7 +92,10 @@ class StreamPlanner:
         Raises DataLossError, InvalidRequestError for another cluster's start, UnknownTopicOrPartitionError.
         """
         start = self._parsed(raw_start)
-        logs = self._logs(self._coordinator.refresh(), {where.topic for where in start.partitions})
+        state = self._coordinator.refresh()
+        if start.cluster_id:  # Spark's own ``commit`` comes a batch later, and never for the last one
+            self.commit(raw_start)
+        logs = self._logs(state, {where.topic for where in start.partitions})
         if self._target is not None:
             check_target(self._target, logs)
             known = {*self._target.partitions, *start.partitions}

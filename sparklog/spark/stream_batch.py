@@ -1,0 +1,83 @@
+"""Exactly-once writes inside ``foreachBatch``.
+
+    def handle(batch, batch_id):
+        write_batch(batch, batch_id, "/data/log", "copies")
+
+    stream.writeStream.foreachBatch(handle).option("checkpointLocation", ...).start()
+
+Each call is one commit, recorded under the query's id, a name and the number of the batch; a batch that is run again
+adds nothing. A batch that writes several times gives each write a name, which must stay the same from run to run.
+
+Rules: runs in the user's process; builds options and calls Spark's batch writer.
+Not for: ``writeStream.format("sparklog")``, which does the same by itself (``stream_writer``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.api import write
+from sparklog.spark.stream_writer import QUERY_ID, application_of
+
+RUN_ID = "spark.jobGroup.id"
+"""The local property that holds the id of a run of a query: it changes with every start."""
+
+_written: dict[str, tuple[str, int]] = {}
+_written_lock = threading.Lock()
+
+
+def write_batch(
+    batch: DataFrame,
+    batch_id: int,
+    root: str,
+    topic: str | None = None,
+    *,
+    name: str | None = None,
+    query_id: str | None = None,
+    partitioner: str | None = None,
+    compression: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Append the rows of a micro-batch to topics, once: one commit, all rows or none.
+
+    ``name`` tells several writes of one batch apart, by default by their topic. ``query_id`` is that of the running
+    query, which Spark tells; outside of ``foreachBatch`` it has to be given. The rest is as for ``sparklog.write``.
+    Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
+    """
+    context = batch.sparkSession.sparkContext
+    query = query_id or context.getLocalProperty(QUERY_ID)
+    if not query:
+        raise InvalidRequestError(
+            "write_batch is called outside of foreachBatch, where there is no streaming query; give it query_id, a "
+            "name that stays the same from run to run, or use sparklog.write"
+        )
+    application = f"{application_of(query)}:{name or topic or 'rows'}"
+    this = (context.getLocalProperty(RUN_ID) or "", batch_id)
+    _check_first(application, *this)
+    write(
+        batch,
+        root,
+        topic,
+        partitioner=partitioner,
+        compression=compression,
+        txn_app_id=application,
+        txn_version=batch_id,
+        storage_options=storage_options,
+    )
+    with _written_lock:
+        _written[application] = this
+
+
+def _check_first(application: str, run: str, batch_id: int) -> None:
+    """Two writes of one batch under one name would look like one that is repeated, and the second be left out."""
+    with _written_lock:
+        if run and _written.get(application) == (run, batch_id):
+            raise InvalidRequestError(
+                f"micro-batch {batch_id} is written twice as {application}: give the writes of one batch different "
+                "names with name=..., or write them as one"
+            )

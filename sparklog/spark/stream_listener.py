@@ -1,0 +1,158 @@
+"""Lag that everyone can see: a listener that adds to a query's progress what Spark's Python API has no place for.
+
+    listener = LagListener(print)
+    spark.streams.addListener(listener)
+    listener.progress["copier"].max_offsets_behind_latest
+
+With a root, a query that has a name also commits the offsets of its finished batches to the consumer group of that
+name, so that lag is seen by every tool. A source knows its query's name only if it is told (``kafka.group.id``); a
+listener is told by Spark.
+
+Rules: runs in the user's process, on Spark's listener thread; a failure here is logged and never stops a query.
+Not for: deciding anything about a query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from sparklog.coordinator import shared_cluster
+from sparklog.errors import SparklogError
+from sparklog.spark.stream_offsets import IDS_KEY, Lag, StreamOffsets, lag, parse
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_QUERIES = 1000
+"""queries whose latest progress a listener keeps."""
+
+
+@dataclass(frozen=True)
+class QueryLag:
+    """How far one query is behind, over all of its sparklog sources, after one batch. Rates are records per second."""
+
+    query: str
+    batch_id: int
+    partitions: Mapping[TopicPartition, int]
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    min_offsets_behind_latest: int
+    max_offsets_behind_latest: int
+    avg_offsets_behind_latest: float
+
+
+class LagListener(StreamingQueryListener):
+    """Keeps the latest ``QueryLag`` of each query in ``progress``, by name, or by id where it has none.
+
+    ``report`` is called with each. With ``root`` named queries commit to the consumer groups of their names there.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[QueryLag], object] | None = None,
+        root: str = "",
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.progress: dict[str, QueryLag] = {}
+        self._report = report
+        self._root = root
+        self._storage_options = storage_options
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is finished: see how far behind the query is."""
+        try:
+            progress = json.loads(event.progress.json)
+            found = query_lag(progress)
+            if found is None:
+                return
+            self.progress.pop(found.query, None)
+            self.progress[found.query] = found
+            while len(self.progress) > MAX_QUERIES:
+                self.progress.pop(next(iter(self.progress)))
+            if self._root and progress.get("name"):
+                self._commit(progress)
+            if self._report is not None:
+                self._report(found)
+        except SparklogError as error:
+            logger.warning("the lag of query %s is not known: %s", event.progress.id, error)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new was read."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The latest progress stays."""
+
+    def _commit(self, progress: Mapping[str, Any]) -> None:
+        coordinator = shared_cluster(self._root, self._storage_options)
+        state = coordinator.state
+        offsets = {
+            (where.topic, where.partition): offset
+            for at, _ in _sources(progress)
+            if at.cluster_id == state.cluster_id
+            for where, offset in at.partitions.items()
+            if where.topic in state.topics and state.topics[where.topic].topic_id == at.topic_ids.get(where.topic)
+        }
+        if offsets:
+            coordinator.commit_offsets(progress["name"], offsets)
+
+
+def query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
+    """The lag in a query's progress, as Spark reports it in JSON; None where it reads no topic of sparklog's."""
+    behind: dict[TopicPartition, int] = {}
+    sources = _sources(progress)
+    for at, latest in sources:
+        for where, records in lag(at, latest).partitions.items():
+            behind[where] = max(records, behind.get(where, 0))
+    if not sources:
+        return None
+    total = Lag(behind)
+    return QueryLag(
+        query=progress.get("name") or progress["id"],
+        batch_id=progress["batchId"],
+        partitions=behind,
+        input_rows_per_second=_rate(progress, "inputRowsPerSecond"),
+        processed_rows_per_second=_rate(progress, "processedRowsPerSecond"),
+        min_offsets_behind_latest=total.min_offsets_behind_latest,
+        max_offsets_behind_latest=total.max_offsets_behind_latest,
+        avg_offsets_behind_latest=total.avg_offsets_behind_latest,
+    )
+
+
+def _sources(progress: Mapping[str, Any]) -> list[tuple[StreamOffsets, StreamOffsets]]:
+    """Where each sparklog source of the query is, and where it could be."""
+    found = []
+    for source in progress.get("sources", ()):
+        end, latest = _decoded(source.get("endOffset")), _decoded(source.get("latestOffset"))
+        if isinstance(end, dict) and IDS_KEY in end:
+            found.append((parse(end), parse(latest) if isinstance(latest, dict) else parse(end)))
+    return found
+
+
+def _decoded(offset: Any) -> Any:
+    """Spark shows offsets as JSON inside of its JSON, or as text."""
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None
+
+
+def _rate(progress: Mapping[str, Any], name: str) -> float:
+    rate = progress.get(name)
+    return float(rate) if isinstance(rate, (int, float)) else 0.0

@@ -1,0 +1,146 @@
+"""Streams in a real Spark session: foreachBatch, consumer groups, lag, several sources, stateful queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from sparklog.coordinator import Coordinator
+from sparklog.spark.stream_listener import LagListener, QueryLag
+from tests.integration.test_stream_queries import copy, finished, log, produce, stream, values  # noqa: F401
+
+
+def committed(log: Coordinator, group: str) -> dict[int, int]:  # noqa: F811
+    return {one.partition: one.offset for one in log.refresh().groups[group].offsets.values()}
+
+
+def test_foreach_batch_writes_each_batch_once_and_tells_its_writes_apart(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    log.create_topic("odd")
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.select("value")
+        sparklog.write_batch(rows, batch_id, log.store.root, "copies")
+        sparklog.write_batch(rows.where("CAST(CAST(value AS STRING) AS INT) % 2 = 1"), batch_id, log.store.root, "odd")
+
+    def run() -> None:
+        writer = stream(spark, log).writeStream.foreachBatch(handle).trigger(availableNow=True)
+        finished(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+    produce(spark, log, 10)
+    run()
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    run()
+    assert values(spark, log) == list(range(10))
+    assert values(spark, log, "odd") == [1, 3, 5, 7, 9]
+
+
+def test_two_writes_of_one_batch_under_one_name_are_refused_instead_of_lost(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        for _ in range(2):
+            sparklog.write_batch(batch.select("value"), batch_id, log.store.root, "copies")
+
+    produce(spark, log, 3)
+    writer = stream(spark, log).writeStream.foreachBatch(handle).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="is written twice as query:"):
+        finished(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+
+def test_a_group_sees_what_a_query_has_finished(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    source = stream(spark, log, maxOffsetsPerTrigger="3", **{"kafka.group.id": "billing"})
+    noop = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finished(noop.trigger(availableNow=True).start())
+    assert committed(log, "billing") == {0: 3, 1: 3, 2: 3}
+
+
+def test_output_and_consumer_offsets_are_one_commit(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    before = log.refresh().version
+    copy(stream(spark, log), log, tmp_path / "checkpoint", **{"kafka.group.id": "copier"})
+    assert log.refresh().version == before + 1
+    assert committed(log, "copier") == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    found: list[QueryLag] = []
+    listener = LagListener(found.append, root=log.store.root)
+    spark.streams.addListener(listener)
+    try:
+        noop = stream(spark, log, maxOffsetsPerTrigger="3").writeStream.format("noop").queryName("audit")
+        noop = noop.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        finished(noop.trigger(availableNow=True).start())
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    assert [lag.max_offsets_behind_latest for lag in found if lag.query == "audit"][:3] == [2, 1, 0]
+    assert listener.progress["audit"].avg_offsets_behind_latest == 0
+    assert committed(log, "audit") == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_source_may_stand_twice_in_a_query_and_beside_another(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    log.create_topic("clicks")
+    produce(spark, log, 6)
+    sparklog.write(spark.range(100, 103).selectExpr("CAST(id AS STRING) value"), log.store.root, "clicks")
+    orders = stream(spark, log).select("key", "value", "partition")
+    clicks = stream(spark, log, subscribe="clicks").select("key", "value", "partition")
+    copy(orders.union(orders).union(clicks), log, tmp_path / "checkpoint")
+    assert values(spark, log) == sorted([*range(6), *range(6), 100, 101, 102])
+
+
+def test_a_whole_result_is_appended_at_each_batch_in_complete_mode(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    counts = stream(spark, log).groupBy("partition").count().selectExpr("CAST(count AS STRING) value")
+    writer = counts.writeStream.format("sparklog").outputMode("complete").trigger(availableNow=True)
+    options = {"bootstrap.servers": log.store.root, "topic": "copies", "checkpointLocation": str(tmp_path / "c")}
+    finished(writer.options(**options).start())
+    assert values(spark, log) == [3, 3, 3]
+
+
+def test_update_mode_which_spark_denies_to_python_sinks_works_through_foreach_batch(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    counts = stream(spark, log).groupBy("partition").count().selectExpr("CAST(count AS STRING) value")
+    options = {"bootstrap.servers": log.store.root, "topic": "copies", "checkpointLocation": str(tmp_path / "a")}
+    writer = counts.writeStream.outputMode("update").trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        finished(writer.format("sparklog").options(**options).start())
+    each = writer.foreachBatch(lambda batch, number: sparklog.write_batch(batch, number, log.store.root, "copies"))
+    finished(each.option("checkpointLocation", str(tmp_path / "b")).start())
+    assert values(spark, log) == [3, 3, 3]

@@ -1,0 +1,306 @@
+"""A streaming read planned against real clusters in a folder, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from sparklog.clock import ManualClock
+from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
+from sparklog.spark.rows import read_schema
+from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.stream_options import stream_options
+from sparklog.spark.stream_reader import SparklogStreamReader
+from tests.unit.spark.helpers import across, cluster, write_rows
+
+ALL = ReadAllAvailable()
+
+
+def produce(folder: Path, topic: str, *counts: int) -> None:
+    """So many records for each partition."""
+    rows = [{"value": "v", "partition": number} for number, count in enumerate(counts) for _ in range(count)]
+    write_rows(folder, "value string, partition int", rows, topic=topic)
+
+
+def reader(folder: Path, clock: ManualClock | None = None, **options: str) -> SparklogStreamReader:
+    chosen = {"path": str(folder), "startingOffsets": "earliest", **options}
+    if not {"assign", "subscribePattern"} & set(chosen):
+        chosen.setdefault("subscribe", "orders")
+    checked = stream_options(chosen)
+    return SparklogStreamReader(checked, read_schema(False), clock)
+
+
+def positions(offsets: dict[str, Any]) -> dict[str, dict[str, int]]:
+    return {topic: found for topic, found in offsets.items() if topic != "$ids"}
+
+
+def read(job: SparklogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [
+        (row["topic"], row["partition"], row["offset"])
+        for part in job.partitions(start, end)
+        for batch in across(job).read(across(part))
+        for row in batch.to_pylist()
+    ]
+
+
+def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 2)
+    assert reader(tmp_path).initialOffset() == {"orders": {"0": 0, "1": 0}}
+    assert reader(tmp_path, startingOffsets="latest").initialOffset() == {"orders": {"0": 5, "1": 2}}
+    assert reader(tmp_path, startingOffsets='{"orders":{"0":3,"1":-1}}').initialOffset() == {"orders": {"0": 3, "1": 2}}
+    assert reader(tmp_path, startingTimestamp="0").initialOffset() == {"orders": {"0": 0, "1": 0}}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": '{"orders":{"0":3}}'}, "leave out"),
+        ({"startingOffsets": '{"orders":{"0":3,"1":0,"2":0}}'}, "does not read"),
+        ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log goes from 0 to 5"),
+        ({"subscribe": "nothing"}, "does not exist"),
+    ],
+)
+def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 2)
+    with pytest.raises((InvalidOptionError, DataLossError, UnknownTopicOrPartitionError), match=message):
+        reader(tmp_path, **options).initialOffset()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "has no meaning in a streaming query"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "exchange the two"),
+        ({"maxTriggerDelay": "soon"}, "it takes a time such as"),
+        ({"maxOffsetsPerTrigger": "0"}, "whole number from 1"),
+        ({"commitOffsets": "maybe"}, "true or false"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        stream_options({"path": "/data/log", "subscribe": "orders", **options})
+
+
+@pytest.mark.parametrize(("text", "ms"), [("15m", 900_000), ("1 h", 3_600_000), ("250", 250), ("2s", 2000)])
+def test_delays_are_written_as_sparks_are(text: str, ms: int) -> None:
+    options = {"path": "/data/log", "subscribe": "orders", "maxTriggerDelay": text}
+    assert stream_options(options).max_trigger_delay_ms == ms
+
+
+def test_the_source_gives_headers_to_streams_too_and_takes_both_kinds_of_options() -> None:
+    options = {"path": "/data/log", "subscribe": "orders", "includeHeaders": "true", "startingOffsets": "latest"}
+    assert "headers" in SparklogDataSource(options).schema().names
+    with pytest.raises(InvalidOptionError, match="in a batch query"):
+        SparklogDataSource(options).reader(read_schema(True))
+
+
+def test_limits_go_to_spark_as_far_as_it_has_words_for_them(tmp_path: Path) -> None:
+    assert reader(tmp_path).getDefaultReadLimit() == ReadAllAvailable()
+    assert reader(tmp_path, minOffsetsPerTrigger="3").getDefaultReadLimit() == ReadMinRows(3)
+    both = reader(tmp_path, minOffsetsPerTrigger="3", maxOffsetsPerTrigger="5")
+    assert both.getDefaultReadLimit() == ReadMaxRows(5)
+
+
+def test_batches_are_limited_and_prorated_until_all_is_read(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=3)
+    produce(tmp_path, "orders", 101, 11, 1)
+    job = reader(tmp_path)
+    start = job.initialOffset()
+    first = job.latestOffset(start, ReadMaxRows(10))
+    assert positions(first) == {"orders": {"0": 8, "1": 1, "2": 1}}
+    second = job.latestOffset(first, ReadMaxRows(10))
+    assert positions(second) == {"orders": {"0": 17, "1": 2, "2": 1}}
+    assert len(read(job, first, second)) == 10
+    last = job.latestOffset(second, ALL)
+    assert positions(last) == {"orders": {"0": 101, "1": 11, "2": 1}} == job.reportLatestOffset()
+    assert job.latestOffset(last, ALL) == last
+    assert job.partitions(last, last) == []
+
+
+def test_a_minimum_waits_for_records_but_not_for_ever(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 2)
+    clock = ManualClock()
+    job = reader(tmp_path, clock, minOffsetsPerTrigger="10", maxTriggerDelay="30s")
+    limit = job.getDefaultReadLimit()
+    first = job.latestOffset(job.initialOffset(), limit)
+    assert positions(first) == {"orders": {"0": 2}}, "the first batch does not wait"
+    produce(tmp_path, "orders", 3)
+    assert job.latestOffset(first, limit) == first
+    assert positions(job.latestOffset(first, ALL)) == {"orders": {"0": 5}}, "Trigger.Once ignores every limit"
+    clock.advance(31)
+    assert positions(job.latestOffset(first, limit)) == {"orders": {"0": 5}}
+    produce(tmp_path, "orders", 12)
+    assert positions(job.latestOffset(first, limit)) == {"orders": {"0": 17}}
+
+
+def test_a_minimum_and_a_maximum_hold_together(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 8)
+    job = reader(tmp_path, ManualClock(), minOffsetsPerTrigger="4", maxOffsetsPerTrigger="5")
+    first = job.latestOffset(job.initialOffset(), job.getDefaultReadLimit())
+    assert positions(first) == {"orders": {"0": 5}}
+    assert job.latestOffset(first, job.getDefaultReadLimit()) == first, "three are fewer than four"
+
+
+def test_available_now_ends_at_what_there_was_when_it_began(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 7)
+    job = reader(tmp_path, minOffsetsPerTrigger="1000", subscribePattern="ord|new")
+    job.prepareForTriggerAvailableNow()
+    start = job.initialOffset()
+    produce(tmp_path, "orders", 5)
+    log.create_topic("newcomers")
+    produce(tmp_path, "newcomers", 5)
+    first = job.latestOffset(start, ReadMaxRows(4))
+    assert positions(first) == {"orders": {"0": 4}}
+    last = job.latestOffset(first, ReadMaxRows(4))
+    assert positions(last) == {"orders": {"0": 7}}
+    assert job.latestOffset(last, ReadMaxRows(4)) == last
+
+
+def test_available_now_fails_when_its_end_cannot_be_reached_whatever_the_options_say(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 7)
+    job = reader(tmp_path, failOnDataLoss="false")
+    job.prepareForTriggerAvailableNow()
+    start = job.initialOffset()
+    log.delete_topic("orders")
+    with pytest.raises(DataLossError, match="start the query again"):
+        job.latestOffset(start, ALL)
+
+
+def test_a_pattern_gains_topics_and_a_topic_partitions_which_begin_at_their_earliest(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 2)
+    job = reader(tmp_path, subscribePattern="^ord", startingOffsets="latest")
+    first = job.latestOffset(job.initialOffset(), ALL)
+    log.create_topic("orders-eu")
+    log.create_partitions("orders", 2)
+    produce(tmp_path, "orders-eu", 1)
+    produce(tmp_path, "orders", 0, 1)
+    second = job.latestOffset(first, ALL)
+    assert read(job, first, second) == [("orders", 1, 0), ("orders-eu", 0, 0)]
+
+
+def test_a_topic_created_again_is_data_loss_also_when_its_offsets_would_fit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path)
+    first = job.latestOffset(job.initialOffset(), ALL)
+    log.delete_topic("orders")
+    log.create_topic("orders")
+    produce(tmp_path, "orders", 9)
+    with pytest.raises(DataLossError, match=r"orders-0 from offset 5 on.*created again"):
+        job.latestOffset(first, ALL)
+    lenient = reader(tmp_path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        second = lenient.latestOffset(first, ALL)
+        assert lenient.latestOffset(first, ALL) == second
+    assert caplog.text.count("created again") == 1, "it is said once, not at every trigger"
+    assert [offset for _, _, offset in read(lenient, first, second)] == list(range(9))
+
+
+def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1, clicks=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path, subscribe="orders,clicks")
+    first = job.latestOffset(job.initialOffset(), ALL)
+    log.delete_topic("orders")
+    with pytest.raises(DataLossError, match="orders-0 from offset 5 on: it does not exist any more"):
+        job.latestOffset(first, ALL)
+    lenient = reader(tmp_path, subscribe="orders,clicks", failOnDataLoss="false")
+    assert positions(lenient.latestOffset(first, ALL)) == {"clicks": {"0": 0}}
+    log.delete_topic("clicks")
+    assert lenient.latestOffset(first, ALL) == first, "no empty offset is ever written"
+
+
+def test_another_clusters_checkpoint_is_refused(tmp_path: Path) -> None:
+    cluster(tmp_path / "a", orders=1)
+    cluster(tmp_path / "b", orders=1)
+    job = reader(tmp_path / "a")
+    start = job.latestOffset(job.initialOffset(), ALL)
+    with pytest.raises(InvalidRequestError, match="the checkpoint is of cluster"):
+        reader(tmp_path / "b").latestOffset(start, ALL)
+    with pytest.raises(InvalidRequestError, match="the checkpoint is of cluster"):
+        reader(tmp_path / "b").partitions(start, start)
+
+
+def test_a_batch_of_an_earlier_run_is_planned_again_as_it_was(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path)
+    start = job.initialOffset()
+    end = job.latestOffset(start, ReadMaxRows(3))
+    produce(tmp_path, "orders", 5)
+    assert [offset for _, _, offset in read(reader(tmp_path), start, end)] == [0, 1, 2]
+
+
+def test_large_batches_are_split_as_batch_reads_are(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 10)
+    job = reader(tmp_path, maxRecordsPerPartition="4")
+    start = job.initialOffset()
+    assert len(job.partitions(start, job.latestOffset(start, ALL))) == 3
+
+
+def test_finished_batches_are_committed_to_the_group_once(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 2)
+    job = reader(tmp_path, **{"kafka.group.id": "billing"})
+    end = job.latestOffset(job.initialOffset(), ALL)
+    job.commit(end)
+    committed = {one.partition: one.offset for one in log.refresh().groups["billing"].offsets.values()}
+    assert committed == {0: 5, 1: 2}
+    version = log.refresh().version
+    job.commit(end)
+    assert log.refresh().version == version, "what is known already needs no commit"
+    log.delete_topic("orders")
+    job.planner._coordinator.refresh()
+    job.commit(end)  # never stops a query
+
+
+def test_the_last_batch_is_committed_to_the_group_when_nothing_follows(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path, **{"kafka.group.id": "billing"})
+    end = job.latestOffset(job.initialOffset(), ALL)
+    assert "billing" not in log.refresh().groups, "nothing is finished yet"
+    assert job.latestOffset(end, ALL) == end
+    assert [one.offset for one in log.refresh().groups["billing"].offsets.values()] == [5]
+
+
+def test_nobody_is_told_where_offsets_are_not_to_be_committed(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=1)
+    for options in ({}, {"kafka.group.id": "billing", "commitOffsets": "false"}):
+        job = reader(tmp_path, **options)
+        job.commit(job.latestOffset(job.initialOffset(), ALL))
+    assert log.refresh().groups == {}
+
+
+def test_a_look_for_news_costs_two_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 2)
+    job = reader(tmp_path)
+    start = job.latestOffset(job.initialOffset(), ALL)
+    reads: list[str] = []
+    store = job.planner._coordinator.store
+    get = type(store).get
+
+    def counting(self: Any, key: str, max_bytes: int | None = None) -> bytes:
+        reads.append(key)
+        return get(self, key, max_bytes)
+
+    monkeypatch.setattr(type(store), "get", counting)
+    assert job.latestOffset(start, ALL) == start
+    assert len(reads) == 2

@@ -1,0 +1,140 @@
+"""Micro-batches are committed once: the streaming writer as Spark would run it, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.spark.options import sink_options
+from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.stream_listener import query_lag
+from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.writer import RowWriter
+from sparklog.types import TopicPartition
+from tests.unit.spark.helpers import across, batches, cluster, schema_of, values, write_rows
+
+DDL = "value string"
+
+
+def writer(folder: Path, **options: str) -> SparklogStreamWriter:
+    return SparklogStreamWriter(sink_options({"path": str(folder), "topic": "copies", **options}), schema_of(DDL))
+
+
+def written(job: SparklogStreamWriter, texts: list[str], query: str = "q1") -> SparklogStreamCommitMessage:
+    """What a task of a query sends to the commit."""
+    rows = batches(DDL, [{"value": text} for text in texts])
+    return across(SparklogStreamCommitMessage(RowWriter.write(across(job), iter(rows)), query))
+
+
+def test_a_micro_batch_is_one_commit_of_all_its_tasks(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    before = log.refresh().version
+    across(job).commit([written(job, ["a"]), written(job, ["b"])], 0)
+    assert log.refresh().version == before + 1
+    assert values(tmp_path, subscribe="copies") == [b"a", b"b"]
+
+
+def test_only_one_of_two_instances_of_a_query_commits_a_batch(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    zombie, restarted = written(job, ["a"]), written(job, ["a"])
+    across(job).commit([restarted], 4)
+    across(job).commit([zombie], 4)
+    across(job).commit([written(job, ["late"])], 3)
+    assert values(tmp_path, subscribe="copies") == [b"a"]
+    across(job).commit([written(job, ["b"])], 5)
+    assert values(tmp_path, subscribe="copies") == [b"a", b"b"]
+    assert log.refresh().applications["query:q1"].version == 5
+
+
+def test_queries_number_their_batches_apart(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    job.commit([written(job, ["a"], "q1")], 0)
+    job.commit([written(job, ["b"], "q2")], 0)
+    assert values(tmp_path, subscribe="copies") == [b"a", b"b"]
+
+
+def test_a_batch_without_rows_or_without_tasks_commits_nothing(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    before = log.refresh().version
+    job.commit([written(job, [])], 0)
+    job.commit([], 1)
+    assert log.refresh().version == before
+
+
+def test_rows_without_a_query_are_refused(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    with pytest.raises(InvalidRequestError, match="one query id was expected"):
+        job.commit([written(job, ["a"], "")], 0)
+    with pytest.raises(InvalidRequestError, match="one query id was expected"):
+        job.commit([written(job, ["a"], "q1"), written(job, ["b"], "q2")], 0)
+
+
+def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    job = writer(tmp_path)
+    message = written(job, ["a"])
+    across(job).abort([message], 0)
+    assert (tmp_path / message.appends[0].run.path).exists(), "after a failed commit nobody knows whether it happened"
+    across(job).abort([message, None], 0)
+    assert not (tmp_path / message.appends[0].run.path).exists()
+
+
+def test_the_numbers_of_batch_jobs_have_no_place_in_a_stream(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    with pytest.raises(InvalidOptionError, match="numbers its own micro-batches"):
+        writer(tmp_path, txnAppId="nightly", txnVersion="1")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_every_output_mode_appends(tmp_path: Path, overwrite: bool) -> None:
+    cluster(tmp_path, copies=1)
+    source = SparklogDataSource({"path": str(tmp_path), "topic": "copies"})
+    assert isinstance(source.streamWriter(schema_of(DDL), overwrite), SparklogStreamWriter)
+
+
+def checkpoint(folder: Path, batch_id: int, *lines: object) -> str:
+    """The offset log of a query as Spark writes it."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    text = "\n".join(["v1", "{}", *(line if isinstance(line, str) else json.dumps(line) for line in lines)])
+    (folder / "offsets" / str(batch_id)).write_text(text)
+    return str(folder)
+
+
+def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
+    log = cluster(tmp_path / "log", copies=1, orders=2)
+    state = log.refresh()
+    write_rows(tmp_path / "log", "value string, partition int", [{"value": "v", "partition": 1}], topic="orders")
+    ids = {"cluster": state.cluster_id, "topics": {"orders": state.topic("orders").topic_id}}
+    other = {"elsewhere": {"0": 9}, "$ids": {"cluster": "another", "topics": {}}}
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, "$ids": ids}, "-", '{"logOffset":3}', other)
+    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": place})
+    before = log.refresh().version
+    job.commit([written(job, ["a"])], 0)
+    state = log.refresh()
+    assert state.version == before + 1
+    assert {one.partition: one.offset for one in state.groups["copier"].offsets.values()} == {0: 0, 1: 1}
+    with pytest.raises(InvalidRequestError, match="has no offsets of micro-batch 1"):
+        job.commit([written(job, ["b"])], 1)
+    checkpoint(tmp_path / "c", 2, other)
+    with pytest.raises(InvalidRequestError, match="source and sink are one cluster"):
+        job.commit([written(job, ["b"])], 2)
+
+
+def test_lag_is_found_in_a_querys_progress() -> None:
+    ids = {"cluster": "c", "topics": {"a": "x"}}
+    source = {"endOffset": {"a": {"0": 5, "1": 2}, "$ids": ids}, "latestOffset": {"a": {"0": 9, "1": 2}}}
+    progress = {"id": "q", "name": "copier", "batchId": 3, "inputRowsPerSecond": 2.5, "processedRowsPerSecond": None}
+    found = query_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
+    assert found is not None
+    assert found.partitions == {TopicPartition("a", 0): 4, TopicPartition("a", 1): 0}
+    assert (found.query, found.min_offsets_behind_latest, found.max_offsets_behind_latest) == ("copier", 0, 4)
+    assert (found.avg_offsets_behind_latest, found.input_rows_per_second) == (2.0, 2.5)
+    assert query_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None
