@@ -1,0 +1,118 @@
+"""The streaming programs of jobs/: in this process on the tests' session, and one as a process that is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.coordinator import Coordinator
+from sparklog.spark.job import SUBMITTED_VARIABLE
+from tests.integration.test_jobs import ROOT, load
+from tests.integration.test_stream_queries import log, produce, values  # noqa: F401
+from tests.unit.spark.helpers import write_rows
+
+WAIT_SECONDS = 240
+
+
+def run(name: str, *arguments: str) -> int:
+    program = load(f"jobs/{name}.py")
+    return program.job.run(name, lambda: getattr(program, name)(program.parse(list(arguments))))
+
+
+@pytest.fixture(autouse=True)
+def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session of the tests is used as that of spark-submit would be."""
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
+
+
+def test_stream_copy_copies_what_an_expression_leaves_and_tells_the_group(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    produce(spark, log, 10)
+    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    what = ["--topic", "orders", "--to", "copies", "--value", "concat(CAST(value AS STRING), '0')", "--group", "copier"]
+    what += ["--where", "CAST(CAST(value AS STRING) AS INT) < 5"]
+    assert run("stream_copy", *place, *what) == 0
+    assert values(spark, log) == [0, 10, 20, 30, 40]
+    assert sum(one.offset for one in log.refresh().groups["copier"].offsets.values()) == 10
+    assert "ended after 10 records" in capsys.readouterr().err
+
+
+def test_stream_to_table_keeps_a_table_of_parquet_files_up_to_date(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    arguments = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    arguments += ["--topic", "orders", "--path", str(tmp_path / "table"), "--value-schema", "id int", "--select", "id"]
+    for first in (0, 10):
+        rows = spark.range(first, first + 10).selectExpr("to_json(struct(id)) value")
+        sparklog.write(rows, log.store.root, "orders")
+        assert run("stream_to_table", *arguments) == 0
+    assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "table")).collect()) == list(range(20))
+
+
+def test_a_failure_is_told_in_one_line(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    assert run("stream_copy", *place, "--topic", "nothing", "--to", "copies") == 1
+    assert "topic 'nothing' does not exist" in capsys.readouterr().err
+
+
+def test_sigterm_stops_a_program_and_the_next_start_goes_on(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    folder = Path(log.store.root.removeprefix("file://"))
+    write_rows(folder, "value string", [{"value": str(number)} for number in range(7)], topic="orders")
+    place = ["--bootstrap-server", log.store.root, "--checkpoint", str(tmp_path / "checkpoint")]
+    what = ["--topic", "orders", "--to", "copies"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK"))}
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "jobs/stream_copy.py",
+            *place,
+            *what,
+            "--master",
+            "local[1]",
+            "--conf",
+            "spark.ui.enabled=false",
+        ],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stderr is not None
+        for line in program.stderr:
+            if "batch 0: 7 records" in line:
+                break
+        program.send_signal(signal.SIGTERM)
+        said = program.stderr.read()
+        assert program.wait(WAIT_SECONDS) == 0
+        assert "stopped after 7 records" in said
+    finally:
+        program.kill()
+        program.stderr.close()
+        program.wait()
+    produce(spark, log, 3, first=7)
+    assert run("stream_copy", *place, *what, "--available-now") == 0
+    assert values(spark, log) == list(range(10))
