@@ -15,19 +15,24 @@ from sparklog.spark.options import Options, SourceOptions, checked_names, stream
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 """milliseconds; Spark's Kafka source has the same."""
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _TIME = re.compile(r"(\d{1,15})\s*([a-z]*)")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The checked options of a streaming read. ``group`` is empty where no consumer offsets are committed."""
+    """The checked options of a streaming read. ``group`` is empty where no consumer offsets are committed.
+
+    ``start_of_group`` says that a new query starts where this group stands, as far as it has offsets.
+    """
 
     source: SourceOptions
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
     group: str = ""
+    start_of_group: str = ""
 
 
 def stream_options(raw: Mapping[str, str]) -> StreamOptions:
@@ -45,6 +50,7 @@ def stream_options(raw: Mapping[str, str]) -> StreamOptions:
         min_offsets=least,
         max_trigger_delay_ms=_delay(options),
         group=_group(options),
+        start_of_group="" if any(name in options for name in _STARTS) else options.text("kafka.group.id"),
     )
 
 

@@ -83,7 +83,22 @@ class StreamPlanner:
             starts = Plan(self._coordinator, fetcher, self._options.source, Pruning()).starts()
         finally:
             fetcher.close()
-        return StreamOffsets(starts).to_json()
+        return StreamOffsets({**starts, **self._committed(starts)}).to_json()
+
+    def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the group stands, if the query is to start there; offsets of a topic created again do not count."""
+        state = self._coordinator.state
+        group = state.groups.get(self._options.start_of_group)
+        if group is None:
+            return {}
+        logs = _logs_of(state, of)
+        known = {TopicPartition(one.topic, one.partition): one for one in group.offsets.values()}
+        found = {where: known[where] for where in logs if where in known}
+        found = {where: one for where, one in found.items() if one.topic_id == logs[where].topic_id}
+        start = StreamOffsets({where: one.offset for where, one in found.items()})
+        starts, losses = begins(start, {where: logs[where] for where in found})
+        self._lose(losses)
+        return starts
 
     def latest(self, raw_start: Mapping[str, Any], most: int | None, read_all: bool = False) -> dict[str, Any]:
         """Where the next batch ends: about ``most`` records after the start, or at what there is.

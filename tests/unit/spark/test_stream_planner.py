@@ -280,6 +280,23 @@ def test_the_last_batch_is_committed_to_the_group_when_nothing_follows(tmp_path:
     assert [one.offset for one in log.refresh().groups["billing"].offsets.values()] == [5]
 
 
+def test_a_new_query_starts_where_its_group_stands_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    log = cluster(tmp_path, orders=2)
+    produce(tmp_path, "orders", 5, 2)
+    log.commit_offsets("billing", {("orders", 0): 3})
+    options = {"path": str(tmp_path), "subscribe": "orders", "kafka.group.id": "billing"}
+    job = SparklogStreamReader(stream_options(options), read_schema(False))
+    assert job.initialOffset() == {"orders": {"0": 3, "1": 2}}, "without an offset of the group: latest"
+    assert reader(tmp_path, **options).initialOffset() == {"orders": {"0": 0, "1": 0}}
+    log.commit_offsets("billing", {("orders", 0): 9})
+    with pytest.raises(DataLossError, match="the log ends at 5"):
+        SparklogStreamReader(stream_options(options), read_schema(False)).initialOffset()
+    log.delete_topic("orders")
+    log.create_topic("orders", 2)
+    fresh = SparklogStreamReader(stream_options(options), read_schema(False))
+    assert fresh.initialOffset() == {"orders": {"0": 0, "1": 0}}, "the offsets were of another topic"
+
+
 def test_nobody_is_told_where_offsets_are_not_to_be_committed(tmp_path: Path) -> None:
     log = cluster(tmp_path, orders=1)
     for options in ({}, {"kafka.group.id": "billing", "commitOffsets": "false"}):
