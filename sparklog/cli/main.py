@@ -20,6 +20,7 @@ COMMANDS = {
     "console-producer": "send lines of text as records",
     "console-consumer": "print records",
     "get-offsets": "print the earliest, latest or timed offsets of partitions",
+    "consumer-groups": "list and describe consumer groups, and set their offsets",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",
 }
