@@ -297,6 +297,8 @@ class CommitLog:
         except ObjectExistsError:
             pass  # maybe by an earlier try of this very request, which the storage's client repeated
         except StorageUnavailableError as error:
+            if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
+                raise self._indeterminate(commit, error) from error
             logger.warning("no clear answer to commit %d: %s", commit.version, error)
         else:
             return True
@@ -323,10 +325,13 @@ class CommitLog:
             except StorageError as error:  # also absent: the request may still be under way
                 failure = error
                 self.clock.sleep(0.05 * 2**attempt)
-        raise IndeterminateCommitError(
-            f"the storage did not say whether commit {commit.version} (write id {commit.write_id}) was written to "
-            f"{self.store.root}, and reading it back failed: {failure}; it may or may not have happened: read the log "
-            "again, or repeat the write with a producer id or txnAppId, which writes nothing twice",
+        raise self._indeterminate(commit, failure)
+
+    def _indeterminate(self, commit: Commit, failure: Exception | None) -> IndeterminateCommitError:
+        return IndeterminateCommitError(
+            f"it is not known whether commit {commit.version} (write id {commit.write_id}) is in {self.store.root} for "
+            f"good: {failure}; read the log again, or repeat the write with a producer id or txnAppId, which writes "
+            "nothing twice",
             version=commit.version,
             write_id=commit.write_id,
             path=commit_key(commit.version),

@@ -111,6 +111,7 @@ def write(
     errors of sparklog: their class and message stand in its text.
     """
     register(df.sparkSession)
+    _activate(df.sparkSession)
     chosen = {
         "topic": topic,
         "partitioner": partitioner,
@@ -123,6 +124,14 @@ def write(
         if value is not None:
             writer = writer.option(name, value)
     writer.save(root)
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make this the session of the calling thread: Spark looks a writer's source up there, and a thread of Python's
+    own has none until somebody says so."""
+    jvm = getattr(spark, "_jvm", None)  # a session of Spark Connect has no need
+    if jvm is not None:
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:

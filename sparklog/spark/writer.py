@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.errors import InvalidPartitionsError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
 from sparklog.protocol.state import State
@@ -137,7 +138,13 @@ class RowWriter(Portable):
         coordinator = self._coordinator()
         new_topics: dict[str, int] = {}
         for message in written:
-            new_topics.update(message.new_topics)
+            for name, count in message.new_topics.items():
+                if new_topics.setdefault(name, count) != count:
+                    raise InvalidPartitionsError(
+                        f"num.partitions changed while this job wrote topic {name!r}, which does not exist yet: some "
+                        f"tasks placed keys for {new_topics[name]} partitions, others for {count}; run the job again",
+                        topic=name,
+                    )
         result = coordinator.append(
             AppendRequest(
                 appends=appends,

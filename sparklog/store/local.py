@@ -459,6 +459,7 @@ def _sync_folder_of(path: str) -> None:
             f"{path} was written, but its folder could not be synced ({error.strerror}): a power failure may lose it; "
             "read it back, then retry",
             path=path,
+            stored=True,
         ) from error
 
 

@@ -541,3 +541,17 @@ def test_a_snapshot_of_a_topic_deleted_since_says_so_once_its_segments_are_liste
     with pytest.raises(UnknownTopicOrPartitionError, match="was deleted since"):
         coordinator.segments("orders", state)
     assert coordinator.log._lists == {}
+
+
+def test_a_commit_whose_folder_could_not_be_synced_is_not_acknowledged(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = create_cluster(root)
+
+    def fail(folder: str) -> None:
+        if folder.endswith("meta/commits"):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("sparklog.store.local._sync_folder", fail)
+    with pytest.raises(IndeterminateCommitError, match="power failure"):
+        coordinator.create_topic("orders")
