@@ -10,6 +10,7 @@ Not for: starting a query from a checkpoint, which Spark does.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from sparklog import limits
@@ -29,7 +30,7 @@ def batch_offsets(
     Raises InvalidRequestError where the checkpoint does not know the batch or reads no topic of this cluster,
     UnsupportedStoreError for a place that sparklog cannot read.
     """
-    store = open_store(checkpoint.replace("file:///", "/", 1), storage_options)
+    store = open_store(re.sub("^file:/+", "/", checkpoint), storage_options)  # Spark writes file:/data
     try:
         text = store.get(f"offsets/{batch_id}", limits.MAX_MANIFEST_BYTES).decode()
     except ObjectNotFoundError as error:

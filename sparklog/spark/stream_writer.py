@@ -64,6 +64,13 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
             )
         if options.group:
             validate_group_id(options.group)
+            if not options.checkpoint:
+                raise InvalidOptionError(
+                    f"kafka.group.id={options.group} of a sink commits what a batch has read together with its output, "
+                    "and reads it from the query's checkpoint: set option checkpointLocation on this query, or leave "
+                    "kafka.group.id out",
+                    option="checkpointLocation",
+                )
         super().__init__(options, schema, clock, ids)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
@@ -95,7 +102,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
 
     def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
         options = self.options
-        if not options.group or not options.checkpoint:
+        if not options.group:
             return {}
         state = self._coordinator().state
         return batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)

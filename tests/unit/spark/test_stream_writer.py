@@ -100,6 +100,13 @@ def test_every_output_mode_appends(tmp_path: Path, overwrite: bool) -> None:
     assert isinstance(source.streamWriter(schema_of(DDL), overwrite), SparklogStreamWriter)
 
 
+def test_offsets_cannot_be_committed_without_the_checkpoint_that_has_them(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    with pytest.raises(InvalidOptionError, match="set option checkpointLocation"):
+        writer(tmp_path, **{"kafka.group.id": "copier"})
+    writer(tmp_path, **{"kafka.group.id": "copier", "commitOffsets": "false"})
+
+
 def checkpoint(folder: Path, batch_id: int, *lines: object) -> str:
     """The offset log of a query as Spark writes it."""
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
@@ -123,7 +130,8 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
     assert {one.partition: one.offset for one in state.groups["copier"].offsets.values()} == {0: 0, 1: 1}
     with pytest.raises(InvalidRequestError, match="has no offsets of micro-batch 1"):
         job.commit([written(job, ["b"])], 1)
-    checkpoint(tmp_path / "c", 2, other)
+    place = checkpoint(tmp_path / "c", 2, other)
+    job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": f"file:{place}"})
     with pytest.raises(InvalidRequestError, match="source and sink are one cluster"):
         job.commit([written(job, ["b"])], 2)
 
