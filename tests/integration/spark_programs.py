@@ -54,6 +54,35 @@ def produce_with_a_kill(root: str, scratch: str) -> None:
         spark.stop()
 
 
+def dying_partitioner(keys: Sequence[bytes | None], partitions: int) -> list[int | None]:
+    """By the number that a key begins with. The worker that comes to ``3-15999`` dies, once: the marker file remembers,
+    and holds how many finished files were there."""
+    marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
+    if b"3-15999" in keys and not marker.exists():
+        marker.write_text(str(len(list(Path(os.environ["SPARKLOG_TEST_ROOT"]).glob("orders-3/*.log")))))
+        os._exit(1)
+    return [None if key is None else int(key[:1]) % partitions for key in keys]
+
+
+def produce_with_a_retry(root: str, scratch: str) -> None:
+    """64,000 records in 4 tasks, one of which dies at its end. Prints how many are read, and how many differ."""
+    environment = {
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.executorEnv.SPARKLOG_TEST_MARKER": os.environ["SPARKLOG_TEST_MARKER"],
+        "spark.executorEnv.SPARKLOG_TEST_ROOT": root,
+    }
+    spark = sparklog_session(CLUSTER, config={**QUIET, **environment, "spark.local.dir": scratch})
+    try:
+        rows = spark.range(0, 64_000, 1, 4).selectExpr(
+            "concat(id div 16000, '-', id % 16000) key", "concat(id, repeat('x', 1000)) value"
+        )
+        sparklog.write(rows, root, "orders", partitioner="tests.integration.spark_programs:dying_partitioner")
+        found = sparklog.read(spark, root, "orders", columns=["key"])
+        print("records", found.count(), "distinct", found.distinct().count())
+    finally:
+        spark.stop()
+
+
 def produce_without_the_package(root: str, scratch: str) -> None:
     """Executors that cannot import sparklog. Prints what the user is told by a write and by a read."""
     hidden = {"spark.executorEnv.PYTHONPATH": str(Path(scratch) / "hidden"), "spark.local.dir": scratch}

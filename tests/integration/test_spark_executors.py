@@ -75,6 +75,21 @@ def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coo
     assert log.refresh().version == before + 1
 
 
+def test_a_task_that_is_retried_after_its_worker_left_files_behind_writes_every_record_once(
+    log: Coordinator, tmp_path: Path
+) -> None:
+    log.alter_configs("orders", {"segment.bytes": "1048576"})
+    before = log.refresh().version
+    marker = tmp_path / "died"
+    printed = run("produce_with_a_retry", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))
+    left_behind = int(marker.read_text())
+    assert left_behind > 0
+    assert printed.split() == ["records", "64000", "distinct", "64000"]
+    assert log.refresh().version == before + 1
+    committed = {segment.path for segment in log.segments("orders").partition(3)}
+    assert len(list(Path(log.store.root).glob("orders-3/*.log"))) == len(committed) + left_behind
+
+
 def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path: Path) -> None:
     write_records(log)
     hide_package(tmp_path)

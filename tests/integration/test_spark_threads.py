@@ -1,0 +1,67 @@
+"""Writes from threads of the driver's own, which Spark knows no session of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.coordinator import Coordinator, create_cluster
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Coordinator:
+    coordinator = create_cluster(str(tmp_path / "log"))
+    coordinator.create_topic("orders", 2)
+    return coordinator
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Run all at once, each in a plain thread, and raise what the first of them raised."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def counts(spark: SparkSession, log: Coordinator) -> tuple[int, int]:
+    found = sparklog.read(spark, log.store.root, "orders").select("value")
+    return found.count(), found.distinct().count()
+
+
+def test_a_dataframe_is_written_from_a_plain_thread(spark: SparkSession, log: Coordinator) -> None:
+    rows = spark.range(50).selectExpr("CAST(id AS STRING) value")
+    in_threads(lambda: sparklog.write(rows, log.store.root, "orders"))
+    assert counts(spark, log) == (50, 50)
+
+
+def test_a_dataframe_of_a_second_session_is_written_from_a_plain_thread(spark: SparkSession, log: Coordinator) -> None:
+    other = spark.newSession()
+    rows = other.range(50).selectExpr("CAST(id AS STRING) value")
+    in_threads(lambda: sparklog.write(rows, log.store.root, "orders"))
+    assert counts(spark, log) == (50, 50)
+
+
+def test_several_threads_write_at_the_same_time_and_every_record_is_there_once(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    before = log.refresh().version
+    jobs = [spark.range(n * 50, n * 50 + 50).selectExpr("CAST(id AS STRING) value") for n in range(4)]
+    in_threads(*[lambda rows=rows: sparklog.write(rows, log.store.root, "orders") for rows in jobs])  # type: ignore[misc]
+    assert counts(spark, log) == (200, 200)
+    assert log.refresh().version == before + 4
