@@ -56,7 +56,7 @@ LOCK_WAIT_SECONDS = 2.0
 _LOCK_POLL_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001)
 """Pauses between tries for the lock; the last one repeats. A commit takes about half a millisecond."""
 
-SYNC_EVERY_BYTES = 32 * 1024 * 1024
+SYNC_EVERY_BYTES = 8 * 1024 * 1024
 """A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
 
 RESIDENT_BYTES = 64 * 1024 * 1024
