@@ -104,7 +104,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
         options = self.options
         if not options.group:
             return {}
-        state = self._coordinator().state
+        state = self._committer().state
         return batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)
 
 

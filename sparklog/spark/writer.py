@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -79,6 +80,13 @@ class RowWriter(Portable):
         self.stores: dict[int, Store] = broker_stores(coordinator, options.address.storage_options)
         self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
         self.is_repeated = self._was_written(coordinator.state)
+        self._opened: Coordinator | None = coordinator
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes to tasks, and to the commit of a batch job: all but the cluster, which stays in its process."""
+        sent = object.__new__(type(self))
+        sent.__dict__ = {**self.__dict__, "_opened": None}
+        return super(RowWriter, sent).__reduce__()
 
     # -- in a task
 
@@ -135,7 +143,7 @@ class RowWriter(Portable):
         """
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         appends = [append for message in written for append in message.appends]
-        coordinator = self._coordinator()
+        coordinator = self._committer()
         new_topics: dict[str, int] = {}
         for message in written:
             for name, count in message.new_topics.items():
@@ -163,6 +171,11 @@ class RowWriter(Portable):
         if len(written) == len(messages):
             return
         delete_files((append for message in written for append in message.appends), self.stores.__getitem__)
+
+    def _committer(self) -> Coordinator:
+        """The cluster, to commit to. Spark makes a stream's writer anew for each commit, just before it: what that has
+        opened need not be looked up a second time, since a commit reads all news itself."""
+        return self._opened or self._coordinator()
 
     def _coordinator(self) -> Coordinator:
         address = self.options.address
