@@ -1,0 +1,302 @@
+"""A copy query over a storage that fails, loses answers, or lets another instance in between, at every step.
+
+The engine is a small one that does what Spark does: it logs where a batch ends before it runs, plans it, runs a task
+for each partition (up to four times), commits, and logs that it did. Reader and writer are the ones that Spark runs.
+Whatever happens, the query is started again on its checkpoint until it comes to its end; then the copy must be equal
+to what was copied, record by record, and the consumer group must stand at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.coordinator import coordinator as coordinators
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import SparklogError
+from sparklog.spark import output
+from sparklog.spark.options import sink_options
+from sparklog.spark.reader import SparklogPartition
+from sparklog.spark.stream_options import stream_options
+from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.writer import RowWriter, SparklogWriter
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    ERROR,
+    FULL,
+    LOST_ANSWER,
+    PERMISSION,
+    UNAVAILABLE,
+    WRITES,
+    Call,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+from tests.crash.test_steps import Contents, contents
+from tests.unit.spark.helpers import batches, schema_of
+
+DDL = "key binary, value binary, partition int"
+PARTITIONS = 2
+RECORDS = 12
+LIMIT = 6
+TASK_ATTEMPTS = 4
+RUNS = 60
+"""starts of a query after which it is taken for one that never ends"""
+
+
+class SupersededError(Exception):
+    """Another instance of the query has logged this batch: Spark ends the one that comes second."""
+
+
+class Checkpoint:
+    """Where batches end, as files of the form that Spark writes, and how many are finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ends: list[dict[str, Any]] = []
+        self.finished = 0
+        (folder / "offsets").mkdir(parents=True)
+
+    def log_end(self, batch_id: int, end: dict[str, Any]) -> None:
+        if batch_id != len(self.ends):
+            raise SupersededError
+        (self.folder / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+        self.ends.append(end)
+
+    def log_finished(self, batch_id: int) -> None:
+        if batch_id != self.finished:
+            raise SupersededError
+        self.finished += 1
+
+
+def reader_and_writer(checkpoint: Checkpoint) -> tuple[SparklogStreamReader, SparklogStreamWriter]:
+    """Both open the store of ``opened_by_url``, whatever the path."""
+    source = {"path": "/log", "subscribe": "orders", "startingOffsets": "earliest"}
+    source |= {"maxOffsetsPerTrigger": str(LIMIT), "kafka.group.id": "reader"}
+    sink = {"path": "/log", "topic": "copies", "checkpointLocation": str(checkpoint.folder), "kafka.group.id": "copier"}
+    reader = SparklogStreamReader(stream_options(source), schema_of(DDL))
+    return reader, SparklogStreamWriter(sink_options(sink), schema_of(DDL))
+
+
+def run_batches(checkpoint: Checkpoint) -> None:
+    """One run of the query, to the end of what there is or to whatever it fails with."""
+    reader, writer = reader_and_writer(checkpoint)
+    while True:
+        batch_id = checkpoint.finished
+        start = checkpoint.ends[batch_id - 1] if batch_id else reader.initialOffset()
+        if batch_id == len(checkpoint.ends):
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            if end == start:
+                return
+            checkpoint.log_end(batch_id, end)
+        end = checkpoint.ends[batch_id]
+        run_batch(reader, writer, batch_id, start, end)
+        checkpoint.log_finished(batch_id)
+        reader.commit(end)
+
+
+def run_batch(
+    reader: SparklogStreamReader,
+    writer: SparklogStreamWriter,
+    batch_id: int,
+    start: dict[str, Any],
+    end: dict[str, Any],
+) -> None:
+    planned = reader.partitions(start, end)
+    messages: list[SparklogStreamCommitMessage | None] = [None] * len(planned)
+    try:
+        for number, part in enumerate(planned):
+            assert isinstance(part, SparklogPartition)
+            messages[number] = run_task(reader, writer, part)
+        writer.commit(list(messages), batch_id)
+    except SparklogError:
+        writer.abort(list(messages), batch_id)
+        raise
+
+
+def run_task(
+    reader: SparklogStreamReader, writer: SparklogStreamWriter, part: SparklogPartition
+) -> SparklogStreamCommitMessage:
+    """A task, again where it failed. Outside of Spark no task is told its query, so that is added here."""
+    for attempt in range(1, TASK_ATTEMPTS + 1):
+        try:
+            return SparklogStreamCommitMessage(RowWriter.write(writer, reader.read(part)), "q")
+        except SparklogError:
+            if attempt == TASK_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+@pytest.fixture(autouse=True)
+def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are finished in a fixed order, so that a step is the same in every run."""
+    monkeypatch.setattr(output, "FINISH_THREADS", 1)
+
+
+@contextmanager
+def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
+    """Whoever opens a cluster in here gets this very store, in a process that has opened nothing yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinators, "open_store", lambda url, options=None: store)
+        patch.setattr(coordinators, "_shared", {})
+        patch.setattr(coordinators, "_shared_lock", threading.Lock())
+        yield store
+
+
+def prepared() -> MemoryStore:
+    """A cluster with records to copy, in more than one commit and of three keys."""
+    store = MemoryStore(uuid.uuid4().hex)
+    coordinator = create_cluster(store)
+    for topic in ("orders", "copies"):
+        coordinator.create_topic(topic, PARTITIONS)
+    ddl = "key string, value string, partition int"
+    with opened_by_url(FaultyStore(store)):
+        job = SparklogWriter(sink_options({"path": "/log", "topic": "orders"}), schema_of(ddl))
+        for half in (range(0, RECORDS, 2), range(1, RECORDS, 2)):
+            rows = [{"key": f"k{n % 3}", "value": f"v{n}", "partition": n // 2 % PARTITIONS} for n in half]
+            job.commit([job.write(iter(batches(ddl, rows)))])
+    return store
+
+
+def run_once(checkpoint: Checkpoint, store: FaultyStore) -> bool:
+    """Start the query on a storage; whether it came to its end."""
+    with opened_by_url(store):
+        try:
+            run_batches(checkpoint)
+        except (SimulatedCrash, SparklogError, SupersededError):
+            return False
+    return True
+
+
+def finish(checkpoint: Checkpoint, inner: MemoryStore) -> None:
+    """Start the query on a storage that works: it comes to its end."""
+    with opened_by_url(FaultyStore(inner)):
+        run_batches(checkpoint)
+
+
+def check_copy(inner: MemoryStore, about: object) -> None:
+    found: Contents = contents(inner)
+    assert sum(map(len, found["orders"])) == RECORDS
+    assert found["copies"] == found["orders"], f"{about}: the copy differs from what was copied"
+    group = open_cluster(inner).state.groups["copier"]
+    ends = {one.partition: one.offset for one in group.offsets.values()}
+    assert ends == {number: len(values) for number, values in enumerate(found["orders"])}, f"{about}: the group"
+
+
+def steps(folder: Path) -> list[Call]:
+    """The steps of a run that nothing disturbs."""
+    inner = prepared()
+    store = FaultyStore(inner)
+    checkpoint = Checkpoint(folder)
+    assert run_once(checkpoint, store)
+    assert checkpoint.finished == 2, "a test of one batch after the other needs two"
+    check_copy(inner, "nothing disturbed")
+    return store.calls
+
+
+def faults(calls: list[Call]) -> list[Fault]:
+    """Every fault at every step; reads fail, too."""
+    found = list(every_crash(calls))
+    for step, call in enumerate(calls):
+        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        if call.operation in WRITES:
+            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    return found
+
+
+def test_a_fault_at_any_step_of_source_and_sink_leaves_every_record_once(tmp_path: Path) -> None:
+    kinds: Counter[str] = Counter()
+    for number, fault in enumerate(faults(steps(tmp_path / "clean"))):
+        inner, checkpoint = prepared(), Checkpoint(tmp_path / str(number))
+        run_once(checkpoint, FaultyStore(inner, [fault]))
+        finish(checkpoint, inner)
+        check_copy(inner, fault)
+        kinds[fault.kind] += 1
+    assert set(kinds) == {CRASH_BEFORE, CRASH_AFTER, LOST_ANSWER, ERROR, UNAVAILABLE, FULL, PERMISSION}
+
+
+def test_an_answer_lost_at_the_same_step_of_every_start_leaves_every_record_once(tmp_path: Path) -> None:
+    for step, call in enumerate(steps(tmp_path / "clean")):
+        if call.operation in WRITES:
+            inner, checkpoint = prepared(), Checkpoint(tmp_path / str(step))
+            for _ in range(3):
+                run_once(checkpoint, FaultyStore(inner, [Fault(step, LOST_ANSWER)]))
+            finish(checkpoint, inner)
+            check_copy(inner, f"answers lost at step {step}: {call}")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_storage_that_fails_at_random_leaves_every_record_once(tmp_path: Path, seed: int) -> None:
+    inner, checkpoint = prepared(), Checkpoint(tmp_path / "query")
+    rates = {LOST_ANSWER: 0.03, UNAVAILABLE: 0.01, CRASH_BEFORE: 0.01, CRASH_AFTER: 0.01}
+    injected = 0
+    for run in range(RUNS):
+        store = FaultyStore(inner, seed=1000 * seed + run, rates=rates)
+        ended = run_once(checkpoint, store)
+        injected += len(store.injected)
+        if ended:
+            break
+    else:
+        raise AssertionError(f"seed {seed}: the query never came to its end")
+    assert injected, f"seed {seed}: nothing failed"
+    check_copy(inner, f"seed {seed}, {injected} faults in {run + 1} runs")
+
+
+def test_an_instance_that_is_held_up_at_any_step_while_another_runs_adds_nothing(tmp_path: Path) -> None:
+    """A zombie: its storage answers so late that the query was started elsewhere meanwhile, and came to its end."""
+    wanted = steps(tmp_path / "clean")
+    outcomes: Counter[bool] = Counter()
+    for held in range(len(wanted)):
+        inner, checkpoint = prepared(), Checkpoint(tmp_path / str(held))
+
+        def let_another_run(
+            step: int, call: Call, held: int = held, inner: MemoryStore = inner, checkpoint: Checkpoint = checkpoint
+        ) -> None:
+            if step == held:
+                finish(checkpoint, inner)
+
+        outcomes[run_once(checkpoint, FaultyStore(inner, before=let_another_run))] += 1
+        check_copy(inner, f"held up at step {held}: {wanted[held]}")
+    assert outcomes[False] > 0, "no zombie was ever told that it is one"
+
+
+def test_a_commit_can_be_repeated_however_many_of_its_answers_were_lost(tmp_path: Path) -> None:
+    """No start in between: ``commit`` of the same messages again, until it is answered."""
+    for lost in range(1, 12):
+        inner, checkpoint = prepared(), Checkpoint(tmp_path / str(lost))
+        with opened_by_url(FaultyStore(inner)) as store:
+            reader, writer = reader_and_writer(checkpoint)
+            start = reader.initialOffset()
+            checkpoint.log_end(0, reader.latestOffset(start, reader.getDefaultReadLimit()))
+            planned = reader.partitions(start, checkpoint.ends[0])
+            messages = [run_task(reader, writer, part) for part in planned if isinstance(part, SparklogPartition)]
+            store.reset_counts()
+            store._plan.update(dict.fromkeys(range(lost), LOST_ANSWER))
+            while not is_committed(writer, messages):
+                assert store.injected
+                assert len(store.calls) < 100 * lost, f"{lost} answers lost: never committed"
+            assert len(store.injected) == lost or len(store.calls) < lost
+            checkpoint.log_finished(0)
+        finish(checkpoint, inner)
+        check_copy(inner, f"{lost} answers lost")
+
+
+def is_committed(writer: SparklogStreamWriter, messages: list[SparklogStreamCommitMessage]) -> bool:
+    try:
+        writer.commit(list(messages), 0)
+    except SparklogError:
+        return False
+    return True

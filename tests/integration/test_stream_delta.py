@@ -1,0 +1,87 @@
+"""jobs/stream_to_table.py into a Delta table: spark-submit, with conf/spark-delta.conf and the jars that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import create_cluster
+from tests.unit.spark.helpers import write_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+RUN_SECONDS = 420
+UNRESOLVED = ("unresolved dependency", "[download failed")
+"""What Ivy says where jars cannot be fetched."""
+
+READ_TABLE = """\
+import json, sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+table = spark.read.format("delta").load(sys.argv[1])
+versions = spark.sql(f"DESCRIBE HISTORY delta.`{sys.argv[1]}`").collect()
+found = {"ids": sorted(row.id for row in table.collect()), "operations": [row.operation for row in versions]}
+print("TABLE", json.dumps(found))
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    """The settings for one machine and those for Delta in one file, as the latter says."""
+    joined = tmp_path / "joined.conf"
+    joined.write_text(
+        "\n".join((ROOT / "conf" / name).read_text() for name in ("spark-local.conf", "spark-delta.conf"))
+    )
+    return joined
+
+
+def submit(settings: Path, *program: str) -> str:
+    """Run a program with these settings; what it and Spark say. Skips the test where the jars cannot be had."""
+    command = [str(BIN / "spark-submit"), "--properties-file", str(settings), "--master", "local[2]"]
+    quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g"]
+    quiet += ["--conf", f"spark.local.dir={settings.parent / 'spark'}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK"))}
+    done = subprocess.run(
+        [*command, *quiet, *program],
+        cwd=ROOT,
+        env={**environment, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    if done.returncode and any(words in done.stdout for words in UNRESOLVED):
+        pytest.skip("the jars of Delta cannot be fetched from here; conf/spark-delta.conf names them")
+    assert done.returncode == 0, done.stdout[-5000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_delta_table_has_every_record_once_though_the_query_is_started_again(tmp_path: Path, settings: Path) -> None:
+    create_cluster(str(tmp_path / "log")).create_topic("orders", 2)
+    arguments = ["--bootstrap-server", str(tmp_path / "log"), "--topic", "orders", "--format", "delta"]
+    arguments += ["--path", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    arguments += ["--value-schema", "id int", "--select", "id", "--max-offsets-per-trigger", "4"]
+    for first in (0, 10):
+        rows = [{"value": json.dumps({"id": number})} for number in range(first, first + 10)]
+        write_rows(tmp_path / "log", "value string", rows, topic="orders")
+        assert "ended after 10 records" in submit(settings, "jobs/stream_to_table.py", *arguments)
+    table_commits = len(list((tmp_path / "table" / "_delta_log").glob("*.json")))
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()  # as if the query had been killed between the table's commit and its own
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    submit(settings, "jobs/stream_to_table.py", *arguments)
+    assert last.exists(), "the last batch was not run again"
+    (tmp_path / "read_table.py").write_text(READ_TABLE)
+    said = submit(settings, str(tmp_path / "read_table.py"), str(tmp_path / "table"))
+    found = json.loads(said.partition("TABLE ")[2].partition("\n")[0])
+    assert found["ids"] == list(range(20))
+    assert found["operations"] == ["STREAMING UPDATE"] * table_commits, "no commit was added by the batch run again"
+    assert table_commits > 2
