@@ -251,7 +251,7 @@ def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> S
 
 
 _shared: dict[tuple[int, str, str], Coordinator] = {}
-_shared_lock = threading.Lock()
+_shared_lock = threading.RLock()
 
 
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
