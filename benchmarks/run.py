@@ -29,6 +29,7 @@ BENCHMARKS = {
     "read": ("benchmarks.read", "run"),
     "projection": ("benchmarks.read", "run_projection"),
     "memory": ("benchmarks.memory", "run"),
+    "stream": ("benchmarks.stream", "run"),
 }
 
 
