@@ -1,6 +1,6 @@
 """Measure sparklog against references in the same run; prints a table and writes JSON below artifacts/benchmarks/.
 
-make bench                                     everything, about ten minutes
+make bench                                     everything, some eleven minutes
 .venv/bin/python benchmarks/run.py --quick     fewer rows and runs, for a look
 .venv/bin/python benchmarks/run.py --only commit --only lookup
 """
