@@ -1,17 +1,36 @@
-"""A copy query with a Spark session of its own, run as a process by test_stream_exactly_once.py, which kills it."""
+"""Copy queries with a Spark session of their own, run as processes by tests that kill them or their executors."""
 
 from __future__ import annotations
 
+import os
 import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog.spark.session import sparklog_session
-from tests.integration.spark_programs import QUIET
+from tests.integration.failing_sink import FailingDataSource, StallingDataSource
+from tests.integration.spark_programs import CLUSTER, QUIET
+
+BY_PARTITION = ("key", "value", "headers", "partition", "timestamp")
+BY_KEY = ("key", "value", "headers", "timestamp")
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.task.duration.threshold": "2s",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
-def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
-    """Copy topic orders to topic copies, partition by partition; prints a line for each finished batch."""
-    spark = sparklog_session("local[2]", config={**QUIET, "spark.local.dir": scratch})
+def start_copy(
+    spark: SparkSession, root: str, checkpoint: str, limit: str, columns: tuple[str, ...], sink: str = "sparklog"
+) -> StreamingQuery:
+    """Start to copy topic orders to topic copies, up to what there is now."""
     sparklog.register(spark)
     source = spark.readStream.format("sparklog").options(
         **{
@@ -22,8 +41,8 @@ def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
             "includeHeaders": "true",
         }
     )
-    sink = source.load().select("key", "value", "headers", "partition", "timestamp").writeStream.format("sparklog")
-    sink = sink.options(
+    writer = source.load().select(*columns).writeStream.format(sink)
+    writer = writer.options(
         **{
             "kafka.bootstrap.servers": root,
             "topic": "copies",
@@ -31,7 +50,11 @@ def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
             "kafka.group.id": "copier",
         }
     )
-    query = sink.trigger(availableNow=True).start()
+    return writer.trigger(availableNow=True).start()
+
+
+def report(spark: SparkSession, query: StreamingQuery) -> None:
+    """Wait for the end of a query and stop Spark; print a line for each finished batch, and one at the end."""
     seen = -1
     while not query.awaitTermination(0.05):
         for progress in query.recentProgress:
@@ -40,6 +63,35 @@ def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
                 print("batch", seen, flush=True)
     spark.stop()
     print("done", flush=True)
+
+
+def copy(root: str, checkpoint: str, limit: str, scratch: str) -> None:
+    """Partition by partition, all in one JVM."""
+    spark = sparklog_session("local[2]", config={**QUIET, "spark.local.dir": scratch})
+    report(spark, start_copy(spark, root, checkpoint, limit, BY_PARTITION))
+
+
+def copy_on_executors(root: str, checkpoint: str, limit: str, scratch: str) -> None:
+    """By key, on executors that are processes of their own."""
+    environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    spark = sparklog_session(CLUSTER, config={**QUIET, **environment, "spark.local.dir": scratch})
+    report(spark, start_copy(spark, root, checkpoint, limit, BY_KEY))
+
+
+def copy_with_failing_tasks(root: str, checkpoint: str, limit: str, scratch: str) -> None:
+    """By key; the first attempt of every task fails once all it had to write is written."""
+    spark = sparklog_session("local[2,4]", config={**QUIET, "spark.local.dir": scratch})
+    spark.dataSource.register(FailingDataSource)
+    report(spark, start_copy(spark, root, checkpoint, limit, BY_KEY, sink="failing"))
+
+
+def copy_with_speculation(root: str, checkpoint: str, limit: str, scratch: str) -> None:
+    """By key, on a cluster that the environment names; of one task in every batch two attempts write."""
+    environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.local.dir": scratch}
+    master = os.environ["SPARKLOG_TEST_MASTER"]
+    spark = sparklog_session(master, python=sys.executable, config={**QUIET, **SPECULATION, **environment})
+    spark.dataSource.register(StallingDataSource)
+    report(spark, start_copy(spark, root, checkpoint, limit, BY_KEY, sink="stalling"))
 
 
 if __name__ == "__main__":

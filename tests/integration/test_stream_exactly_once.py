@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -26,10 +27,11 @@ RUN_SECONDS = 300
 LONGEST_DELAY_SECONDS = 0.6
 
 
-def produce(folder: Path, count: int) -> Coordinator:
+def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
+    """A cluster with so many records in topic orders, and topic copies of so many partitions."""
     log = create_cluster(str(folder))
     log.create_topic("orders", PARTITIONS)
-    log.create_topic("copies", PARTITIONS)
+    log.create_topic("copies", copies)
     rows = [{"key": f"k{number % 17}", "value": f"v{number}"} for number in range(count)]
     write_rows(folder, "key string, value string", rows, topic="orders")
     return log
@@ -39,16 +41,27 @@ def records(folder: Path, topic: str) -> dict[int, list[tuple[bytes, bytes]]]:
     """Keys and values of each partition in the order of their offsets."""
     found: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(PARTITIONS)}
     for row in sorted(read_rows(folder, subscribe=topic), key=lambda row: (row["partition"], row["offset"])):
-        found[row["partition"]].append((row["key"], row["value"]))
+        found.setdefault(row["partition"], []).append((row["key"], row["value"]))
     return found
 
 
-class CopyQuery:
-    """One run of the copy program, in a process group of its own."""
+def by_key(found: dict[int, list[tuple[bytes, bytes]]]) -> dict[bytes, list[bytes]]:
+    """The values of each key in order. A key whose records are in two partitions has no order, and is refused."""
+    values: dict[bytes, list[bytes]] = {}
+    for partition in found.values():
+        keys = {key for key, _ in partition}
+        assert not keys & values.keys(), "records of one key are in several partitions"
+        for key, value in partition:
+            values.setdefault(key, []).append(value)
+    return values
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+
+class CopyQuery:
+    """One run of a copy program, in a process group of its own."""
+
+    def __init__(self, folder: Path, scratch: Path, program: str = "copy") -> None:
         repository = str(Path(__file__).parents[2])
-        arguments = ["copy", str(folder), str(scratch / "checkpoint"), str(LIMIT), str(scratch / "spark")]
+        arguments = [program, str(folder), str(scratch / "checkpoint"), str(LIMIT), str(scratch / "spark")]
         self.errors: IO[bytes] = (scratch / "errors").open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.stream_programs", *arguments],
@@ -58,6 +71,8 @@ class CopyQuery:
             stderr=self.errors,
             start_new_session=True,
         )
+        self.watchdog = threading.Timer(RUN_SECONDS, self.kill)
+        self.watchdog.start()
 
     def batches(self, count: int) -> bool:
         """Wait until so many batches are finished; False if the query ended before."""
@@ -74,11 +89,15 @@ class CopyQuery:
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
         self.close()
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> int:
         status = self.process.wait(RUN_SECONDS)
+        self.watchdog.cancel()
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.errors.close()
@@ -105,6 +124,18 @@ def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple
 def check_copy(folder: Path, log: Coordinator, seed: int) -> None:
     given, copied = records(folder, "orders"), records(folder, "copies")
     assert copied == given, f"seed {seed}: the copy differs from what was copied"
+    check_group(log, given, seed)
+
+
+def check_copy_by_key(folder: Path, log: Coordinator, seed: int) -> None:
+    """For a copy into another number of partitions, which keeps the order of each key and no other."""
+    given, copied = records(folder, "orders"), records(folder, "copies")
+    assert by_key(copied) == by_key(given), f"seed {seed}: the copy differs from what was copied"
+    check_group(log, given, seed)
+
+
+def check_group(log: Coordinator, given: dict[int, list[tuple[bytes, bytes]]], seed: int) -> None:
+    """The consumer group stands at the end of what was to be copied."""
     group = log.refresh().groups["copier"]
     ends = {one.partition: one.offset for one in group.offsets.values()}
     assert ends == {number: len(found) for number, found in given.items()}, f"seed {seed}: the group's offsets"
