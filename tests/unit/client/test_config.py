@@ -1,0 +1,87 @@
+"""The arguments of the clients: which are taken, which do nothing, which are refused, and which cluster they mean."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.config import check_arguments, cluster_of, one_of, root_of, whole_number
+from sparklog.coordinator import create_cluster
+from sparklog.errors import ClusterNotFoundError, InvalidConfigurationError
+
+KNOWN = {"linger_ms": 0, "batch_size": 16384, "acks": -1}
+
+
+def test_arguments_that_are_not_given_have_their_defaults() -> None:
+    assert check_arguments("Producer", {"linger_ms": 5}, KNOWN) == {"linger_ms": 5, "batch_size": 16384, "acks": -1}
+
+
+def test_an_argument_about_sockets_has_no_effect_and_a_debug_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="sparklog.client.config"):
+        config = check_arguments("Producer", {"ssl_cafile": "ca.pem", "security_protocol": "SSL"}, KNOWN)
+    assert config == KNOWN
+    assert [line.split("(")[1].split("=")[0] for line in caplog.messages] == ["ssl_cafile", "security_protocol"]
+    assert "ca.pem" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("linger.ms", "did you mean linger_ms?"), ("batchsize", "did you mean batch_size?"), ("zzz", "it takes acks, ")],
+)
+def test_an_unknown_argument_is_refused_with_the_nearest_one(name: str, hint: str) -> None:
+    with pytest.raises(InvalidConfigurationError) as caught:
+        check_arguments("Producer", {name: 1}, KNOWN)
+    assert name in str(caught.value)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-1, "5", 1.5, True, None, math.nan])
+def test_what_is_no_whole_number_in_bounds_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfigurationError, match="linger_ms"):
+        whole_number("Producer", {"linger_ms": value}, "linger_ms")
+
+
+def test_infinity_and_whole_floats_are_whole_numbers() -> None:
+    assert whole_number("Producer", {"retries": math.inf}, "retries") == 2**63 - 1
+    assert whole_number("Producer", {"retries": 3.0}, "retries") == 3
+
+
+def test_a_choice_is_compared_with_its_type() -> None:
+    assert one_of("Producer", {"acks": 1}, "acks", (0, 1, -1, "all")) == 1
+    for value in (True, "1", 2):
+        with pytest.raises(InvalidConfigurationError, match="acks"):
+            one_of("Producer", {"acks": value}, "acks", (0, 1, -1, "all"))
+
+
+@pytest.mark.parametrize("servers", ["/data/log", ["/data/log"], ("/data/log",), {"/data/log"}, Path("/data/log")])
+def test_the_root_is_one_address_also_in_a_list(servers: object) -> None:
+    assert root_of("Producer", servers) == "/data/log"
+
+
+@pytest.mark.parametrize("servers", [None, "", [], ["a:9092", "b:9092"], 9092, [None]])
+def test_what_names_no_root_or_several_is_refused(servers: object) -> None:
+    with pytest.raises(InvalidConfigurationError, match="the one root of the cluster"):
+        root_of("Producer", servers)
+
+
+def test_clients_of_one_process_share_a_coordinator(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path))
+    config = {"bootstrap_servers": str(tmp_path)}
+    assert cluster_of("Producer", config) is cluster_of("Consumer", {**config, "storage_options": {}})
+
+
+def test_an_open_coordinator_comes_before_the_address(tmp_path: Path) -> None:
+    coordinator = create_cluster(str(tmp_path))
+    assert cluster_of("Producer", {"cluster": coordinator, "bootstrap_servers": "/nowhere"}) is coordinator
+    with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
+        cluster_of("Producer", {"cluster": str(tmp_path)})
+    with pytest.raises(InvalidConfigurationError, match="storage_options"):
+        cluster_of("Producer", {"bootstrap_servers": str(tmp_path), "storage_options": "key=1"})
+
+
+def test_an_address_without_a_cluster_says_how_to_create_one(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotFoundError, match="sparklog cluster create"):
+        cluster_of("Producer", {"bootstrap_servers": str(tmp_path)})
