@@ -12,6 +12,14 @@
     |  |- MessageSizeTooLargeError    a record over max.message.bytes
     |  |- PolicyViolationError        a setting of the cluster forbids it
     |  |- RecordListTooLargeError     a commit or batch over a hard limit
+    |  |- SerializationError          a serializer refused a key, value or header
+    |  |- IllegalStateError           not now: the client is closed, or in another mode
+    |  |- InvalidTxnStateError        not in this state of the transaction
+    |  |- InvalidSessionTimeoutError  outside group.min/max.session.timeout.ms
+    |  |- InconsistentGroupProtocolError  no assignor that all members of the group have
+    |  |- GroupMaxSizeReachedError    the group has group.max.size members
+    |  |- NonEmptyGroupError          the group has members; stop them first
+    |  |- NoOffsetForPartitionError   no committed offset, and auto.offset.reset is none
     |  `- UnsupportedStoreError       a URL whose storage cannot arbitrate commits
     |- NotFoundError                  name something that exists
     |  |- UnknownTopicOrPartitionError
@@ -24,7 +32,14 @@
     |- FencedError                    stop: a newer writer has taken over
     |  |- ProducerFencedError
     |  |- OutOfOrderSequenceNumberError
-    |  `- IllegalGenerationError
+    |  |- UnknownProducerIdError      a transactional producer that has expired
+    |  |- IllegalGenerationError      a rebalance has happened since
+    |  |- UnknownMemberIdError        the member has left or was expired
+    |  |- FencedInstanceIdError       another process uses this group.instance.id now
+    |  `- CommitFailedError           offsets of partitions that belong to another member now
+    |- RebalanceInProgressError       poll, then try again
+    |- TransactionAbortedError        abort the transaction and begin another
+    |- KafkaTimeoutError              not done in time; it may still happen
     |- DataLossError                  records that were asked for are gone
     |- CorruptionError                stored bytes are not what was written: repair
     |  |- CorruptRecordError          a .log file
@@ -117,6 +132,38 @@ class RecordListTooLargeError(InvalidRequestError):
     """One commit or one batch would pass a hard limit (see ``sparklog.limits``)."""
 
 
+class SerializationError(InvalidRequestError):
+    """A serializer or deserializer failed; ``__cause__`` says how."""
+
+
+class IllegalStateError(InvalidRequestError):
+    """The client is closed, is used by another process than its maker's, or cannot do this in its present mode."""
+
+
+class InvalidTxnStateError(InvalidRequestError):
+    """A step of a transaction that does not follow from the one before."""
+
+
+class InvalidSessionTimeoutError(InvalidRequestError):
+    """A session timeout outside of the cluster's bounds."""
+
+
+class InconsistentGroupProtocolError(InvalidRequestError):
+    """A member and its group have no assignor in common."""
+
+
+class GroupMaxSizeReachedError(InvalidRequestError):
+    """A group that may not grow."""
+
+
+class NonEmptyGroupError(InvalidRequestError):
+    """A change from outside to a group that has members."""
+
+
+class NoOffsetForPartitionError(InvalidRequestError):
+    """A partition without a committed offset, where ``auto.offset.reset`` is ``none``."""
+
+
 class UnsupportedStoreError(InvalidRequestError):
     """The URL's storage has no verified put-if-absent, so it cannot arbitrate commits."""
 
@@ -167,6 +214,38 @@ class OutOfOrderSequenceNumberError(FencedError):
 
 class IllegalGenerationError(FencedError):
     """A group member acts for a generation that is over."""
+
+
+class UnknownProducerIdError(FencedError):
+    """A producer id that the cluster has forgotten: ``transactional.id.expiration.ms`` has passed."""
+
+
+class UnknownMemberIdError(FencedError):
+    """A member that the group does not have (any more)."""
+
+
+class FencedInstanceIdError(FencedError):
+    """A static member whose ``group.instance.id`` another process has taken over."""
+
+
+class CommitFailedError(FencedError):
+    """Offsets of partitions that a rebalance has given to another member; that one reads them again."""
+
+
+class RebalanceInProgressError(SparklogError):
+    """The group is being rebalanced; ``poll`` takes part in it."""
+
+    retriable = True
+
+
+class TransactionAbortedError(SparklogError):
+    """The transaction cannot be committed any more; nothing of it is visible."""
+
+
+class KafkaTimeoutError(SparklogError):
+    """Not done within the time allowed. What was under way may still happen."""
+
+    retriable = True
 
 
 class DataLossError(SparklogError):
@@ -227,3 +306,7 @@ class StorageUnavailableError(StorageError):
     """No answer, or an answer that says to try again. A write may or may not have happened."""
 
     retriable = True
+
+
+KafkaError = SparklogError
+"""The name under which programs written for Kafka's clients catch every error."""

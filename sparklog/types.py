@@ -33,6 +33,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class OffsetAndMetadata(NamedTuple):
+    """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
 class OffsetRange(NamedTuple):
     """Records ``[start, end)`` of one partition."""
 

@@ -11,7 +11,7 @@ from sparklog.cli.common import CommandParser, UsageError, connect, given, logge
 if TYPE_CHECKING:
     from sparklog.config.topic_configs import TopicConfig
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.decide import Decision
+    from sparklog.protocol.decision import Decision
     from sparklog.protocol.state import PartitionState, State, TopicState
 
 ERROR_PREFIX = "Error while executing topic command : "
@@ -173,7 +173,7 @@ def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
 
 def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:
     """One commit for all topics that an expression matches: all are changed, or none."""
-    from sparklog.protocol.decide import Decision
+    from sparklog.protocol.decision import Decision
 
     if names:
         coordinator.submit(

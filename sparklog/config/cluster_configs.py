@@ -93,7 +93,7 @@ _OWN = (
     ),
     ConfigDef(
         "offsets.retention.minutes", "int", "10080", "Minutes that an empty group's committed offsets are kept.",
-        minimum=1,
+        minimum=1, effective=True,
     ),
     ConfigDef(
         "offsets.retention.check.interval.ms", "long", "600000", "Time in ms between two searches for stale offsets.",
@@ -101,14 +101,16 @@ _OWN = (
     ),
     ConfigDef(
         "group.min.session.timeout.ms", "int", "6000", "Shortest session timeout in ms that a member may ask for.",
+        effective=True,
     ),
     ConfigDef(
         "group.max.session.timeout.ms", "int", "1800000", "Longest session timeout in ms that a member may ask for.",
+        effective=True,
     ),
     ConfigDef(
         "group.initial.rebalance.delay.ms", "int", "3000", "Time in ms that a new group waits for more members.",
     ),
-    ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1),
+    ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1, effective=True),
     ConfigDef(
         "transactional.id.expiration.ms", "int", "604800000", "Time in ms after which an unused transactional id goes.",
         minimum=1,
@@ -225,6 +227,26 @@ class ClusterConfig:
     def default_replication_factor(self) -> int:
         """Replicas of a topic that is created without saying how many."""
         return cast(int, self.get("default.replication.factor"))
+
+    @property
+    def group_min_session_timeout_ms(self) -> int:
+        """Shortest session timeout that a member of a group may ask for."""
+        return cast(int, self.get("group.min.session.timeout.ms"))
+
+    @property
+    def group_max_session_timeout_ms(self) -> int:
+        """Longest session timeout that a member of a group may ask for."""
+        return cast(int, self.get("group.max.session.timeout.ms"))
+
+    @property
+    def group_max_size(self) -> int:
+        """Most members that a group may have."""
+        return cast(int, self.get("group.max.size"))
+
+    @property
+    def offsets_retention_minutes(self) -> int:
+        """Minutes that the committed offsets of a group without members are kept."""
+        return cast(int, self.get("offsets.retention.minutes"))
 
     @property
     def delete_topic_enable(self) -> bool:

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from sparklog import limits
@@ -23,9 +24,12 @@ from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide
+from sparklog.protocol import decide, decide_groups, decide_producers
 from sparklog.protocol.commits import Action
-from sparklog.protocol.decide import AppendRequest, AppendResult, Decision, NewTopic, ProducerIdentity
+from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
+from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -129,11 +133,53 @@ class Coordinator:
 
     def init_producer(self, transactional_id: str = "") -> ProducerIdentity:
         """A producer id with an epoch that fences older instances of the same transactional id."""
-        return cast(ProducerIdentity, self.submit(lambda state: decide.init_producer(state, transactional_id)))
+        return cast(
+            ProducerIdentity, self.submit(lambda state: decide_producers.init_producer(state, transactional_id))
+        )
 
-    def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit a group's positions by (topic, partition). Raises UnknownTopicOrPartitionError."""
-        self.submit(lambda state: decide.commit_offsets(state, group, offsets))
+    def join_group(self, request: JoinRequest) -> Joined:
+        """Join a consumer group, or change what a member subscribes to. Errors as ``decide_groups.join_group``."""
+        return cast(Joined, self.submit(lambda state: decide_groups.join_group(state, request)))
+
+    def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
+        """Take members out of a group, only in this generation if one is given; returns who was taken out."""
+        return cast(
+            "list[str]",
+            self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation)),
+        )
+
+    def acknowledge_revocation(
+        self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({})
+    ) -> None:
+        """Commit a member's last offsets of what it has to give up, and let others have it, in one commit.
+
+        Raises IllegalGenerationError, UnknownMemberIdError.
+        """
+        self.submit(lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets))
+
+    def commit_group_offsets(self, commit: GroupCommit) -> None:
+        """Commit positions of a group. Errors as ``decide_groups.commit_group_offsets``."""
+        self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
+
+    def commit_offsets(self, group: str, offsets: Offsets) -> None:
+        """Commit a group's positions by (topic, partition) from outside its membership. Errors as the one before."""
+        self.commit_group_offsets(GroupCommit(group=group, offsets=offsets))
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
+        self.submit(lambda state: decide_groups.delete_group(state, group))
+
+    def delete_group_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Forget a group's offsets in these partitions; returns of which there were any. Errors as ``delete_group``."""
+        return cast(
+            "list[tuple[str, int]]",
+            self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions)),
+        )
+
+    def expire_group_offsets(self) -> list[str]:
+        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
+        now_ms = self.log.clock.now_ms()
+        return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
 
     # -- group commit
 

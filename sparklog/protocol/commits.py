@@ -146,11 +146,15 @@ class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=Tr
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
-    """A producer id in its next epoch; a higher epoch fences the lower ones."""
+    """A producer id in its next epoch; a higher epoch fences the lower ones.
+
+    ``committed_epoch`` is the epoch whose transaction this very commit is, -1 where it is none.
+    """
 
     producer_id: Offset
     producer_epoch: Count
     transactional_id: str = ""
+    committed_epoch: Small = -1
 
 
 class CommittedOffset(_Struct, frozen=True, kw_only=True):
@@ -172,6 +176,59 @@ class CommitOffsets(_Action, tag="commit_offsets", frozen=True, kw_only=True):
     offsets: list[CommittedOffset]
 
 
+class JoinGroup(_Action, tag="join_group", frozen=True, kw_only=True):
+    """A member joins a group, or changes what it subscribes to; timeouts are milliseconds.
+
+    ``assignors`` are those it has, best first. A member with an ``instance_id`` that another one has takes its place.
+    """
+
+    group: Name
+    member: Name
+    instance_id: str = ""
+    client_id: str = ""
+    host: str = ""
+    topics: list[str] = []
+    assignors: list[str] = []
+    session_timeout_ms: Count = 0
+    rebalance_timeout_ms: Count = 0
+
+
+class LeaveGroup(_Action, tag="leave_group", frozen=True, kw_only=True):
+    """Members are gone; ``reason`` tells people why."""
+
+    group: Name
+    members: list[Name]
+    reason: str = ""
+
+
+class AcknowledgeRevocation(_Action, tag="acknowledge_revocation", frozen=True, kw_only=True):
+    """A member has stopped reading what it had to give up; others may have it."""
+
+    group: Name
+    member: Name
+
+
+class DeleteGroup(_Action, tag="delete_group", frozen=True, kw_only=True):
+    """A group without members is forgotten with its offsets."""
+
+    group: Name
+
+
+class GroupPartition(_Struct, frozen=True, kw_only=True):
+    """A partition that a group has an offset of."""
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+
+
+class DeleteOffsets(_Action, tag="delete_offsets", frozen=True, kw_only=True):
+    """Positions of a group are forgotten."""
+
+    group: Name
+    partitions: list[GroupPartition]
+
+
 Action = (
     RegisterBroker
     | CreateTopic
@@ -182,6 +239,11 @@ Action = (
     | ApplicationWrite
     | InitProducer
     | CommitOffsets
+    | JoinGroup
+    | LeaveGroup
+    | AcknowledgeRevocation
+    | DeleteGroup
+    | DeleteOffsets
 )
 
 

@@ -7,7 +7,7 @@ state it was made from: when another commit wins the race, the coordinator asks 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +18,6 @@ from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
-    InvalidRequestError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
     PolicyViolationError,
@@ -31,33 +30,30 @@ from sparklog.protocol.commits import (
     AlterConfig,
     Append,
     ApplicationWrite,
-    CommitOffsets,
-    CommittedOffset,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
-    InitProducer,
     Run,
     WrittenRange,
 )
+from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide_producers import (
+    ProducerIdentity,
+    after_transaction,
+    is_committed,
+    transaction_end,
+)
+from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import last_sequence
 from sparklog.protocol.names import (
     collides,
     collision_key,
     validate_application_id,
-    validate_group_id,
     validate_partition_count,
     validate_partition_increase,
     validate_topic_name,
 )
 from sparklog.protocol.state import PartitionState, State
-
-
-class Decision(NamedTuple):
-    """The actions a request comes to, and what to answer once they are committed. No actions: answer at once."""
-
-    actions: list[Action]
-    result: Any
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +85,16 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
     seen is answered with what that one got. ``new_topics`` are created with it where they do not exist yet.
-    ``offsets``, by (topic, partition), are committed for ``group`` with the records: consume-transform-produce.
+    The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
+    request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
     """
 
     appends: Sequence[PartitionAppend]
     application: str = ""
     application_version: int = -1
     new_topics: Sequence[NewTopic] = ()
-    group: str = ""
-    offsets: Mapping[tuple[str, int], int] = {}
+    groups: Sequence[GroupCommit] = ()
+    transaction: ProducerIdentity | None = None
 
 
 class Appended(NamedTuple):
@@ -111,10 +108,14 @@ class Appended(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """The answer to an AppendRequest. ``duplicate`` says that an earlier write had it all already."""
+    """The answer to an AppendRequest. ``duplicate`` says that an earlier write had it all already.
+
+    ``producer`` is whom a transactional producer writes its next transaction as.
+    """
 
     appended: list[Appended]
     duplicate: bool = False
+    producer: ProducerIdentity | None = None
 
 
 # -- topics
@@ -233,13 +234,16 @@ def append(state: State, request: AppendRequest) -> Decision:
     """Assign offsets to written runs.
 
     Raises UnknownTopicOrPartitionError when a topic was deleted or re-created since the data were written,
-    ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers.
+    ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers, and what
+    ``commit_group_offsets`` does.
     """
     if request.application:
         validate_application_id(request.application)
         known = state.applications.get(request.application)
         if known is not None and request.application_version <= known.version:
             return Decision([], AppendResult([Appended(*_range_fields(r)) for r in known.ranges], duplicate=True))
+    if request.transaction is not None and is_committed(state, request.transaction):
+        return Decision([], _repeated(state, request, request.transaction))
     creations = [decided for new in request.new_topics for decided in _creation_if_missing(state, new)]
     _check_distinct(creations)
     created = {action.topic: action for action in creations}
@@ -254,9 +258,23 @@ def append(state: State, request: AppendRequest) -> Decision:
     wrote = any(isinstance(action, Append) for action in actions)
     if request.application:
         actions.append(_application_write(request, appended))
-    if request.group:
-        actions += commit_offsets(state, request.group, request.offsets).actions
-    return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote))
+    for commit in request.groups:
+        actions += commit_group_offsets(state, commit).actions
+    producer = None
+    if request.transaction is not None:
+        producer = after_transaction(request.transaction)
+        actions.append(transaction_end(state, request.transaction))
+    return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote, producer=producer))
+
+
+def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentity) -> AppendResult:
+    """What a transaction got that was committed before: its producer has written nothing since."""
+    appended: list[Appended] = []
+    for item in request.appends:
+        known = state.partition(item.topic, item.partition).producers[transaction.producer_id]
+        base = next(one.base_offset for one in known.appends if one.first == item.base_sequence)
+        appended.append(Appended(item.topic, state.topic(item.topic).topic_id, item.partition, base, item.run.records))
+    return AppendResult(appended, duplicate=True, producer=after_transaction(transaction))
 
 
 def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
@@ -409,66 +427,3 @@ def _fenced(item: PartitionAppend, epoch: int) -> ProducerFencedError:
         topic=item.topic,
         partition=item.partition,
     )
-
-
-# -- producers and groups
-
-
-class ProducerIdentity(NamedTuple):
-    """What InitProducerId answers in Kafka."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-MAX_PRODUCER_EPOCH = 2**15 - 1
-"""The last epoch of a producer id; an index stores 16 bits, as Kafka does. After it the next id begins at epoch 0."""
-
-
-def init_producer(state: State, transactional_id: str = "") -> Decision:
-    """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances.
-
-    Where epochs are used up, a new id too, as in Kafka.
-    """
-    fence: list[Action] = []
-    if transactional_id:
-        for number, known in state.producers.items():
-            if known.transactional_id == transactional_id:
-                identity = ProducerIdentity(number, known.epoch + 1)
-                if identity.producer_epoch < MAX_PRODUCER_EPOCH:
-                    return Decision(_init(identity, transactional_id), identity)
-                fence = _init(identity, "")  # nobody is given the last epoch, so it fences all of this id
-    identity = ProducerIdentity(state.next_producer_id, 0)
-    return Decision([*fence, *_init(identity, transactional_id)], identity)
-
-
-def _init(identity: ProducerIdentity, transactional_id: str) -> list[Action]:
-    return [
-        InitProducer(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            transactional_id=transactional_id,
-        )
-    ]
-
-
-def commit_offsets(state: State, group: str, offsets: Mapping[tuple[str, int], int]) -> Decision:
-    """Positions of a group, by (topic, partition), from outside its membership (generation -1).
-
-    Raises InvalidRequestError for an offset that none can be, UnknownTopicOrPartitionError for what does not exist.
-    """
-    validate_group_id(group)
-    committed: list[CommittedOffset] = []
-    for (topic, partition), offset in sorted(offsets.items()):
-        state.partition(topic, partition)
-        if not 0 <= offset < 2**63:
-            raise InvalidRequestError(
-                f"offset {offset!r} of {topic}-{partition} is no whole number from 0 to 2^63 - 1",
-                topic=topic,
-                partition=partition,
-            )
-        topic_id = state.topics[topic].topic_id
-        committed.append(CommittedOffset(topic=topic, topic_id=topic_id, partition=partition, offset=offset))
-    if not committed:
-        return Decision([], None)
-    return Decision([CommitOffsets(group=group, offsets=committed)], None)

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
+from sparklog.protocol import groups as membership
 from sparklog.protocol.commits import (
+    AcknowledgeRevocation,
     Action,
     AlterConfig,
     Append,
@@ -25,8 +27,12 @@ from sparklog.protocol.commits import (
     CommitOffsets,
     CreatePartitions,
     CreateTopic,
+    DeleteGroup,
+    DeleteOffsets,
     DeleteTopic,
     InitProducer,
+    JoinGroup,
+    LeaveGroup,
     RegisterBroker,
     commit_key,
 )
@@ -42,6 +48,9 @@ from sparklog.protocol.state import (
     State,
     TopicState,
 )
+
+TRANSACTIONAL_ID_EXPIRATION_MS = 604_800_000
+"""How long a silent transactional id is remembered: Kafka's default of ``transactional.id.expiration.ms``, a week."""
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """How long a partition remembers a silent producer: Kafka's default of ``producer.id.expiration.ms``, one day."""
@@ -109,6 +118,11 @@ class Draft:
             ApplicationWrite: self._application_write,
             InitProducer: self._init_producer,
             CommitOffsets: self._commit_offsets,
+            JoinGroup: self._join_group,
+            LeaveGroup: self._leave_group,
+            AcknowledgeRevocation: self._acknowledge_revocation,
+            DeleteGroup: self._delete_group,
+            DeleteOffsets: self._delete_offsets,
         }
 
     def apply(self, action: Action) -> None:
@@ -176,6 +190,7 @@ class Draft:
             partitions=tuple(self._new_partition(replicas) for replicas in action.replicas),
             configs=dict(action.configs),
         )
+        self._rebalance_subscribers(action.topic)
 
     def _new_partition(self, replicas: list[int]) -> PartitionState:
         if not replicas:
@@ -185,6 +200,7 @@ class Draft:
     def _create_partitions(self, action: CreatePartitions) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partitions.extend(self._new_partition(replicas) for replicas in action.replicas)
+        self._rebalance_subscribers(action.topic)
 
     def _delete_topic(self, action: DeleteTopic) -> None:
         topic = self._topic(action.topic, action.topic_id)
@@ -192,6 +208,8 @@ class Draft:
         self._partitions.pop(action.topic, None)
         del self._map("topics")[action.topic]
         self._checksum = sums.subtract(self._checksum, live)
+        self._forget_offsets_of(action.topic_id, len(topic.partitions))
+        self._rebalance_subscribers(action.topic)
 
     def _alter_config(self, action: AlterConfig) -> None:
         if not action.topic:
@@ -228,10 +246,20 @@ class Draft:
         )
 
     def _init_producer(self, action: InitProducer) -> None:
-        self._map("producers")[action.producer_id] = ProducerState(
-            epoch=action.producer_epoch, transactional_id=action.transactional_id
-        )
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
+        if not action.transactional_id and not action.producer_epoch:
+            return  # nobody can fence it: the partitions remember what it wrote for as long as they need to
+        oldest = self._timestamp_ms - TRANSACTIONAL_ID_EXPIRATION_MS
+        producers = {number: known for number, known in self._map("producers").items() if known.timestamp_ms >= oldest}
+        producers[action.producer_id] = ProducerState(
+            epoch=action.producer_epoch,
+            transactional_id=action.transactional_id,
+            committed_epoch=action.committed_epoch,
+            timestamp_ms=self._timestamp_ms,
+        )
+        self._maps["producers"] = producers
+
+    # -- groups
 
     def _commit_offsets(self, action: CommitOffsets) -> None:
         groups = self._map("groups")
@@ -248,6 +276,59 @@ class Draft:
                 timestamp_ms=self._timestamp_ms,
             )
         groups[action.group] = replace(group, offsets=offsets)
+
+    def _join_group(self, action: JoinGroup) -> None:
+        groups = self._map("groups")
+        group = groups.get(action.group, GroupState())
+        groups[action.group] = membership.with_member(group, action, self._partition_counts())
+
+    def _leave_group(self, action: LeaveGroup) -> None:
+        group = self._group(action.group)
+        self._map("groups")[action.group] = membership.without_members(
+            group, action.members, self._partition_counts(), self._timestamp_ms
+        )
+
+    def _acknowledge_revocation(self, action: AcknowledgeRevocation) -> None:
+        group = self._group(action.group)
+        if action.member not in group.members:
+            raise self._refuse(f"member {action.member} is not in group {action.group!r}")
+        self._map("groups")[action.group] = membership.acknowledged(group, action.member)
+
+    def _delete_group(self, action: DeleteGroup) -> None:
+        self._group(action.group)
+        del self._map("groups")[action.group]
+
+    def _delete_offsets(self, action: DeleteOffsets) -> None:
+        group = self._group(action.group)
+        gone = {f"{one.topic_id}:{one.partition}" for one in action.partitions}
+        offsets = {key: offset for key, offset in group.offsets.items() if key not in gone}
+        self._map("groups")[action.group] = replace(group, offsets=offsets)
+
+    def _group(self, name: str) -> GroupState:
+        group = self._maps.get("groups", self._state.groups).get(name)
+        if group is None:
+            raise self._refuse(f"it changes group {name!r}, which does not exist")
+        return group  # type: ignore[no-any-return]
+
+    def _partition_counts(self) -> dict[str, int]:
+        topics = self._maps.get("topics", self._state.topics)
+        return {name: len(self._partitions.get(name, topic.partitions)) for name, topic in topics.items()}
+
+    def _rebalance_subscribers(self, topic: str) -> None:
+        """A topic came, grew or went: groups that subscribe to it begin a generation."""
+        groups = self._maps.get("groups", self._state.groups)
+        concerned = [
+            name for name, group in groups.items() if any(topic in member.topics for member in group.members.values())
+        ]
+        for name in concerned:
+            self._map("groups")[name] = membership.rebalanced(groups[name], self._partition_counts())
+
+    def _forget_offsets_of(self, topic_id: str, partitions: int) -> None:
+        keys = {f"{topic_id}:{partition}" for partition in range(partitions)}
+        for name, group in list(self._maps.get("groups", self._state.groups).items()):
+            if not keys.isdisjoint(group.offsets):
+                offsets = {key: offset for key, offset in group.offsets.items() if key not in keys}
+                self._map("groups")[name] = replace(group, offsets=offsets)
 
 
 def _altered(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:

@@ -81,10 +81,15 @@ class BrokerState(_Frozen, frozen=True, kw_only=True):
 
 
 class ProducerState(_Frozen, frozen=True, kw_only=True):
-    """A producer id and the only epoch that may still write."""
+    """A transactional producer's id and the only epoch that may still write.
+
+    ``committed_epoch`` is that of its newest transaction, -1 before the first; ``timestamp_ms`` of the last change.
+    """
 
     epoch: int
     transactional_id: str = ""
+    committed_epoch: int = -1
+    timestamp_ms: int = 0
 
 
 class ApplicationState(_Frozen, frozen=True, kw_only=True):
@@ -107,11 +112,48 @@ class GroupOffset(_Frozen, frozen=True, kw_only=True):
     timestamp_ms: int
 
 
+Partitions = dict[str, tuple[int, ...]]
+"""Partition numbers by topic."""
+
+
+class MemberState(_Frozen, frozen=True, kw_only=True):
+    """A member of a group. It holds ``assigned`` and ``revoking``: nobody else may have these.
+
+    ``assigned`` it reads for as long as it likes; ``revoking`` it gives up as soon as it can. Timeouts are milliseconds.
+    """
+
+    instance_id: str = ""
+    client_id: str = ""
+    host: str = ""
+    topics: tuple[str, ...] = ()
+    assignors: tuple[str, ...] = ()
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = 0
+    assigned: Partitions = {}
+    revoking: Partitions = {}
+
+
 class GroupState(_Frozen, frozen=True, kw_only=True):
-    """A consumer group: its generation and its committed offsets, keyed ``topic_id:partition``."""
+    """A consumer group: its members, who is to have what in this generation, and its committed offsets.
+
+    ``target`` is the assignor's answer by member; a member's share of it that another member still holds is handed out
+    once that one lets go. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms`` is when the last member left.
+    """
 
     generation: int = 0
+    assignor: str = ""
+    members: dict[str, MemberState] = {}
+    target: dict[str, Partitions] = {}
     offsets: dict[str, GroupOffset] = {}
+    empty_since_ms: int = 0
+
+    @property
+    def name_of_state(self) -> str:
+        """``Empty``, ``PreparingRebalance`` or ``Stable``, as Kafka calls it."""
+        if not self.members:
+            return "Empty"
+        settled = all(member.assigned == self.target.get(name, {}) for name, member in self.members.items())
+        return "Stable" if settled else "PreparingRebalance"
 
 
 class State(_Frozen, frozen=True, kw_only=True):

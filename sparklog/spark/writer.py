@@ -28,6 +28,7 @@ from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidPartitionsError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
+from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.state import State
 from sparklog.spark.batches import gather
 from sparklog.spark.conversion import Converter
@@ -159,8 +160,7 @@ class RowWriter(Portable):
                 application=application,
                 application_version=version,
                 new_topics=[_new_topic(coordinator, name, count) for name, count in sorted(new_topics.items())],
-                group=group,
-                offsets=offsets or {},
+                groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
             )
         )
         self._report(result, len(appends), application, version)

@@ -22,54 +22,14 @@ from sparklog.errors import (
 )
 from sparklog.protocol import decide
 from sparklog.protocol.checksum import add, from_text, run_hash, to_text
-from sparklog.protocol.commits import FORMAT, Action, Append, Commit, RegisterBroker, Run
-from sparklog.protocol.decide import Appended, AppendRequest, Decision, NewTopic, PartitionAppend
+from sparklog.protocol.commits import FORMAT, Append, Commit
+from sparklog.protocol.decide import Appended, NewTopic
+from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, init_producer
+from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS, Draft, apply
 from sparklog.protocol.state import ProducerState, State
-
-
-def commit(state: State, actions: list[Action], timestamp: int | None = None) -> State:
-    timestamp = state.timestamp_ms + 1 if timestamp is None else timestamp
-    draft = Draft(state, timestamp)
-    for action in actions:
-        draft.apply(action)
-    made = Commit(
-        format=FORMAT,
-        version=state.version + 1,
-        write_id="w",
-        timestamp=timestamp,
-        previous=state.digest,
-        checksum=draft.finish(state.version + 1, "").checksum,
-        actions=actions,
-    )
-    return apply(state, made, f"{state.version + 1:064x}")
-
-
-def after(state: State, decision: Decision) -> State:
-    return commit(state, decision.actions)
-
-
-def new_cluster(brokers: int = 1) -> State:
-    return commit(State(cluster_id="c"), [RegisterBroker(broker=number) for number in range(brokers)])
-
-
-def with_topic(name: str = "orders", partitions: int = 2) -> State:
-    state = new_cluster()
-    return after(state, decide.create_topic(state, NewTopic(name=name, topic_id="t1", partitions=partitions)))
-
-
-def run(records: int, path: str = "orders-0/x.log") -> Run:
-    return Run(path=path, batches=1, records=records, size_bytes=10, min_timestamp_us=1, max_timestamp_us=5)
-
-
-def item(
-    records: int = 3, partition: int = 0, topic_id: str = "t1", topic: str = "orders", **more: int
-) -> PartitionAppend:
-    return PartitionAppend(topic=topic, topic_id=topic_id, partition=partition, run=run(records), **more)  # type: ignore[arg-type]
-
-
-def request(*items: PartitionAppend, **more: object) -> AppendRequest:
-    return AppendRequest(appends=items, **more)  # type: ignore[arg-type]
+from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
 
 
 def offsets_of(decision: Decision) -> list[int]:
@@ -256,10 +216,14 @@ def test_an_applications_write_without_rows_is_remembered_too() -> None:
 
 def test_a_groups_offsets_are_committed_with_the_records_and_not_again_for_a_repeated_write() -> None:
     state = with_topic()
-    first = request(item(), application="q", application_version=0, group="g", offsets={("orders", 1): 7})
+    first = request(
+        item(), application="q", application_version=0, groups=[GroupCommit(group="g", offsets={("orders", 1): 7})]
+    )
     state = after(state, decide.append(state, first))
     assert state.groups["g"].offsets["t1:1"].offset == 7
-    again = request(item(), application="q", application_version=0, group="g", offsets={("orders", 1): 9})
+    again = request(
+        item(), application="q", application_version=0, groups=[GroupCommit(group="g", offsets={("orders", 1): 9})]
+    )
     assert decide.append(state, again).actions == []
 
 
@@ -297,9 +261,9 @@ def test_a_higher_epoch_starts_at_sequence_0_and_fences_the_lower_one() -> None:
 
 def test_initialising_a_transactional_id_again_fences_the_older_instance_everywhere() -> None:
     state = with_topic()
-    first = decide.init_producer(state, "tx")
+    first = init_producer(state, "tx")
     state = after(state, first)
-    second = decide.init_producer(state, "tx")
+    second = init_producer(state, "tx")
     state = after(state, second)
     assert (second.result.producer_id, second.result.producer_epoch) == (first.result.producer_id, 1)
     old = item(producer_id=first.result.producer_id, producer_epoch=0, base_sequence=0)
@@ -308,29 +272,29 @@ def test_initialising_a_transactional_id_again_fences_the_older_instance_everywh
 
 
 def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_one() -> None:
-    state = after(with_topic(), decide.init_producer(with_topic(), "tx"))
+    state = after(with_topic(), init_producer(with_topic(), "tx"))
     number = next(iter(state.producers))
-    last = decide.MAX_PRODUCER_EPOCH - 1
+    last = MAX_PRODUCER_EPOCH - 1
     state = replace(state, producers={number: ProducerState(epoch=last, transactional_id="tx")})
-    decision = decide.init_producer(state, "tx")
+    decision = init_producer(state, "tx")
     assert decision.result == (number + 1, 0)
     state = after(state, decision)
     with pytest.raises(ProducerFencedError):
         decide.append(state, request(item(producer_id=number, producer_epoch=last, base_sequence=0)))
-    assert decide.init_producer(state, "tx").result == (number + 1, 1)
+    assert init_producer(state, "tx").result == (number + 1, 1)
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_an_offset_that_none_can_be_is_refused(offset: int) -> None:
     with pytest.raises(InvalidRequestError, match="no whole number"):
-        decide.commit_offsets(with_topic(), "g", {("orders", 0): offset})
+        commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): offset}))
 
 
 def test_producer_ids_are_never_given_out_twice() -> None:
     state = with_topic()
     seen = set()
     for _ in range(5):
-        decision = decide.init_producer(state)
+        decision = init_producer(state)
         seen.add(decision.result.producer_id)
         state = after(state, decision)
     assert len(seen) == 5
@@ -349,19 +313,6 @@ def test_a_silent_producer_is_forgotten_after_a_day_of_commits() -> None:
     late = decide.append(state, request(item(producer_id=8, producer_epoch=0, base_sequence=0)))
     state = commit(state, late.actions, timestamp=state.timestamp_ms + PRODUCER_ID_EXPIRATION_MS + 1)
     assert set(state.topics["orders"].partitions[0].producers) == {8}
-
-
-# -- groups
-
-
-def test_a_groups_offsets_are_kept_with_the_topic_id() -> None:
-    state = with_topic()
-    state = after(state, decide.commit_offsets(state, "g", {("orders", 1): 5}))
-    assert state.groups["g"].offsets["t1:1"].offset == 5
-    with pytest.raises(InvalidRequestError):
-        decide.commit_offsets(state, "g", {("orders", 1): -5})
-    with pytest.raises(UnknownTopicOrPartitionError):
-        decide.commit_offsets(state, "g", {("orders", 9): 5})
 
 
 # -- the fold refuses what does not follow

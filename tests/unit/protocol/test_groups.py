@@ -1,0 +1,244 @@
+"""Consumer groups: decisions and the fold together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import (
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidRequestError,
+    InvalidSessionTimeoutError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol import decide
+from sparklog.protocol.decide import NewTopic
+from sparklog.protocol.decide_groups import (
+    GroupCommit,
+    JoinRequest,
+    acknowledge_revocation,
+    commit_group_offsets,
+    delete_group,
+    delete_group_offsets,
+    expire_offsets,
+    join_group,
+    leave_group,
+)
+from sparklog.protocol.groups import held
+from sparklog.protocol.state import State
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.unit.protocol.states import after, commit, item, request, with_topic
+
+WEEK_MS = 7 * 86_400_000
+
+
+def joined(state: State, member: str, topics: tuple[str, ...] = ("orders",), **more: object) -> State:
+    return after(state, join_group(state, JoinRequest(group="g", member=member, topics=topics, **more)))  # type: ignore[arg-type]
+
+
+def left(state: State, *members: str) -> State:
+    return after(state, leave_group(state, "g", members, "left"))
+
+
+def acknowledged(state: State, member: str, **offsets: int) -> State:
+    generation = state.groups["g"].generation
+    positions = {(name.split("__")[0], int(name.split("__")[1])): offset for name, offset in offsets.items()}
+    return after(state, acknowledge_revocation(state, "g", member, generation, positions))
+
+
+def owned(state: State, member: str) -> list[int]:
+    return list(state.groups["g"].members[member].assigned.get("orders", ()))
+
+
+def test_the_first_member_gets_everything_with_its_join() -> None:
+    state = joined(with_topic(partitions=4), "a")
+    assert (state.groups["g"].generation, owned(state, "a")) == (1, [0, 1, 2, 3])
+    assert state.groups["g"].name_of_state == "Stable"
+
+
+def test_a_second_member_gets_its_share_only_once_the_owner_has_let_go() -> None:
+    state = joined(joined(with_topic(partitions=4), "a"), "b")
+    assert (owned(state, "a"), owned(state, "b")) == ([0, 1], [])
+    assert state.groups["g"].members["a"].revoking == {"orders": (2, 3)}
+    assert state.groups["g"].name_of_state == "PreparingRebalance"
+    state = acknowledged(state, "a", orders__2=7)
+    assert (owned(state, "a"), owned(state, "b")) == ([0, 1], [2, 3])
+    assert state.groups["g"].offsets["t1:2"].offset == 7
+    assert (state.groups["g"].generation, state.groups["g"].name_of_state) == (2, "Stable")
+
+
+def test_what_an_expired_member_held_goes_to_the_others_in_one_commit() -> None:
+    state = joined(joined(with_topic(partitions=4), "a"), "b")
+    state = left(state, "a")
+    assert owned(state, "b") == [0, 1, 2, 3]
+
+
+def test_an_expiry_decided_in_an_older_generation_takes_nobody_out() -> None:
+    state = joined(joined(with_topic(), "a"), "b")
+    assert leave_group(state, "g", ["a"], "expired", generation=1).actions == []
+    assert leave_group(state, "g", ["a"], "expired", generation=2).result == ["a"]
+
+
+def test_joining_again_with_the_same_subscription_changes_nothing() -> None:
+    state = joined(with_topic(), "a")
+    assert join_group(state, JoinRequest(group="g", member="a", topics=("orders",))).actions == []
+
+
+def test_a_changed_subscription_begins_a_generation() -> None:
+    state = joined(joined(with_topic(), "a"), "a", topics=("orders", "later"))
+    assert state.groups["g"].generation == 2
+    assert state.groups["g"].members["a"].topics == ("later", "orders")
+
+
+def test_a_topic_that_comes_grows_or_goes_begins_a_generation_of_its_subscribers() -> None:
+    state = joined(with_topic(partitions=1), "a", topics=("orders", "later"))
+    state = after(state, decide.create_topic(state, NewTopic(name="later", topic_id="t2", partitions=2)))
+    assert state.groups["g"].members["a"].assigned == {"later": (0, 1), "orders": (0,)}
+    state = after(state, decide.create_partitions(state, "orders", 2))
+    assert owned(state, "a") == [0, 1]
+    state = after(state, decide.delete_topic(state, "orders"))
+    member = state.groups["g"].members["a"]
+    assert (member.assigned, member.revoking, state.groups["g"].generation) == ({"later": (0, 1)}, {}, 4)
+
+
+def test_a_topic_nobody_subscribes_to_disturbs_no_group() -> None:
+    state = joined(with_topic(), "a")
+    state = after(state, decide.create_topic(state, NewTopic(name="other", topic_id="t2")))
+    assert state.groups["g"].generation == 1
+
+
+def test_a_static_member_is_replaced_without_a_rebalance_and_its_former_process_is_fenced() -> None:
+    state = joined(with_topic(), "a-1", instance_id="a")
+    state = joined(state, "a-2", instance_id="a")
+    assert (state.groups["g"].generation, owned(state, "a-2"), set(state.groups["g"].members)) == (1, [0, 1], {"a-2"})
+    with pytest.raises(FencedInstanceIdError):
+        commit_group_offsets(state, GroupCommit(group="g", offsets={}, member="a-1", generation=1, instance_id="a"))
+
+
+@pytest.mark.parametrize("timeout", [5999, 1_800_001])
+def test_a_session_timeout_out_of_bounds_is_refused(timeout: int) -> None:
+    with pytest.raises(InvalidSessionTimeoutError, match="6000"):
+        joined(with_topic(), "a", session_timeout_ms=timeout)
+
+
+def test_a_member_without_a_common_assignor_is_refused() -> None:
+    state = joined(with_topic(), "a", assignors=("range",))
+    with pytest.raises(InconsistentGroupProtocolError, match="range"):
+        joined(state, "b", assignors=("sticky",))
+    with pytest.raises(InvalidRequestError, match="none of"):
+        joined(state, "b", assignors=("by-moon",))
+
+
+def test_a_full_group_takes_no_newcomer_but_its_own_members() -> None:
+    state = with_topic()
+    state = after(state, decide.alter_configs(state, "", {"group.max.size": "1"}, []))
+    state = joined(state, "a")
+    with pytest.raises(GroupMaxSizeReachedError):
+        joined(state, "b")
+    assert joined(state, "a", topics=("orders", "other")).groups["g"].generation == 2
+
+
+# -- offsets
+
+
+def test_offsets_of_an_older_generation_or_an_unknown_member_are_refused() -> None:
+    state = joined(joined(with_topic(), "a"), "b")
+    at = {("orders", 0): 1}
+    with pytest.raises(IllegalGenerationError, match="generation 1"):
+        commit_group_offsets(state, GroupCommit(group="g", offsets=at, member="a", generation=1))
+    with pytest.raises(UnknownMemberIdError, match="poll to join again"):
+        commit_group_offsets(state, GroupCommit(group="g", offsets=at, member="c", generation=2))
+    with pytest.raises(UnknownMemberIdError, match="only they"):
+        commit_group_offsets(state, GroupCommit(group="g", offsets=at))
+    state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets=at, member="a", generation=2)))
+    assert state.groups["g"].offsets["t1:0"].offset == 1
+
+
+def test_an_offset_keeps_its_metadata_and_leader_epoch() -> None:
+    state = with_topic()
+    position = OffsetAndMetadata(5, "half way", 3)
+    state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 1): position})))
+    kept = state.groups["g"].offsets["t1:1"]
+    assert (kept.offset, kept.metadata, kept.leader_epoch, kept.topic_id) == (5, "half way", 3, "t1")
+
+
+def test_offsets_of_what_does_not_exist_are_refused() -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 9): 5}))
+    long = OffsetAndMetadata(5, "x" * 5000)
+    with pytest.raises(InvalidRequestError, match="metadata"):
+        commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): long}))
+
+
+def test_a_groups_offsets_go_with_the_topic() -> None:
+    state = with_topic()
+    state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 0): 1})))
+    state = after(state, decide.delete_topic(state, "orders"))
+    assert state.groups["g"].offsets == {}
+
+
+def test_a_group_with_members_cannot_be_deleted_nor_lose_offsets_of_what_they_subscribe_to() -> None:
+    state = joined(with_topic(), "a")
+    state = after(
+        state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1))
+    )
+    with pytest.raises(NonEmptyGroupError):
+        delete_group(state, "g")
+    with pytest.raises(NonEmptyGroupError):
+        delete_group_offsets(state, "g", [("orders", 0)])
+    state = left(state, "a")
+    decision = delete_group_offsets(state, "g", [("orders", 0), ("orders", 1)])
+    assert decision.result == [("orders", 0)]
+    assert after(state, decision).groups["g"].offsets == {}
+    assert after(state, delete_group(state, "g")).groups == {}
+
+
+def test_offsets_of_a_group_without_members_expire_and_the_group_with_the_last_one() -> None:
+    state = joined(with_topic(), "a")
+    at = GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1)
+    state = after(state, commit_group_offsets(state, at))
+    assert expire_offsets(state, state.timestamp_ms + 2 * WEEK_MS).actions == []
+    leaving = leave_group(state, "g", ["a"], "left")
+    state = commit(state, leaving.actions, timestamp=state.timestamp_ms + WEEK_MS)
+    assert expire_offsets(state, state.timestamp_ms + WEEK_MS - 1).actions == []
+    expired = expire_offsets(state, state.timestamp_ms + WEEK_MS)
+    assert expired.result == ["g"]
+    assert after(state, expired).groups == {}
+
+
+def test_records_and_the_offsets_of_a_fenced_member_are_refused_together() -> None:
+    state = joined(joined(with_topic(), "a"), "b")
+    stale = GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1)
+    with pytest.raises(IllegalGenerationError):
+        decide.append(state, request(item(), groups=[stale]))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["join", "leave", "ack"])), max_size=40))
+def test_whatever_happens_no_partition_has_two_owners_and_none_stays_alone(steps: list[tuple[str, str]]) -> None:
+    state = with_topic(partitions=5)
+    for member, step in steps:
+        group = state.groups.get("g")
+        inside = group is not None and member in group.members
+        if step == "join" and not inside:
+            state = joined(state, member, assignors=("cooperative-sticky",))
+        elif step == "leave" and inside:
+            state = left(state, member)
+        elif step == "ack" and inside:
+            state = acknowledged(state, member)
+        members = state.groups["g"].members if "g" in state.groups else {}
+        holders = [place for one in members.values() for place in held(one)]
+        assert len(holders) == len(set(holders))
+    if not state.groups.get("g") or not state.groups["g"].members:
+        return
+    for member in state.groups["g"].members:
+        state = acknowledged(state, member)
+    group = state.groups["g"]
+    everything = {place for one in group.members.values() for place in held(one)}
+    assert everything == {TopicPartition("orders", number) for number in range(5)}
+    assert group.name_of_state == "Stable"

@@ -1,0 +1,116 @@
+"""Transactions: one commit each, once, and by one instance."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from sparklog.errors import ProducerFencedError, UnknownProducerIdError
+from sparklog.protocol import decide
+from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.decide_groups import GroupCommit
+from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
+from sparklog.protocol.fold import TRANSACTIONAL_ID_EXPIRATION_MS
+from sparklog.protocol.state import State
+from tests.unit.protocol.states import after, commit, item, request, with_topic
+
+
+def begun() -> tuple[State, ProducerIdentity]:
+    state = with_topic()
+    decision = init_producer(state, "tx")
+    return after(state, decision), decision.result
+
+
+def run_of(producer: ProducerIdentity, records: int = 3, partition: int = 0) -> PartitionAppend:
+    return item(
+        records, partition, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0
+    )
+
+
+def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch() -> None:
+    state, producer = begun()
+    offsets = GroupCommit(group="g", offsets={("orders", 1): 4})
+    decision = decide.append(state, request(run_of(producer), groups=[offsets], transaction=producer))
+    state = after(state, decision)
+    assert decision.result.producer == ProducerIdentity(producer.producer_id, 1)
+    assert state.topics["orders"].partitions[0].log_end_offset == 3
+    assert state.groups["g"].offsets["t1:1"].offset == 4
+    assert state.producers[producer.producer_id].committed_epoch == 0
+
+
+def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
+    state, producer = begun()
+    transaction = request(run_of(producer), run_of(producer, 2, 1), transaction=producer)
+    first = decide.append(state, transaction)
+    again = decide.append(after(state, first), transaction)
+    assert again.actions == []
+    assert again.result.appended == first.result.appended
+    assert (again.result.duplicate, again.result.producer) == (True, first.result.producer)
+
+
+def test_a_transaction_of_offsets_alone_is_repeated_without_effect_too() -> None:
+    state, producer = begun()
+    transaction = request(groups=[GroupCommit(group="g", offsets={("orders", 1): 4})], transaction=producer)
+    state = after(state, decide.append(state, transaction))
+    assert decide.append(state, transaction).actions == []
+
+
+def test_an_instance_that_was_replaced_cannot_commit() -> None:
+    state, producer = begun()
+    state = after(state, init_producer(state, "tx"))
+    with pytest.raises(ProducerFencedError, match="taken over"):
+        decide.append(state, request(run_of(producer), transaction=producer))
+
+
+def test_an_instance_that_was_replaced_learns_that_its_last_transaction_was_committed_before() -> None:
+    state, producer = begun()
+    transaction = request(run_of(producer), transaction=producer)
+    state = after(state, decide.append(state, transaction))
+    state = after(state, init_producer(state, "tx"))
+    answer = decide.append(state, transaction)
+    assert (answer.actions, answer.result.duplicate) == ([], True)
+    following = answer.result.producer
+    with pytest.raises(ProducerFencedError):
+        decide.append(state, request(run_of(following), transaction=following))
+
+
+def test_the_next_transaction_numbers_its_records_from_0_again() -> None:
+    state, producer = begun()
+    decision = decide.append(state, request(run_of(producer), transaction=producer))
+    state, following = after(state, decision), decision.result.producer
+    state = after(state, decide.append(state, request(run_of(following, 2), transaction=following)))
+    assert state.topics["orders"].partitions[0].log_end_offset == 5
+
+
+def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_old_one_is_fenced() -> None:
+    state, producer = begun()
+    last = ProducerIdentity(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
+    known = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
+    state = replace(state, producers={producer.producer_id: known})
+    transaction = request(run_of(last), transaction=last)
+    decision = decide.append(state, transaction)
+    assert decision.result.producer is None
+    state = after(state, decision)
+    renewed = init_producer(state, "tx")
+    assert renewed.result == ProducerIdentity(producer.producer_id + 1, 0)
+    state = after(state, renewed)
+    assert decide.append(state, transaction).result.duplicate
+    assert init_producer(state, "tx").result == ProducerIdentity(producer.producer_id + 1, 1)
+
+
+def test_a_transactional_id_that_was_silent_for_a_week_is_forgotten() -> None:
+    state, producer = begun()
+    late = state.timestamp_ms + TRANSACTIONAL_ID_EXPIRATION_MS + 1
+    state = commit(state, init_producer(state, "other").actions, timestamp=late)
+    assert producer.producer_id not in state.producers
+    with pytest.raises(UnknownProducerIdError):
+        decide.append(state, request(run_of(producer), transaction=producer))
+
+
+def test_producers_without_a_transactional_id_leave_nothing_in_the_state() -> None:
+    state = with_topic()
+    for expected in range(3):
+        decision = init_producer(state)
+        assert decision.result == ProducerIdentity(expected, 0)
+        state = after(state, decision)
+    assert state.producers == {}
