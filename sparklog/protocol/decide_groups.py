@@ -169,7 +169,7 @@ def leave_group(state: State, group: str, members: Sequence[str], reason: str, g
 
 
 def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision:
-    """Commit a member's last offsets of what it gives up, and let others have it. Errors as ``commit_group_offsets``."""
+    """Commit a member's last offsets of what it gives up, and let others have it. Raises as ``commit_group_offsets``."""
     found = _member(state, GroupCommit(group=group, offsets=offsets, member=member, generation=generation))
     if not found.revoking:
         return Decision([], None)
@@ -192,7 +192,7 @@ def _member(state: State, commit: GroupCommit) -> MemberState:
                 member=commit.member,
             )
         raise UnknownMemberIdError(
-            f"member {commit.member!r} is not in group {commit.group!r} (any more): it has left, or was expired because "
+            f"member {commit.member!r} is not in group {commit.group!r} (any more): it has left, or was expired since "
             "it sent no heartbeat within its session timeout; nothing was committed, poll to join again",
             group=commit.group,
             member=commit.member,

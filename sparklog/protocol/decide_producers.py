@@ -81,7 +81,7 @@ def transaction_end(state: State, transaction: ProducerIdentity) -> InitProducer
 
 
 def after_transaction(transaction: ProducerIdentity) -> ProducerIdentity | None:
-    """Whom the producer writes as after this transaction; None where epochs are used up: it must be initialised anew."""
+    """Whom the producer writes as after this transaction; None where epochs are used up: initialise it anew."""
     following = ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
     return following if following.producer_epoch < MAX_PRODUCER_EPOCH else None
 

@@ -119,7 +119,7 @@ Partitions = dict[str, tuple[int, ...]]
 class MemberState(_Frozen, frozen=True, kw_only=True):
     """A member of a group. It holds ``assigned`` and ``revoking``: nobody else may have these.
 
-    ``assigned`` it reads for as long as it likes; ``revoking`` it gives up as soon as it can. Timeouts are milliseconds.
+    ``assigned`` it reads for as long as it likes; ``revoking`` it gives up as soon as it can. Timeouts are in ms.
     """
 
     instance_id: str = ""
@@ -137,7 +137,7 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
     """A consumer group: its members, who is to have what in this generation, and its committed offsets.
 
     ``target`` is the assignor's answer by member; a member's share of it that another member still holds is handed out
-    once that one lets go. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms`` is when the last member left.
+    once that one lets go. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms``: when the last member left.
     """
 
     generation: int = 0
