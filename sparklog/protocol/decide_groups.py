@@ -169,7 +169,7 @@ def leave_group(state: State, group: str, members: Sequence[str], reason: str, g
 
 
 def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision:
-    """Commit a member's last offsets of what it gives up, and let others have it. Raises as ``commit_group_offsets``."""
+    """Commit a member's last offsets of what it gives up, and let others have it. Raises as a commit of offsets."""
     found = _member(state, GroupCommit(group=group, offsets=offsets, member=member, generation=generation))
     if not found.revoking:
         return Decision([], None)

@@ -74,7 +74,9 @@ def _reported(owned: Sequence[TopicPartition], topics: Mapping[str, int], groupe
     """The partitions that exist and somebody subscribes to, in the order in which an assignor gets them."""
     existing = [one for one in owned if 0 <= one.partition < topics.get(one.topic, 0)]
     if grouped:
-        place = {topic: number for number, topic in enumerate(table_order(one.topic for one in owned))}
+        # Kafka puts a topic into this table ahead of those that are in the same slot.
+        found = list(dict.fromkeys(one.topic for one in owned))
+        place = {topic: number for number, topic in enumerate(table_order(reversed(found)))}
         return sorted(existing, key=lambda one: place[one.topic])
     place = {topic: number for number, topic in enumerate(java_sorted({one.topic for one in existing}))}
     return sorted(existing, key=lambda one: (place[one.topic], one.partition))
