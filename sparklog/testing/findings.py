@@ -1,0 +1,187 @@
+"""A breach of a rule, and a history arranged so that breaches are quick to find; the rules are in ``checks``."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+from sparklog.testing.history import (
+    COMMIT_OFFSETS,
+    COMMITTED,
+    OFFSET_LOG,
+    OK,
+    POLL,
+    READ,
+    RESET_OFFSETS,
+    SEND,
+    TRANSACTION,
+    History,
+    Operation,
+    Write,
+)
+from sparklog.types import TopicPartition
+
+LOST_WRITE = "lost write"
+UNSEEN = "unseen"
+DUPLICATE = "duplicate"
+INCONSISTENT_OFFSETS = "inconsistent offsets"
+ABORTED_READ = "aborted read"
+TORN_TRANSACTION = "torn transaction"
+NON_MONOTONIC_POLL = "non-monotonic poll"
+SKIPPED_POLL = "skipped poll"
+ZOMBIE_WRITE = "zombie write"
+TWO_OWNERS = "two owners"
+GROUP_OFFSET_BACK = "group offset going back"
+
+FINDINGS = (
+    LOST_WRITE,
+    UNSEEN,
+    DUPLICATE,
+    INCONSISTENT_OFFSETS,
+    ABORTED_READ,
+    TORN_TRANSACTION,
+    NON_MONOTONIC_POLL,
+    SKIPPED_POLL,
+    ZOMBIE_WRITE,
+    TWO_OWNERS,
+    GROUP_OFFSET_BACK,
+)
+
+
+class Finding(NamedTuple):
+    """One breach: its kind (one of ``FINDINGS``), what is wrong, and the operations that prove it."""
+
+    kind: str
+    message: str
+    operations: tuple[Operation, ...]
+
+    def __str__(self) -> str:
+        return "\n    ".join([f"{self.kind}: {self.message}", *map(str, self.operations)])
+
+
+GroupPartition = tuple[str, TopicPartition]
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that an operation committed, or may have, or saw committed; ``time`` is when it was asked for."""
+
+    offset: int
+    time: float
+    operation: Operation
+
+
+class Timeline:
+    """Offsets by time, and the highest of those before a time."""
+
+    def __init__(self, offsets: Iterable[CommittedOffset]) -> None:
+        self.offsets = sorted(offsets, key=lambda committed: committed.time)
+        self._times = [committed.time for committed in self.offsets]
+        self._highest: list[CommittedOffset] = []
+        for committed in self.offsets:
+            before = self._highest[-1] if self._highest else committed
+            self._highest.append(max(before, committed, key=lambda one: one.offset))
+
+    def highest_before(self, time: float) -> CommittedOffset | None:
+        """The highest offset before this time, not at it."""
+        count = bisect_left(self._times, time)
+        return self._highest[count - 1] if count else None
+
+
+class Index:
+    """A history, arranged for the checks. Immutable once made.
+
+    ``writer`` of each value; ``places`` where each value was read; ``values`` what was read at each offset;
+    ``highest`` the highest offset that was read; ``existing`` the offsets that are known to hold a record, ascending.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.writer: dict[str, tuple[Operation, Write]] = {}
+        self.places: dict[str, dict[tuple[TopicPartition, int], Operation]] = defaultdict(dict)
+        self.values: dict[TopicPartition, dict[int, dict[str, Operation]]] = defaultdict(lambda: defaultdict(dict))
+        self.finals: dict[TopicPartition, tuple[Operation, int, int]] = {}
+        self.final_values: set[str] = set()
+        self.acknowledged: list[tuple[Operation, Write]] = []
+        for operation in history.of(SEND, TRANSACTION):
+            for write in operation.writes:
+                self.writer[write.value] = (operation, write)
+                if operation.outcome == OK:
+                    self.acknowledged.append((operation, write))
+        for operation in history.of(POLL, READ):
+            self._take_reads(operation)
+        self.highest = {place: max(offsets) for place, offsets in self.values.items() if offsets}
+        self.existing = self._existing()
+
+    def _take_reads(self, operation: Operation) -> None:
+        for read in operation.reads:
+            values = self.values[read.place]
+            for offset, value in read.records:
+                values[offset].setdefault(value, operation)
+                self.places[value].setdefault((read.place, offset), operation)
+            if operation.kind == READ and operation.final:
+                self.finals[read.place] = (operation, read.start, read.end)
+                self.final_values.update(value for _, value in read.records)
+
+    # -- offsets of groups
+
+    @cached_property
+    def commits(self) -> dict[GroupPartition, Timeline]:
+        """All commits of offsets that may have happened, by when they were asked for."""
+        found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
+        for operation in self.history.of(COMMIT_OFFSETS, RESET_OFFSETS, TRANSACTION):
+            if operation.may_have_happened:
+                for position in operation.offsets:
+                    key = (position.group or operation.group, position.place)
+                    found[key].append(CommittedOffset(position.offset, operation.asked, operation))
+        return {key: Timeline(commits) for key, commits in found.items()}
+
+    @cached_property
+    def final_offsets(self) -> dict[GroupPartition, tuple[Operation, int]]:
+        """What the final reads say each group has committed."""
+        return {
+            (position.group or operation.group, position.place): (operation, position.offset)
+            for operation in self.history.of(COMMITTED)
+            if operation.final and operation.outcome == OK
+            for position in operation.offsets
+        }
+
+    @cached_property
+    def logged_offsets(self) -> dict[tuple[str, TopicPartition, int], Operation]:
+        """The offsets that were ever in the commit log, each with the operation that read it there."""
+        return {
+            (position.group or operation.group, position.place, position.offset): operation
+            for operation in self.history.of(OFFSET_LOG)
+            for position in operation.offsets
+        }
+
+    def _existing(self) -> dict[TopicPartition, list[int]]:
+        known: dict[TopicPartition, set[int]] = defaultdict(set)
+        for place, offsets in self.values.items():
+            known[place].update(offsets)
+        for _, write in self.acknowledged:
+            if write.offset >= self.first_kept(write.place):
+                known[write.place].add(write.offset)
+        return {place: sorted(offset for offset in offsets if offset >= 0) for place, offsets in known.items()}
+
+    def first_kept(self, place: TopicPartition) -> int:
+        """What lies below this offset was deleted in the end."""
+        return self.finals[place][1] if place in self.finals else 0
+
+    def between(self, place: TopicPartition, start: int, end: int) -> list[int]:
+        """Offsets ``[start, end)`` that hold a record."""
+        offsets = self.existing.get(place, [])
+        lower = max(start, self.first_kept(place))
+        return offsets[bisect_left(offsets, lower) : bisect_left(offsets, end)]
+
+    def offset_of(self, write: Write) -> int:
+        """Where a write is, as far as anybody knows; -1 if nobody does."""
+        if write.offset >= 0:
+            return write.offset
+        return next((offset for place, offset in self.places.get(write.value, ()) if place == write.place), -1)
+
+    def reader_of(self, value: str) -> Operation:
+        """An operation that read this value."""
+        return next(iter(self.places[value].values()))

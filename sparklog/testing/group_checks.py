@@ -1,0 +1,308 @@
+"""The checks of consumers, groups and fences; see ``sparklog.testing.checks`` for what each kind of finding means.
+
+Ownership is an interval: from the end of the assignment in which a member learnt that it owns a partition to the
+beginning of the revocation, or of the next assignment without it. A consumer's polls of a partition belong together as
+long as it owns the partition and nobody seeks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import NamedTuple
+
+from sparklog.testing.findings import (
+    GROUP_OFFSET_BACK,
+    NON_MONOTONIC_POLL,
+    SKIPPED_POLL,
+    TWO_OWNERS,
+    ZOMBIE_WRITE,
+    CommittedOffset,
+    Finding,
+    GroupPartition,
+    Index,
+    Timeline,
+)
+from sparklog.testing.history import (
+    ASSIGN,
+    COMMIT_OFFSETS,
+    COMMITTED,
+    FAIL,
+    INIT_PRODUCER,
+    OFFSET_LOG,
+    OK,
+    POLL,
+    RESET_OFFSETS,
+    REVOKE,
+    SEEK,
+    SEND,
+    TRANSACTION,
+    History,
+    Operation,
+)
+from sparklog.types import TopicPartition
+
+EARLIEST = "earliest"
+
+
+# -- polls
+
+
+class _Progress(NamedTuple):
+    """How far a consumer has read a partition: the next offset (-1: anything goes), and the operation that says so."""
+
+    next: int
+    since: Operation
+
+
+def polls(index: Index) -> Iterator[Finding]:
+    """Each consumer's polls of each partition, in the order in which it got them."""
+    readers: dict[str, list[Operation]] = defaultdict(list)
+    for operation in index.history.of(ASSIGN, REVOKE, SEEK, POLL):
+        if operation.outcome == OK:
+            readers[operation.reader].append(operation)
+    for operations in readers.values():
+        # Callbacks run within a poll, before its records are there: what counts is the order of the ends.
+        operations.sort(key=lambda operation: (operation.completed, operation.order))
+        yield from _polls_of_one(index, operations)
+
+
+def _polls_of_one(index: Index, operations: Iterable[Operation]) -> Iterator[Finding]:
+    progress: dict[TopicPartition, _Progress] = {}
+    for operation in operations:
+        if operation.kind == POLL:
+            yield from _poll(index, operation, progress)
+            continue
+        begins = {position.place: position.offset for position in operation.positions}
+        if operation.kind == ASSIGN:
+            for place in [place for place in progress if place not in operation.partitions]:
+                del progress[place]
+            begins = {place: begins.get(place, -1) for place in operation.partitions if place not in progress}
+        if operation.kind == REVOKE:
+            for place in operation.partitions:
+                progress.pop(place, None)
+        progress.update({place: _Progress(offset, operation) for place, offset in begins.items()})
+        yield from _skipped_before(index, operation, begins)
+
+
+def _poll(index: Index, poll: Operation, progress: dict[TopicPartition, _Progress]) -> Iterator[Finding]:
+    for read in poll.reads:
+        at = progress.get(read.place, _Progress(-1, poll))
+        for offset, _ in read.records:
+            if at.next >= 0 and offset < at.next:
+                message = f"{poll.reader} got {read.place} offset {offset} when {at.next} was next"
+                yield Finding(NON_MONOTONIC_POLL, message, (at.since, poll))
+            elif at.next >= 0 and offset > at.next:
+                between = index.between(read.place, at.next, offset)
+                if between:
+                    message = (
+                        f"{poll.reader} got {read.place} offset {offset} when {at.next} was next: {_list(between)}"
+                    )
+                    yield Finding(SKIPPED_POLL, f"{message} exist", (at.since, poll))
+            elif at.next < 0 and at.since.kind == ASSIGN:
+                yield from _skipped_before(index, at.since, {read.place: offset}, poll)
+            at = _Progress(offset + 1, poll)
+        progress[read.place] = at
+
+
+def _skipped_before(
+    index: Index, assign: Operation, begins: dict[TopicPartition, int], poll: Operation | None = None
+) -> Iterator[Finding]:
+    """A group that starts at the earliest begins no later than what somebody may have committed."""
+    if assign.kind != ASSIGN or not assign.group or assign.reset != EARLIEST:
+        return
+    until = (poll or assign).completed
+    for place, begin in begins.items():
+        if begin <= 0:
+            continue
+        commits = index.commits.get((assign.group, place))
+        top = commits.highest_before(until) if commits else None
+        highest = top.offset if top else 0
+        between = index.between(place, highest, begin)
+        if between:
+            possible = f"{assign.group} can have committed {highest} at most"
+            message = f"{assign.reader} begins {place} at {begin}, and {possible}: {_list(between)} exist"
+            yield Finding(SKIPPED_POLL, message, (assign, *([poll] if poll else ())))
+
+
+def _list(offsets: list[int]) -> str:
+    shown = ", ".join(map(str, offsets[:5]))
+    return shown if len(offsets) <= 5 else f"{shown} and {len(offsets) - 5} more"
+
+
+# -- offsets of groups
+
+
+def group_offsets_going_back(index: Index) -> Iterator[Finding]:
+    """What was seen or committed after a commit had been acknowledged must not be below it."""
+    resets = _resets(index.history)
+    for key, observed in _observations(index.history).items():
+        if key not in index.commits:
+            continue
+        acknowledged = Timeline(
+            CommittedOffset(committed.offset, committed.operation.completed, committed.operation)
+            for committed in index.commits[key].offsets
+            if committed.operation.outcome == OK
+        )
+        for seen in observed:
+            top = acknowledged.highest_before(seen.time)
+            if top is not None and seen.offset < top.offset and not _reset_between(top, seen, resets.get(key, [])):
+                message = f"{key[0]} had committed {top.offset} of {key[1]}, and later has {seen.offset}"
+                yield Finding(GROUP_OFFSET_BACK, message, (top.operation, seen.operation))
+    yield from _fallen_in_log(index.history, resets)
+
+
+def _reset_between(top: CommittedOffset, seen: CommittedOffset, resets: Iterable[Operation]) -> bool:
+    return any(top.operation.invoked < reset.completed and reset.invoked < seen.operation.completed for reset in resets)
+
+
+def _observations(history: History) -> dict[GroupPartition, list[CommittedOffset]]:
+    """Commits that took effect, positions of new owners, and offsets that were asked for."""
+    found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
+    for operation in history.of(COMMIT_OFFSETS, TRANSACTION, COMMITTED, ASSIGN):
+        if operation.outcome != OK:
+            continue
+        owned = operation.kind == ASSIGN and operation.group and operation.reset == EARLIEST
+        for position in operation.positions if owned else operation.offsets:
+            key = (position.group or operation.group, position.place)
+            found[key].append(CommittedOffset(position.offset, operation.asked, operation))
+    return found
+
+
+def _resets(history: History) -> dict[GroupPartition, list[Operation]]:
+    """Where a group may go back: its administrator reset it, or its member was told to seek."""
+    found: dict[GroupPartition, list[Operation]] = defaultdict(list)
+    for operation in history.of(RESET_OFFSETS, SEEK):
+        if operation.outcome != FAIL:
+            for position in (*operation.positions, *operation.offsets):
+                found[position.group or operation.group, position.place].append(operation)
+    return found
+
+
+def _fallen_in_log(history: History, resets: dict[GroupPartition, list[Operation]]) -> Iterator[Finding]:
+    for operation in history.of(OFFSET_LOG):
+        highest: dict[GroupPartition, int] = {}
+        for position in operation.offsets:
+            key = (position.group or operation.group, position.place)
+            top = highest.get(key, 0)
+            if position.offset < top and key not in resets:
+                message = f"in the commit log, {key[0]} has {position.offset} of {key[1]} after {top}"
+                yield Finding(GROUP_OFFSET_BACK, message, (operation,))
+            highest[key] = max(top, position.offset)
+
+
+# -- fences
+
+
+def zombies(index: Index) -> Iterator[Finding]:
+    yield from _zombie_producers(index)
+    yield from _zombie_members(index)
+
+
+def _zombie_producers(index: Index) -> Iterator[Finding]:
+    """An instance is what one ``init_producer`` of a process began; a later one of the same id fences it."""
+    instances: dict[str, list[Operation]] = defaultdict(list)
+    for operation in index.history.of(INIT_PRODUCER):
+        if operation.outcome == OK and operation.transactional_id:
+            instances[operation.transactional_id].append(operation)
+    for operation in index.history.of(SEND, TRANSACTION):
+        own = _instance_of(operation, instances.get(operation.transactional_id, []))
+        if own is None or operation.outcome == FAIL:
+            continue
+        visible = next((write.value for write in operation.writes if write.value in index.places), None)
+        if operation.outcome != OK and visible is None:
+            continue
+        for newer in instances[operation.transactional_id]:
+            if _is_newer(newer, own) and newer.completed < operation.asked:
+                what = "was acknowledged" if operation.outcome == OK else f"is visible ({visible})"
+                message = f"{operation.transactional_id} of {operation.reader} had been fenced, and its write {what}"
+                yield Finding(ZOMBIE_WRITE, message, (own, newer, operation))
+                break
+
+
+def _is_newer(one: Operation, other: Operation) -> bool:
+    by_epoch = one.producer_id == other.producer_id >= 0 and one.epoch > other.epoch >= 0
+    return one.invoked > other.completed or by_epoch
+
+
+def _instance_of(operation: Operation, instances: list[Operation]) -> Operation | None:
+    """The initialisation that this operation's producer began with: the latest of its own before it."""
+    own = [init for init in instances if init.reader == operation.reader and init.completed <= operation.invoked]
+    return max(own, key=lambda init: init.completed, default=None)
+
+
+def _zombie_members(index: Index) -> Iterator[Finding]:
+    """Offsets that a member commits for a partition that another owns in a newer generation by then."""
+    newest: dict[GroupPartition, Timeline] = {
+        key: Timeline(CommittedOffset(assign.generation, assign.completed, assign) for assign in assigns)
+        for key, assigns in _assignments(index.history).items()
+    }
+    for operation in index.history.of(COMMIT_OFFSETS, TRANSACTION):
+        if operation.outcome != OK or not operation.member or operation.generation < 0:
+            continue
+        for position in operation.offsets:
+            known = newest.get((position.group or operation.group, position.place))
+            top = known.highest_before(operation.asked) if known else None
+            if top is None or top.offset <= operation.generation or top.operation.owner == operation.owner:
+                continue
+            message = f"{operation.member} of generation {operation.generation} committed {position.place}"
+            message = f"{message}, which {top.operation.member} owned in generation {top.offset}"
+            yield Finding(ZOMBIE_WRITE, message, (top.operation, operation))
+            break
+
+
+def _assignments(history: History) -> dict[GroupPartition, list[Operation]]:
+    found: dict[GroupPartition, list[Operation]] = defaultdict(list)
+    for assign in history.of(ASSIGN):
+        if assign.group:
+            for place in assign.partitions:
+                found[assign.group, place].append(assign)
+    return found
+
+
+# -- ownership
+
+
+class _Owned(NamedTuple):
+    start: float
+    end: float
+    owner: str
+    assign: Operation
+
+
+def two_owners(index: Index) -> Iterator[Finding]:
+    owned: dict[tuple[str, TopicPartition, int], list[_Owned]] = defaultdict(list)
+    for key, interval in _ownership(index.history):
+        owned[key].append(interval)
+    for (group, place, generation), intervals in owned.items():
+        intervals.sort(key=lambda interval: interval[:3])
+        for number, one in enumerate(intervals):
+            for other in intervals[number + 1 :]:
+                if other.start >= one.end:
+                    break
+                if other.owner != one.owner:
+                    message = f"{one.owner} and {other.owner} own {place} in generation {generation} of {group}"
+                    yield Finding(TWO_OWNERS, message, (one.assign, other.assign))
+
+
+def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, int], _Owned]]:
+    """For each assignment and each partition in it: from when until when."""
+    events: dict[str, list[Operation]] = defaultdict(list)
+    for operation in history.of(ASSIGN, REVOKE):
+        events[operation.reader].append(operation)
+    for operations in events.values():
+        operations.sort(key=lambda operation: (operation.invoked, operation.order))
+        for number, assign in enumerate(operations):
+            if assign.kind != ASSIGN or not assign.group:
+                continue
+            ends = dict.fromkeys(assign.partitions, inf)
+            for later in operations[number + 1 :]:
+                if later.kind == ASSIGN:
+                    ends = {place: min(end, later.invoked) for place, end in ends.items()}
+                    break
+                for place in later.partitions:
+                    ends[place] = min(ends.get(place, inf), later.invoked)
+            for place in assign.partitions:
+                interval = _Owned(assign.completed, ends[place], assign.owner, assign)
+                yield (assign.group, place, assign.generation), interval

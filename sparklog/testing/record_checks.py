@@ -1,0 +1,175 @@
+"""The checks of records and transactions; see ``sparklog.testing.checks`` for what each kind of finding means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sparklog.testing.findings import (
+    ABORTED_READ,
+    DUPLICATE,
+    INCONSISTENT_OFFSETS,
+    LOST_WRITE,
+    TORN_TRANSACTION,
+    UNSEEN,
+    Finding,
+    Index,
+)
+from sparklog.testing.history import COMMIT_OFFSETS, FAIL, READ, RESET_OFFSETS, TRANSACTION, Operation, Write
+from sparklog.types import TopicPartition
+
+# -- writes and reads
+
+
+def lost_writes(index: Index) -> Iterator[Finding]:
+    """Jepsen's rule: what lies below the highest offset that was read, somebody must have read."""
+    for operation, write in index.acknowledged:
+        if write.value in index.places or write.offset < index.first_kept(write.place):
+            continue
+        top = index.highest.get(write.place, -1)
+        if 0 <= write.offset < top:
+            reader = next(iter(index.values[write.place][top].values()))
+            message = f"{write.value} at {write.place} offset {write.offset} was read by nobody, and offset {top} was"
+            yield Finding(LOST_WRITE, message, (operation, reader))
+
+
+def unseen(index: Index) -> Iterator[Finding]:
+    """With a final read, everything that was acknowledged or ever read must be in it."""
+    for operation, write in index.acknowledged:
+        final = index.finals.get(write.place)
+        if final is None or write.value in index.places or operation.completed >= final[0].invoked:
+            continue
+        if not 0 <= write.offset < index.highest.get(write.place, -1) and not 0 <= write.offset < final[1]:
+            message = f"{write.value} at {write.place} offset {write.offset} was acknowledged; nobody ever read it"
+            yield Finding(UNSEEN, message, (operation, final[0]))
+    for value, places in index.places.items():
+        if value in index.final_values:
+            continue
+        for (place, offset), reader in places.items():
+            final = index.finals.get(place)
+            if final is not None and offset >= final[1] and reader.completed < final[0].invoked:
+                message = f"{value} at {place} offset {offset} was read once, and is not in the final read"
+                yield Finding(UNSEEN, message, (reader, final[0]))
+                break
+
+
+def duplicates(index: Index) -> Iterator[Finding]:
+    for value, places in index.places.items():
+        if len(places) > 1:
+            where = ", ".join(f"{place} offset {offset}" for place, offset in sorted(places))
+            proof = [index.writer[value][0]] if value in index.writer else []
+            yield Finding(DUPLICATE, f"{value} is at {where}", (*proof, *places.values()))
+
+
+def inconsistent_offsets(index: Index) -> Iterator[Finding]:
+    for place, offsets in index.values.items():
+        for offset, values in offsets.items():
+            if len(values) > 1:
+                message = f"{place} offset {offset} holds {' and '.join(sorted(values))}"
+                yield Finding(INCONSISTENT_OFFSETS, message, tuple(values.values()))
+    told: dict[tuple[TopicPartition, int], tuple[Operation, Write]] = {}
+    for operation, write in index.acknowledged:
+        if write.offset < 0:
+            continue
+        other = told.setdefault((write.place, write.offset), (operation, write))
+        if other[1].value != write.value:
+            message = (
+                f"{other[1].value} and {write.value} were both acknowledged at {write.place} offset {write.offset}"
+            )
+            yield Finding(INCONSISTENT_OFFSETS, message, (other[0], operation))
+        places = index.places.get(write.value)
+        if places and (write.place, write.offset) not in places:
+            where = ", ".join(f"{place} offset {offset}" for place, offset in places)
+            message = f"{write.value} was acknowledged at {write.place} offset {write.offset}, and read at {where}"
+            yield Finding(INCONSISTENT_OFFSETS, message, (operation, *places.values()))
+
+
+def aborted_reads(index: Index) -> Iterator[Finding]:
+    for value, places in index.places.items():
+        written = index.writer.get(value)
+        first = min(places.values(), key=lambda reader: reader.completed)
+        if written is None:
+            yield Finding(ABORTED_READ, f"{value} was read, and nobody sent it", (first,))
+            continue
+        writer = written[0]
+        if writer.outcome == FAIL:
+            yield Finding(ABORTED_READ, f"{value} was read, and its write failed", (writer, first))
+        elif not writer.may_have_happened:
+            yield Finding(ABORTED_READ, f"{value} was read, and its transaction was never committed", (writer, first))
+        elif first.completed < writer.asked:
+            yield Finding(ABORTED_READ, f"{value} was read before its commit was asked for", (writer, first))
+
+
+# -- transactions
+
+
+def torn_transactions(index: Index) -> Iterator[Finding]:
+    seen: set[tuple[str, int]] = set()
+    for finding in (*_torn_in_snapshots(index), *_torn_in_polls(index), *_torn_from_offsets(index)):
+        key = (finding.operations[0].process, finding.operations[0].number)
+        if key not in seen:  # once per transaction
+            seen.add(key)
+            yield finding
+
+
+def _torn_in_snapshots(index: Index) -> Iterator[Finding]:
+    """Each read of ranges is at one version of the cluster: it has a transaction whole or not at all."""
+    for snapshot in index.history.of(READ):
+        values = {value for read in snapshot.reads for _, value in read.records}
+        starts = {read.place: read.start for read in snapshot.reads}
+        touched: dict[tuple[str, int], Operation] = {}
+        for value in values:
+            writer = index.writer.get(value)
+            if writer is not None and writer[0].kind == TRANSACTION:
+                touched[writer[0].process, writer[0].number] = writer[0]
+        for transaction in touched.values():
+            for write in transaction.writes:
+                if write.value in values or write.place not in starts:
+                    continue
+                offset = index.offset_of(write)
+                if offset >= starts[write.place] or (offset < 0 and starts[write.place] == 0):
+                    visible = next(w.value for w in transaction.writes if w.value in values)
+                    message = f"{visible} is visible, and {write.value} of {write.place} is not"
+                    yield Finding(TORN_TRANSACTION, message, (transaction, snapshot))
+                    break
+
+
+def _torn_in_polls(index: Index) -> Iterator[Finding]:
+    """Somebody read one write of it, and everybody's position went past another that nobody read."""
+    for transaction in index.history.of(TRANSACTION):
+        visible = [write for write in transaction.writes if write.value in index.places]
+        if not visible or len(visible) == len(transaction.writes):
+            continue
+        for write in transaction.writes:
+            past = index.first_kept(write.place) <= write.offset < index.highest.get(write.place, -1)
+            if write.offset >= 0 and past and write.value not in index.places:
+                message = f"{visible[0].value} was read, and all reads of {write.place} passed over {write.value}"
+                yield Finding(TORN_TRANSACTION, message, (transaction, index.reader_of(visible[0].value)))
+                break
+
+
+def _torn_from_offsets(index: Index) -> Iterator[Finding]:
+    """With a final read of the group: the offsets of a transaction are there if, and only if, its writes are."""
+    sources = _sources_of_offsets(index)
+    for transaction in index.history.of(TRANSACTION):
+        covered = [write for write in transaction.writes if write.place in index.finals]
+        visible = [write for write in covered if write.value in index.final_values]
+        for position in transaction.offsets:
+            group, place, offset = position.group or transaction.group, position.place, position.offset
+            reader, final = index.final_offsets.get((group, place), (None, -1))
+            if reader is not None and visible and final < offset:
+                message = f"{visible[0].value} is visible, and {group} has {final} of {place}, not {offset}"
+                yield Finding(TORN_TRANSACTION, message, (transaction, reader))
+            there = index.logged_offsets.get((group, place, offset)) or (reader if final == offset else None)
+            if covered and not visible and there is not None and sources[group, place, offset] == 1:
+                message = f"{group} has offset {offset} of {place}, and {covered[0].value} is not visible"
+                yield Finding(TORN_TRANSACTION, message, (transaction, there))
+
+
+def _sources_of_offsets(index: Index) -> Counter[tuple[str, TopicPartition, int]]:
+    """How many operations may have committed an offset."""
+    return Counter(
+        (position.group or operation.group, position.place, position.offset)
+        for operation in index.history.of(TRANSACTION, COMMIT_OFFSETS, RESET_OFFSETS)
+        for position in operation.offsets
+    )

@@ -1,0 +1,460 @@
+"""Each kind of finding is found in the smallest history that has it, and not in the same history without the fault."""
+
+from __future__ import annotations
+
+from math import inf
+
+from sparklog.testing.findings import (
+    ABORTED_READ,
+    DUPLICATE,
+    FINDINGS,
+    GROUP_OFFSET_BACK,
+    INCONSISTENT_OFFSETS,
+    LOST_WRITE,
+    NON_MONOTONIC_POLL,
+    SKIPPED_POLL,
+    TORN_TRANSACTION,
+    TWO_OWNERS,
+    UNSEEN,
+    ZOMBIE_WRITE,
+)
+from sparklog.testing.history import Position
+from tests.unit.testing.histories import Story
+
+# -- lost and unseen
+
+
+def test_an_acknowledged_write_below_what_was_read_and_read_by_nobody_is_lost() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 1)
+    story.poll((1, "b"))
+    (finding,) = story.findings()
+    assert finding.kind == LOST_WRITE
+    assert [operation.kind for operation in finding.operations] == ["send", "poll"]
+    assert "a at t-0 offset 0" in finding.message
+
+
+def test_an_acknowledged_write_above_what_was_read_is_not_lost() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 1)
+    story.poll((0, "a"))
+    assert story.findings() == []
+
+
+def test_an_acknowledged_write_that_the_final_read_does_not_reach_is_unseen() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 1)
+    story.read(["a"])
+    (finding,) = story.findings()
+    assert finding.kind == UNSEEN
+    assert [operation.kind for operation in finding.operations] == ["send", "read"]
+
+
+def test_a_write_acknowledged_without_an_offset_and_absent_from_the_final_read_is_unseen() -> None:
+    story = Story()
+    story.send("a")
+    story.read([])
+    assert story.kinds() == {UNSEEN}
+
+
+def test_a_value_that_was_polled_and_is_not_in_the_final_read_is_unseen() -> None:
+    story = Story()
+    story.send("a", outcome="info")
+    story.poll((0, "a"))
+    story.read([])
+    assert story.kinds() == {UNSEEN}
+
+
+def test_a_write_acknowledged_during_the_final_read_may_be_missing_in_it() -> None:
+    story = Story()
+    story.send("a", 0, at=(0, 100))
+    story.read([])
+    assert story.findings() == []
+
+
+def test_an_indeterminate_write_may_be_there_or_not() -> None:
+    for values in ([], ["a"]):
+        story = Story()
+        story.send("a", outcome="info", at=(0, inf))
+        story.read(values)
+        assert story.findings() == []
+
+
+def test_records_that_retention_deleted_are_neither_lost_nor_unseen() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.poll((0, "a"))
+    story.send("b", 1)
+    story.send("c", 2)
+    story.read(["c"], start=2)
+    assert story.findings() == []
+
+
+# -- duplicates and offsets
+
+
+def test_a_value_at_two_offsets_is_a_duplicate() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.read(["a", "a"])
+    (finding,) = story.findings()
+    assert finding.kind == DUPLICATE
+    assert "offset 0, t-0 offset 1" in finding.message
+
+
+def test_a_value_in_two_partitions_is_a_duplicate() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.read(["a"], ["a"])
+    assert story.kinds() == {DUPLICATE}
+
+
+def test_a_record_that_two_consumers_get_is_no_duplicate() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.poll((0, "a"), process="c1")
+    story.poll((0, "a"), process="c2")
+    assert story.findings() == []
+
+
+def test_two_values_at_one_offset_are_inconsistent() -> None:
+    story = Story()
+    story.send("a", outcome="info")
+    story.send("b", outcome="info")
+    story.poll((0, "a"), process="c1")
+    story.poll((0, "b"), process="c2")
+    assert story.kinds() == {INCONSISTENT_OFFSETS}
+
+
+def test_an_acknowledgement_of_another_offset_than_the_one_read_is_inconsistent() -> None:
+    story = Story()
+    story.send("a", 3)
+    story.read(["a"])
+    assert story.kinds() == {INCONSISTENT_OFFSETS}
+
+
+def test_two_values_acknowledged_at_one_offset_are_inconsistent() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 0)
+    assert story.kinds() == {INCONSISTENT_OFFSETS}
+
+
+# -- aborted reads
+
+
+def test_reading_a_write_that_failed_is_an_aborted_read() -> None:
+    story = Story()
+    story.send("a", outcome="fail")
+    story.poll((0, "a"))
+    (finding,) = story.findings()
+    assert finding.kind == ABORTED_READ
+    assert [operation.kind for operation in finding.operations] == ["send", "poll"]
+
+
+def test_reading_a_transaction_that_was_aborted_or_never_asked_to_commit_is_an_aborted_read() -> None:
+    for outcome, committing in (("fail", inf), ("fail", 1.0), ("info", inf)):
+        story = Story()
+        story.transaction(("a", 0, -1), outcome=outcome, committing=committing)
+        story.poll((0, "a"))
+        assert story.kinds() == {ABORTED_READ}
+
+
+def test_reading_a_transaction_before_its_commit_was_asked_for_is_an_aborted_read() -> None:
+    story = Story()
+    story.transaction(("a", 0, 0), at=(0, 100), committing=90.0)
+    story.poll((0, "a"))
+    assert story.kinds() == {ABORTED_READ}
+
+
+def test_reading_a_value_that_nobody_sent_is_an_aborted_read() -> None:
+    story = Story()
+    story.poll((0, "a"))
+    assert story.kinds() == {ABORTED_READ}
+
+
+def test_reading_a_transaction_while_its_commit_is_under_way_is_fine() -> None:
+    story = Story()
+    story.transaction(("a", 0, 0), at=(0, 100), committing=1.0)
+    story.poll((0, "a"))
+    assert story.findings() == []
+
+
+# -- torn transactions
+
+
+def test_a_transaction_of_which_a_snapshot_holds_a_part_is_torn() -> None:
+    for outcome in ("ok", "info"):
+        story = Story()
+        story.transaction(("a", 0, -1), ("b", 1, -1), outcome=outcome)
+        story.read(["a"], [], final=False)
+        (finding,) = story.findings()
+        assert finding.kind == TORN_TRANSACTION
+        assert [operation.kind for operation in finding.operations] == ["transaction", "read"]
+
+
+def test_a_transaction_that_a_snapshot_holds_whole_or_not_at_all_is_not_torn() -> None:
+    for partitions in ([[], []], [["a"], ["b"]]):
+        story = Story()
+        story.transaction(("a", 0, -1), ("b", 1, -1), outcome="info")
+        story.read(*partitions)
+        assert story.findings() == []
+
+
+def test_a_transaction_of_which_all_reads_passed_over_a_part_is_torn() -> None:
+    story = Story()
+    story.transaction(("a", 0, 0), ("b", 1, 0))
+    story.send("c", 1, partition=1)
+    story.poll((0, "a"))
+    story.poll((1, "c"), partition=1)
+    assert story.kinds() == {TORN_TRANSACTION, LOST_WRITE}
+
+
+def test_a_transaction_whose_records_are_there_without_its_offsets_is_torn() -> None:
+    story = Story()
+    story.transaction(("a", 0, 0), offsets=[Position("t", 1, 7, "g")])
+    story.read(["a"])
+    story.add("committed", "reader", group="g", offsets=[Position("t", 1, 3)], final=True)
+    assert TORN_TRANSACTION in story.kinds()
+
+
+def test_a_transaction_whose_offsets_are_there_without_its_records_is_torn() -> None:
+    story = Story()
+    story.transaction(("a", 0, -1), offsets=[Position("t", 1, 7, "g")], outcome="info")
+    story.read([])
+    story.add("committed", "reader", group="g", offsets=[Position("t", 1, 7)], final=True)
+    assert story.kinds() == {TORN_TRANSACTION}
+
+
+# -- polls
+
+
+def test_a_consumer_whose_offsets_go_back_is_found() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 1)
+    story.poll((0, "a"), (1, "b"))
+    story.poll((0, "a"))
+    (finding,) = story.findings()
+    assert finding.kind == NON_MONOTONIC_POLL
+    assert [operation.kind for operation in finding.operations] == ["poll", "poll"]
+
+
+def test_offsets_that_go_back_within_one_poll_are_found() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("b", 1)
+    story.poll((1, "b"), (0, "a"))
+    assert story.kinds() == {NON_MONOTONIC_POLL}
+
+
+def test_a_consumer_may_go_back_after_a_seek_or_a_new_assignment() -> None:
+    for event in ("seek", "assign"):
+        story = Story()
+        story.send("a", 0)
+        story.poll((0, "a"))
+        if event == "seek":
+            story.add("seek", "c", positions=[Position("t", 0, 0)])
+        else:
+            story.revoke("c", 0)
+            story.assign("c", 2, 0)
+        story.poll((0, "a"))
+        assert story.findings() == []
+
+
+def test_an_assignment_that_keeps_a_partition_is_no_reason_to_go_back() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.assign("c", 1, 0)
+    story.poll((0, "a"))
+    story.assign("c", 2, 0, 1)
+    story.poll((0, "a"))
+    assert story.kinds() == {NON_MONOTONIC_POLL}
+
+
+def test_a_consumer_that_jumps_over_a_record_is_found() -> None:
+    story = Story()
+    for offset, value in enumerate("abc"):
+        story.send(value, offset)
+    story.poll((0, "a"))
+    story.poll((2, "c"))
+    story.poll((1, "b"), process="other")
+    (finding,) = story.findings()
+    assert finding.kind == SKIPPED_POLL
+    assert "1 exist" in finding.message
+
+
+def test_a_consumer_may_jump_over_offsets_without_records() -> None:
+    story = Story()
+    story.send("a", 0)
+    story.send("c", 2)
+    story.poll((0, "a"), (2, "c"))
+    assert story.findings() == []
+
+
+def test_a_consumer_that_does_not_begin_at_its_position_is_found() -> None:
+    story = Story()
+    for offset, value in enumerate("abc"):
+        story.send(value, offset)
+    story.assign("c", 1, 0, group="", positions=[Position("t", 0, 0)])
+    story.poll((1, "b"), (2, "c"))
+    story.poll((0, "a"), process="other")
+    assert story.kinds() == {SKIPPED_POLL}
+
+
+def test_a_group_that_begins_above_what_it_can_have_committed_skips() -> None:
+    for positions in ([], [Position("t", 0, 2)]):
+        story = Story()
+        for offset, value in enumerate("abc"):
+            story.send(value, offset)
+        story.commit(1)
+        story.assign("c", 1, 0, reset="earliest", positions=positions)
+        story.poll((2, "c"))
+        story.poll((0, "a"), (1, "b"), process="other")
+        assert story.kinds() == {SKIPPED_POLL}
+
+
+def test_a_group_may_begin_at_a_commit_that_nobody_was_told_of() -> None:
+    story = Story()
+    for offset, value in enumerate("abc"):
+        story.send(value, offset)
+    story.commit(2, outcome="info", at=(30, inf))
+    story.assign("c", 1, 0, reset="earliest", positions=[Position("t", 0, 2)])
+    story.poll((2, "c"))
+    story.poll((0, "a"), (1, "b"), process="other")
+    assert story.findings() == []
+
+
+# -- fences
+
+
+def test_a_write_asked_for_after_a_newer_instance_began_is_a_zombies() -> None:
+    story = Story()
+    story.add("init_producer", "old", transactional_id="x", producer_id=1, epoch=0)
+    story.add("init_producer", "new", transactional_id="x", producer_id=1, epoch=1)
+    story.transaction(("a", 0, 0), process="old", transactional_id="x")
+    (finding,) = story.findings()
+    assert finding.kind == ZOMBIE_WRITE
+    assert [operation.process for operation in finding.operations] == ["old", "new", "old"]
+
+
+def test_a_zombies_write_that_nobody_acknowledged_but_somebody_read_is_found() -> None:
+    story = Story()
+    story.add("init_producer", "old", transactional_id="x")
+    story.add("init_producer", "new", transactional_id="x")
+    story.transaction(("a", 0, -1), process="old", transactional_id="x", outcome="info")
+    story.poll((0, "a"))
+    assert story.kinds() == {ZOMBIE_WRITE}
+
+
+def test_a_write_that_overlaps_the_fence_or_is_refused_is_fine() -> None:
+    for outcome, asked in (("ok", 12.0), ("fail", 25.0)):
+        story = Story()
+        story.add("init_producer", "old", transactional_id="x")
+        story.add("init_producer", "new", transactional_id="x")
+        story.transaction(
+            ("a", 0, -1), process="old", transactional_id="x", outcome=outcome, at=(11, 90), committing=asked
+        )
+        assert story.findings() == []
+
+
+def test_an_instance_that_began_again_is_the_newest() -> None:
+    story = Story()
+    story.add("init_producer", "one", transactional_id="x")
+    story.add("init_producer", "two", transactional_id="x")
+    story.add("init_producer", "one", transactional_id="x")
+    story.transaction(("a", 0, 0), process="one", transactional_id="x")
+    assert story.findings() == []
+
+
+def test_a_commit_by_a_member_whose_partition_has_a_newer_owner_is_a_zombies() -> None:
+    story = Story()
+    story.assign("m1", 1, 0)
+    story.assign("m2", 2, 0)
+    story.commit(5, process="m1", member="m1", generation=1)
+    assert story.kinds() == {ZOMBIE_WRITE}
+
+
+def test_a_commit_by_a_member_of_the_newest_generation_is_fine() -> None:
+    story = Story()
+    story.assign("m1", 1, 0)
+    story.commit(5, process="m1", member="m1", generation=1)
+    story.assign("m2", 2, 0)
+    story.commit(6, process="m2", member="m2", generation=2)
+    assert story.findings() == []
+
+
+# -- groups
+
+
+def test_two_members_that_own_a_partition_in_one_generation_are_found() -> None:
+    story = Story()
+    story.assign("m1", 1, 0, 1)
+    story.assign("m2", 1, 1)
+    (finding,) = story.findings()
+    assert finding.kind == TWO_OWNERS
+    assert "m1 and m2 own t-1" in finding.message
+
+
+def test_a_partition_may_change_hands_within_a_generation_once_it_was_revoked() -> None:
+    story = Story()
+    story.assign("m1", 1, 0, 1)
+    story.revoke("m1", 1)
+    story.assign("m2", 1, 1)
+    assert story.findings() == []
+
+
+def test_owners_in_different_generations_and_a_static_member_that_came_back_are_fine() -> None:
+    story = Story()
+    story.assign("m1", 1, 0)
+    story.assign("m2", 2, 0)
+    story.assign("m3", 2, 1, instance="i")
+    story.assign("m4", 2, 1, instance="i")
+    assert story.findings() == []
+
+
+def test_a_group_offset_that_falls_is_found() -> None:
+    story = Story()
+    story.commit(5)
+    story.commit(3)
+    (finding,) = story.findings()
+    assert finding.kind == GROUP_OFFSET_BACK
+    assert "had committed 5 of t-0, and later has 3" in finding.message
+
+
+def test_a_new_owner_that_begins_below_what_was_committed_is_found() -> None:
+    story = Story()
+    story.commit(5)
+    story.assign("c", 2, 0, reset="earliest", positions=[Position("t", 0, 3)])
+    assert story.kinds() == {GROUP_OFFSET_BACK}
+
+
+def test_an_offset_that_falls_in_the_commit_log_is_found() -> None:
+    story = Story()
+    positions = [Position("t", 0, offset, "g") for offset in (3, 5, 4)]
+    story.add("offset_log", "reader", offsets=positions)
+    assert story.kinds() == {GROUP_OFFSET_BACK}
+
+
+def test_a_group_offset_may_fall_by_a_reset_or_after_a_seek() -> None:
+    for kind in ("reset_offsets", "seek"):
+        story = Story()
+        story.commit(5)
+        facts = {"offsets" if kind == "reset_offsets" else "positions": [Position("t", 0, 1, "g")]}
+        story.add(kind, "c", **facts)
+        story.commit(3)
+        assert story.findings() == []
+
+
+def test_commits_that_overlap_may_happen_in_any_order() -> None:
+    story = Story()
+    story.commit(5, at=(0, 10))
+    story.commit(3, at=(5, 15), process="d")
+    assert story.findings() == []
+
+
+def test_every_kind_is_in_the_list_of_findings_once() -> None:
+    assert len(set(FINDINGS)) == len(FINDINGS) == 11
