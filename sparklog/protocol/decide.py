@@ -268,9 +268,14 @@ def append(state: State, request: AppendRequest) -> Decision:
 
 
 def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentity) -> AppendResult:
-    """What a transaction got that was committed before: its producer has written nothing since."""
+    """What a transaction got that was committed before: its producer has written nothing since.
+
+    Runs without sequences were written all the same; where, nobody remembers.
+    """
     appended: list[Appended] = []
     for item in request.appends:
+        if item.producer_id < 0:
+            continue
         known = state.partition(item.topic, item.partition).producers[transaction.producer_id]
         base = next(one.base_offset for one in known.appends if one.first == item.base_sequence)
         appended.append(Appended(item.topic, state.topic(item.topic).topic_id, item.partition, base, item.run.records))

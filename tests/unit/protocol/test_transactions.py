@@ -55,6 +55,14 @@ def test_a_transaction_of_offsets_alone_is_repeated_without_effect_too() -> None
     assert decide.append(state, transaction).actions == []
 
 
+def test_a_transaction_of_runs_without_sequences_is_repeated_without_effect_too() -> None:
+    state, producer = begun()
+    transaction = request(item(), transaction=producer)
+    state = after(state, decide.append(state, transaction))
+    again = decide.append(state, transaction)
+    assert (again.actions, again.result.appended, again.result.duplicate) == ([], [], True)
+
+
 def test_an_instance_that_was_replaced_cannot_commit() -> None:
     state, producer = begun()
     state = after(state, init_producer(state, "tx"))
