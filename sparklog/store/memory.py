@@ -40,6 +40,11 @@ class _Space:
 _spaces: dict[str, _Space] = {}
 
 
+def forget_space(name: str) -> None:
+    """Let go of the objects of a name. Stores that are open keep what they have; the next one finds nothing."""
+    _spaces.pop(name, None)
+
+
 class MemoryStore:
     """A named space of objects. Thread-safe; picklable within its process."""
 

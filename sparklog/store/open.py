@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import UnsupportedStoreError
@@ -61,8 +62,29 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
     Raises ``UnsupportedStoreError`` for an address that is malformed, of a storage that cannot arbitrate commits, or
     whose client is not installed.
     """
-    text = os.fspath(url)
-    options = dict(storage_options or {})
+    store = _open(os.fspath(url), dict(storage_options or {}))
+    return _substitutes.get(store.root, store)
+
+
+@contextmanager
+def substituted(store: Store) -> Iterator[None]:
+    """Until the block ends, ``open_store`` answers with this store for the address of its root, in this process: how a
+    test lets clients that are given an address work on a store that fails or counts. Not for anything but tests."""
+    before = _substitutes.get(store.root)
+    _substitutes[store.root] = store
+    try:
+        yield
+    finally:
+        if before is None:
+            del _substitutes[store.root]
+        else:
+            _substitutes[store.root] = before
+
+
+_substitutes: dict[str, Store] = {}
+
+
+def _open(text: str, options: dict[str, object]) -> Store:
     scheme = _scheme_of(text)
     if scheme == "file":
         return LocalStore(_local_path(text))
