@@ -1,0 +1,88 @@
+"""A cluster for the length of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sparklog.testing
+from sparklog.client.config import cluster_of
+from sparklog.client.records import Record, append_records
+from sparklog.coordinator import coordinator, open_cluster, shared_cluster
+from sparklog.errors import ClusterNotFoundError, SparklogError
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, FaultyStore
+
+pytest_plugins = ["pytester"]
+
+
+def test_a_cluster_is_there_for_the_block_and_gone_after_it() -> None:
+    with sparklog.testing.cluster(topics={"orders": 2}) as c:
+        append_records(open_cluster(c.bootstrap_servers), "orders", [Record(value=b"a", partition=1)])
+        assert [(record.partition, record.value) for record in c.records("orders")] == [(1, b"a")]
+        assert c.records("orders", 0) == []
+    with pytest.raises(ClusterNotFoundError):
+        open_cluster(c.bootstrap_servers)
+
+
+def test_clusters_do_not_see_each_other() -> None:
+    with sparklog.testing.cluster() as one, sparklog.testing.cluster() as other:
+        one.create_topic("orders")
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert other.coordinator.refresh().topics == {}
+
+
+def test_nothing_of_a_cluster_stays_in_the_process() -> None:
+    with sparklog.testing.cluster() as c:
+        shared_cluster(c.bootstrap_servers)
+    assert not [key for key in coordinator._shared if key[1] == c.bootstrap_servers]
+
+
+def test_a_cluster_in_a_folder_is_real_files_that_stay(tmp_path: Path) -> None:
+    with sparklog.testing.cluster(folder=tmp_path / "c", topics={"orders": 1}) as c:
+        assert c.bootstrap_servers == str(tmp_path / "c")
+    assert "orders" in open_cluster(str(tmp_path / "c")).state.topics
+
+
+def test_clients_see_the_faults_and_the_cluster_object_does_not() -> None:
+    with sparklog.testing.cluster(topics={"orders": 1}, faults={ERROR: 1.0}) as c:
+        c.create_topic("more")
+        with pytest.raises(SparklogError, match="injected error"):
+            cluster_of("Producer", {"bootstrap_servers": c.bootstrap_servers})
+        assert c.store is not None
+        assert [fault.kind for fault in c.store.injected] == [ERROR]
+        assert c.records("more") == []
+    assert not isinstance(open_store(c.bootstrap_servers), FaultyStore)
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    def run(seed: int) -> list[object]:
+        with sparklog.testing.cluster(topics={"orders": 1}, faults={LOST_ANSWER: 0.2}, seed=seed) as c:
+            for number in range(20):
+                try:
+                    append_records(open_cluster(c.bootstrap_servers), "orders", [Record(value=b"%d" % number)])
+                except SparklogError:
+                    continue
+            assert c.store is not None
+            return list(c.store.injected)
+
+    assert run(1) == run(1)
+    assert run(1)
+
+
+def test_the_fixtures_are_enabled_by_one_line(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["sparklog.testing.fixtures"]')
+    pytester.makepyfile(
+        """
+        from sparklog.coordinator import open_cluster
+
+        def test_in_memory(sparklog_cluster):
+            sparklog_cluster.create_topic("orders")
+            assert "orders" in open_cluster(sparklog_cluster.bootstrap_servers).state.topics
+
+        def test_in_files(sparklog_cluster_in_files, tmp_path):
+            assert sparklog_cluster_in_files.bootstrap_servers == str(tmp_path / "cluster")
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
