@@ -1,0 +1,305 @@
+"""The producer: kafka-python's KafkaProducer over a log on shared storage.
+
+    with Producer(bootstrap_servers="/data/log", linger_ms=5) as producer:
+        future = producer.send("orders", b"value", key=b"key")
+        future.get(timeout=10).offset
+
+Records gather in memory and go up with one commit for all topics and partitions; a future resolves when its commit is
+durable. See docs/clients.md for what differs from Kafka.
+
+Rules: thread-safe. ``send`` is the hot path: what can be found out once per topic or per batch is not done for each
+record. A producer belongs to the process that made it; in a forked child every call raises.
+
+Not for: how records are batched (``accumulator``), written and retried (``sender``), or made a transaction
+(``transactions``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
+from sparklog.client.futures import FutureRecordMetadata
+from sparklog.client.producer_config import producer_config
+from sparklog.client.producer_metrics import GROUP, ProducerMetrics
+from sparklog.client.record_checks import (
+    RawHeaders,
+    as_bytes,
+    check_size,
+    check_timestamp,
+    checked_headers,
+)
+from sparklog.client.sender import Sender
+from sparklog.client.topic_metadata import TopicMetadata, Topics
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidConfigurationError,
+    InvalidRecordError,
+    KafkaTimeoutError,
+    SerializationError,
+    SparklogError,
+)
+
+if TYPE_CHECKING:
+    pass
+
+logger = logging.getLogger(__name__)
+
+EXIT_TIMEOUT_SECONDS = 1.0
+"""How long a producer that nobody closed may go on sending when the interpreter ends, as in kafka-python."""
+
+_open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class Producer:
+    """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
+
+    Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
+    ``bootstrap_servers`` is the cluster's root, a folder or an address; ``storage_options`` go to its storage's client.
+    """
+
+    def __init__(self, **configs: object) -> None:
+        config, coordinator = producer_config(configs)
+        self._config = config
+        self._coordinator = coordinator
+        self._client_id = configs.get("client_id")
+        clock = coordinator.log.clock
+        self._now_ms = clock.now_ms
+        self._jitter = coordinator.log.ids.jitter
+        self._accumulator = Accumulator(config, clock)
+        self._topics = Topics(coordinator, config, self._accumulator)
+        self._known = self._topics.known
+        self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
+        self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
+        self._serializes = config.serialize_key is not None or config.serialize_value is not None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._started = False
+        self._at_exit = _closer(self)
+        atexit.register(self._at_exit)
+        _open_producers.add(self)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close(timeout=0)
+
+    def __str__(self) -> str:
+        return f"<Producer client_id={self._client_id} transactional_id={self._config.transactional_id or None}>"
+
+    # -- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: RawHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata:
+        """Send a record, and return its future at once. ``timestamp_ms`` is milliseconds since the epoch, default now.
+
+        Raises:
+            IllegalStateError: the producer is closed.
+            InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
+            SerializationError: a key, value or header is no bytes, or a serializer failed.
+            InvalidRecordError: neither key nor value, or a bad timestamp.
+            UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
+            InvalidTopicError: a name that no topic can have.
+            MessageSizeTooLargeError: over ``max_request_size`` or the topic's ``max.message.bytes``.
+            KafkaTimeoutError: no memory was free within ``max_block_ms``.
+            StorageError: the storage did not say what the topic is.
+        """
+        accumulator = self._accumulator
+        if accumulator.refusal is not None:
+            raise accumulator.refusal()
+        if self._serializes:
+            key, value = self._serialize(topic, headers, key, value)
+        found = self._known.get(topic)
+        if found is None:
+            found = self._find(topic)
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            if value.__class__ is not bytes:
+                value = as_bytes("value", value, topic)
+            size += len(value)
+        if key is not None:
+            if key.__class__ is not bytes:
+                key = as_bytes("key", key, topic)
+            size += len(key)
+        elif value is None:
+            raise InvalidRecordError(
+                f"a record for topic {topic!r} has neither a key nor a value; give one", topic=topic
+            )
+        stored: Headers | None = None
+        if headers:
+            stored, more = checked_headers(headers, topic)
+            size += more
+        if size > found.max_counted_bytes:
+            check_size(size - RECORD_OVERHEAD_BYTES, found)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        else:
+            check_timestamp(timestamp_ms, found, self._now_ms())
+        if partition is not None:
+            queue = found.queue_of_partition(partition)
+        elif self._config.partitioner is not None:
+            queue = self._ask_partitioner(self._config.partitioner, key, found)
+        elif key is not None:
+            queue = found.queue_of_key(key)
+        else:
+            found.sticky_left -= size
+            queue = found.sticky if found.sticky_left >= 0 and found.sticky is not None else self._next_sticky(found)
+        return accumulator.append(queue, value, key, stored, timestamp_ms, size)
+
+    def _serialize(self, topic: str, headers: RawHeaders | None, key: Any, value: Any) -> tuple[Any, Any]:
+        given: list[tuple[str, Any]] = list(headers or ())
+        config, what = self._config, "key"
+        try:
+            if config.serialize_key is not None:
+                key = config.serialize_key(topic, given, key)
+            what = "value"
+            if config.serialize_value is not None:
+                value = config.serialize_value(topic, given, value)
+        except Exception as error:
+            raise SerializationError(
+                f"the {what} of a record for topic {topic!r} cannot be serialized: {error!r}; see __cause__",
+                topic=topic,
+            ) from error
+        return key, value
+
+    def _find(self, topic: object) -> TopicMetadata:
+        self._start()
+        return self._topics.find(topic)
+
+    def _next_sticky(self, found: TopicMetadata) -> PartitionQueue:
+        checked = self._topics.check(found.name) or found
+        return checked.next_sticky(self._jitter(), self._config.batch_size)
+
+    def _ask_partitioner(
+        self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata
+    ) -> PartitionQueue:
+        partitions = list(range(len(found.queues)))
+        chosen = partitioner(key, partitions, list(partitions))
+        if chosen is None:
+            raise InvalidRecordError(
+                f"the partitioner gave no partition for a record of {found.name!r}", topic=found.name
+            )
+        return found.queue_of_partition(chosen)
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._started and not self._closed:
+                self._started = True
+                self._sender.start()
+
+    # -- waiting
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every record sent before is committed or has failed.
+
+        Raises KafkaTimeoutError after ``timeout`` seconds, IllegalStateError from a callback, which would wait for
+        itself.
+        """
+        self._refuse_after_fork()
+        if threading.current_thread() is self._sender.thread:
+            raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
+        self._accumulator.flush(timeout)
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """Send what is there, at most for ``timeout`` seconds (default: until it is sent or has failed), and end.
+
+        What is not committed by then fails. Closing twice is fine.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self._at_exit)
+        _open_producers.discard(self)
+        if timeout is not None and timeout < 0:
+            raise InvalidConfigurationError(f"close(timeout={timeout}): give seconds from 0, or None")
+        self._accumulator.close(_closed)
+        thread = self._sender.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        left = self._accumulator.force_close()
+        if left:
+            logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
+            self._accumulator.resolve(left, _not_sent(timeout))
+        for one in (self._config.close_key, self._config.close_value):
+            if one is not None:
+                one()
+
+    # -- the cluster
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, which is created as ``send`` would. Raises as ``send`` does for topics."""
+        self._refuse_after_fork()
+        return set(range(len((self._topics.check(topic) or self._topics.find(topic)).queues)))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the cluster can be read now."""
+        try:
+            self._coordinator.refresh()
+        except SparklogError:
+            return False
+        return True
+
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """Counters by group and name, under Kafka's names; with ``raw`` by (group, name)."""
+        found = self._metrics.snapshot()
+        return {(GROUP, name): value for name, value in found.items()} if raw else {GROUP: found}
+
+    def _refuse_after_fork(self) -> None:
+        if self._accumulator.refusal is not None and not self._closed:
+            raise self._accumulator.refusal()
+
+
+def _closed() -> Exception:
+    return IllegalStateError("the producer is closed; make another one")
+
+
+def _not_sent(timeout: float | None) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"the producer was closed before these records were committed (timeout {timeout} seconds): what was under way "
+        "may be in the log all the same; call flush() before close()"
+    )
+
+
+def _closer(producer: Producer) -> Callable[[], None]:
+    """What runs when the interpreter ends, without keeping the producer alive until then."""
+    reference = weakref.ref(producer)
+
+    def close() -> None:
+        found = reference()
+        if found is not None:
+            found.close(EXIT_TIMEOUT_SECONDS)
+
+    return close
+
+
+def _abandon_in_child() -> None:
+    def refusal() -> Exception:
+        return IllegalStateError("the producer belongs to the process that made it; make one after the fork")
+
+    for producer in list(_open_producers):
+        atexit.unregister(producer._at_exit)
+        producer._closed = True
+        producer._accumulator.abandon_after_fork(refusal)
+    _open_producers.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_in_child)

@@ -1,0 +1,188 @@
+"""The arguments of ``Producer``: kafka-python's names and defaults, checked and typed."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.client.config import (
+    CLUSTER_ARGUMENTS,
+    SOCKET_ARGUMENTS,
+    check_arguments,
+    cluster_of,
+    one_of,
+    whole_number,
+)
+from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidConfigurationError
+from sparklog.format.codec import CODECS, compressor
+
+DEFAULTS: Mapping[str, object] = {
+    **CLUSTER_ARGUMENTS,
+    "acks": -1,
+    "allow_auto_create_topics": True,
+    "batch_size": 16384,
+    "buffer_memory": 33554432,
+    "client_id": None,
+    "compression_type": None,
+    "compression_gzip_level": None,
+    "compression_lz4_level": None,
+    "compression_zstd_level": None,
+    "default_api_timeout_ms": 60000,
+    "delivery_timeout_ms": 120000,
+    "enable_idempotence": True,
+    "key_serializer": None,
+    "linger_ms": 0,
+    "max_block_ms": 60000,
+    "max_request_size": 1048576,
+    "metadata_max_age_ms": 300000,
+    "partitioner": None,
+    "request_timeout_ms": 30000,
+    "retries": math.inf,
+    "retry_backoff_ms": 100,
+    "transaction_timeout_ms": 60000,
+    "transactional_id": None,
+    "value_serializer": None,
+}
+"""What ``Producer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
+
+Serialize = Callable[[str, "list[tuple[str, Any]]", Any], Any]
+"""(topic, headers, value) -> bytes, bytearray, memoryview or None."""
+
+Partitioner = Callable[["bytes | None", "list[int]", "list[int]"], int]
+"""(key bytes, all partitions, available partitions) -> partition."""
+
+
+@dataclass(frozen=True)
+class ProducerConfig:
+    """Times are seconds, sizes are bytes."""
+
+    batch_size: int
+    buffer_memory: int
+    codec: str
+    level: int | None
+    create_topics: bool
+    delivery_timeout: float
+    idempotent: bool
+    linger: float
+    max_block: float
+    max_request_size: int
+    metadata_max_age: float
+    partitioner: Partitioner | None
+    retries: int
+    retry_backoff: float
+    close_key: Callable[[], object] | None
+    close_value: Callable[[], object] | None
+    serialize_key: Serialize | None
+    serialize_value: Serialize | None
+    transactional_id: str
+    transaction_timeout: float
+
+
+def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
+    """The checked arguments, and the cluster they name.
+
+    Raises InvalidConfigurationError for an unknown name or a value that cannot be, and what ``cluster_of`` raises.
+    """
+    arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
+
+    def number(name: str, least: int = 0) -> int:
+        return whole_number("Producer", arguments, name, least)
+
+    def seconds(name: str) -> float:
+        return number(name) / 1000
+
+    one_of("Producer", arguments, "acks", (0, 1, -1, "all"))
+    transactional_id = _transactional_id(arguments)
+    codec, level = _codec(arguments)
+    config = ProducerConfig(
+        batch_size=number("batch_size"),
+        buffer_memory=number("buffer_memory", 1),
+        codec=codec,
+        level=level,
+        create_topics=one_of("Producer", arguments, "allow_auto_create_topics", (True, False)),
+        delivery_timeout=seconds("delivery_timeout_ms"),
+        idempotent=one_of("Producer", arguments, "enable_idempotence", (True, False)),
+        linger=seconds("linger_ms"),
+        max_block=seconds("max_block_ms"),
+        max_request_size=number("max_request_size"),
+        metadata_max_age=seconds("metadata_max_age_ms"),
+        partitioner=_partitioner(arguments["partitioner"]),
+        retries=number("retries"),
+        retry_backoff=seconds("retry_backoff_ms"),
+        close_key=getattr(arguments["key_serializer"], "close", None),
+        close_value=getattr(arguments["value_serializer"], "close", None),
+        serialize_key=serializer("key_serializer", arguments["key_serializer"]),
+        serialize_value=serializer("value_serializer", arguments["value_serializer"]),
+        transactional_id=transactional_id,
+        transaction_timeout=number("transaction_timeout_ms", 1) / 1000,
+    )
+    _check_together(config)
+    return config, cluster_of("Producer", arguments)
+
+
+def _transactional_id(arguments: Mapping[str, object]) -> str:
+    value = arguments["transactional_id"]
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise _wrong("transactional_id", value, "give a name, or leave it out")
+    return value
+
+
+def _check_together(config: ProducerConfig) -> None:
+    if config.transactional_id and not config.idempotent:
+        raise _wrong("enable_idempotence", False, "a producer with a transactional_id is idempotent; leave it out")
+    if config.delivery_timeout < config.linger:
+        raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
+
+
+def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
+    """The codec and its level. Levels of codecs that are not used are let be, as in Kafka."""
+    codec = arguments["compression_type"] or "none"
+    if codec not in CODECS:
+        raise _wrong("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
+    level = arguments.get(f"compression_{codec}_level")
+    if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
+        raise _wrong(f"compression_{codec}_level", level, "give a whole number")
+    compressor(str(codec), level)  # refuses a level that the codec does not have
+    return str(codec), level
+
+
+def _partitioner(given: object) -> Partitioner | None:
+    if given is None or callable(given):
+        return given
+    raise _wrong("partitioner", given, "give a function of (key bytes, all partitions, available partitions)")
+
+
+def serializer(name: str, given: object) -> Serialize | None:
+    """What turns a key or value into bytes, as one signature: from a function of the value, or from an object with
+    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidConfigurationError."""
+    if given is None:
+        return None
+    method: Any = getattr(given, "serialize", None)
+    if method is not None and callable(method):
+        if _takes_headers(method):
+            return lambda topic, headers, value: method(topic, headers, value)
+        return lambda topic, headers, value: method(topic, value)
+    if callable(given):
+        function: Any = given
+        return lambda topic, headers, value: function(value)
+    raise _wrong(name, given, "give a function of the value, or an object with serialize(topic, headers, value)")
+
+
+def _takes_headers(method: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(method).bind("topic", [], b"")
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
+def _wrong(name: str, value: object, what: str) -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)

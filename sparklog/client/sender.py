@@ -1,0 +1,260 @@
+"""The producer's thread: takes what has gathered, writes a file for each topic, and commits it all at once.
+
+While a commit is under way, records gather for the next one. One commit is under way at a time, so that the order of a
+partition's records is the order in which they were sent.
+
+Rules: every try of the same records has the same sequences, so that what a lost answer hid is not written twice. A
+failure that may pass is tried again until ``delivery_timeout_ms``; one that will not pass fails the records it is
+about, and the others go on. After records were given up on with nobody knowing whether they are in the log, the
+producer goes on under a new producer id: whichever it was, what follows is not taken for a repetition or a gap.
+
+Not for: transactions (``transactions``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from sparklog.client.accumulator import Accumulator, Drained, PendingBatch
+from sparklog.client.batch_files import PartitionRun, write_file
+from sparklog.client.producer_config import ProducerConfig
+from sparklog.client.producer_metrics import ProducerMetrics
+from sparklog.client.topic_metadata import TopicMetadata, Topics
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    CommitConflictError,
+    FencedError,
+    IndeterminateCommitError,
+    KafkaTimeoutError,
+    SparklogError,
+    StorageError,
+    StoragePermissionError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol.decide import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+SEQUENCES = 2**31
+"""Sequences count records of a partition, and start over at 0, as in Kafka."""
+
+NO_IDENTITY = ProducerIdentity(-1, -1)
+
+
+def may_pass(error: SparklogError) -> bool:
+    """Whether the same may work when it is tried again."""
+    if isinstance(error, CommitConflictError | IndeterminateCommitError):
+        return True
+    return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
+
+
+class Parcel:
+    """The batches of one partition on their way. ``append`` is set once they are in a file; ``unclear`` once nobody
+    knows whether a try was committed."""
+
+    __slots__ = ("append", "batches", "place", "unclear")
+
+    def __init__(self, place: TopicPartition, batches: list[PendingBatch]) -> None:
+        self.place = place
+        self.batches = batches
+        self.append: PartitionAppend | None = None
+        self.unclear = False
+
+
+class Sender:
+    """Delivers what an accumulator gathers. Only its own thread calls ``deliver``."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        topics: Topics,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._accumulator = accumulator
+        self._topics = topics
+        self._metrics = metrics
+        self._clock = coordinator.log.clock
+        self._identity: ProducerIdentity | None = None if config.idempotent else NO_IDENTITY
+        self._sequences: dict[TopicPartition, int] = {}
+        self._renew = False
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread. It ends when the accumulator is closed, and does not keep the process alive."""
+        self.thread = threading.Thread(target=self._run, name="sparklog-producer", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while (drained := self._accumulator.drain()) is not None:
+                self.deliver(drained)
+        except BaseException as error:  # also what no program expects: nobody may wait for ever
+            logger.exception("the producer's thread has ended")
+            self._accumulator.close(_refusal_after(error))
+            self._accumulator.resolve(self._accumulator.force_close(), _stopped(error))
+
+    # -- delivering
+
+    def deliver(self, drained: Drained) -> None:
+        """Commit these batches, or fail them; returns when each is resolved."""
+        self._deliver([Parcel(place, batches) for place, batches in drained])
+
+    def _deliver(self, parcels: list[Parcel]) -> None:
+        attempt = 0
+        while parcels := self._in_time(parcels):
+            try:
+                result = self._try(parcels)
+            except SparklogError as error:
+                if not may_pass(error):
+                    return self._give_up(parcels, error)
+                attempt += 1
+                for parcel in parcels:
+                    parcel.unclear |= isinstance(error, IndeterminateCommitError)
+                if attempt > self._config.retries:
+                    return self._fail(parcels, error)
+                logger.info("the commit of %d partitions is tried again: %s", len(parcels), error)
+                self._metrics.retries += sum(len(batch.stamps) for parcel in parcels for batch in parcel.batches)
+                if not self._accumulator.pause(self._config.retry_backoff):
+                    return self._fail(parcels, error)
+            except Exception as error:  # a mistake of ours must not make the records' senders wait
+                logger.exception("the records of %d partitions cannot be sent", len(parcels))
+                return self._fail(parcels, error)
+            else:
+                return self._succeed(parcels, result)
+        return None
+
+    def _try(self, parcels: Sequence[Parcel]) -> AppendResult:
+        identity = self._identify()
+        by_topic: dict[str, list[Parcel]] = {}
+        for parcel in parcels:
+            if parcel.append is None:
+                by_topic.setdefault(parcel.place.topic, []).append(parcel)
+        for topic, unwritten in by_topic.items():
+            self._write(topic, unwritten, identity)
+        appends = [parcel.append for parcel in parcels if parcel.append is not None]
+        return self._coordinator.append(AppendRequest(appends=appends))
+
+    def _identify(self) -> ProducerIdentity:
+        if self._renew and self._config.idempotent:
+            self._identity = None
+        if self._identity is None:
+            self._identity = self._coordinator.init_producer()
+            self._sequences = {}
+        self._renew = False
+        return self._identity
+
+    def _write(self, topic: str, parcels: Sequence[Parcel], identity: ProducerIdentity) -> None:
+        metadata = self._metadata(topic, parcels)
+        ordered = sorted(parcels, key=lambda parcel: parcel.place.partition)
+        numbered = identity.producer_id >= 0
+        runs = [
+            PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0) if numbered else -1)
+            for p in ordered
+        ]
+        written = write_file(self._coordinator, metadata, runs, *identity)
+        for parcel, append in zip(ordered, written, strict=True):
+            parcel.append = append
+
+    def _metadata(self, topic: str, parcels: Sequence[Parcel]) -> TopicMetadata:
+        metadata = self._topics.check(topic)
+        last = max(parcel.place.partition for parcel in parcels)
+        if metadata is None or last >= len(metadata.queues):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} was deleted while records waited for it; create it, and send them again", topic=topic
+            )
+        return metadata
+
+    # -- outcomes
+
+    def _succeed(self, parcels: Sequence[Parcel], result: AppendResult) -> None:
+        timestamp_ms = self._coordinator.state.timestamp_ms
+        batches: list[PendingBatch] = []
+        for parcel, appended in zip(parcels, result.appended, strict=True):
+            append = parcel.append
+            assert append is not None
+            set_offsets(parcel.batches, appended.base_offset, timestamp_ms if append.log_append_time else -1)
+            if append.base_sequence >= 0:
+                self._sequences[parcel.place] = (append.base_sequence + appended.records) % SEQUENCES
+            batches += parcel.batches
+        self._metrics.committed(batches)
+        self._accumulator.resolve(batches, None)
+
+    def _give_up(self, parcels: list[Parcel], error: SparklogError) -> None:
+        """An error that will not pass: fail what it is about, and go on with the rest."""
+        if isinstance(error, FencedError):
+            self._renew = True
+            return self._fail(parcels, error)
+        guilty = [parcel for parcel in parcels if _is_about(error, parcel.place)]
+        if not guilty:
+            guilty = parcels
+            if len(parcels) > 1:  # one of them is at fault, and it does not say which
+                for parcel in parcels:
+                    self._deliver([parcel])
+                return None
+        self._fail(guilty, error)
+        rest = [parcel for parcel in parcels if parcel not in guilty]
+        return self._deliver(rest) if rest else None
+
+    def _fail(self, parcels: Sequence[Parcel], error: BaseException) -> None:
+        if any(parcel.unclear for parcel in parcels):
+            self._renew = True
+        batches = [batch for parcel in parcels for batch in parcel.batches]
+        self._metrics.failed(batches)
+        self._accumulator.resolve(batches, error)
+
+    def _in_time(self, parcels: list[Parcel]) -> list[Parcel]:
+        """Those that may still be tried. The others fail, and so does what has waited too long behind them."""
+        oldest = self._clock.monotonic() - self._config.delivery_timeout
+        late = [parcel for parcel in parcels if parcel.batches[0].created <= oldest]
+        waiting = self._accumulator.take_expired() if late else []
+        for parcel in late:
+            self._fail([parcel], _timed_out(parcel.place, parcel.unclear, self._config.delivery_timeout))
+        for batch in waiting:
+            self._metrics.failed([batch])
+            self._accumulator.resolve([batch], _timed_out(batch.topic_partition, False, self._config.delivery_timeout))
+        return [parcel for parcel in parcels if parcel not in late] if late else parcels
+
+
+def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_ms: int) -> None:
+    """Tell the batches of one run which offsets they got."""
+    for batch in batches:
+        batch.base_offset = base_offset
+        batch.append_time_ms = append_time_ms
+        base_offset += batch.rows
+        batch.columns = None
+
+
+def _is_about(error: SparklogError, place: TopicPartition) -> bool:
+    return error.topic == place.topic and error.partition in (None, place.partition)
+
+
+def _timed_out(place: TopicPartition, unclear: bool, seconds: float) -> KafkaTimeoutError:
+    what = (
+        "whether they are in the log is not known, since the storage did not answer a commit"
+        if unclear
+        else "they are not in the log"
+    )
+    return KafkaTimeoutError(
+        f"records for {place} were not committed within delivery_timeout_ms ({seconds * 1000:.0f}): {what}; see the "
+        "log for what delayed them, and send them again if you can tell repetitions apart",
+        topic=place.topic,
+        partition=place.partition,
+    )
+
+
+def _stopped(error: BaseException) -> SparklogError:
+    stopped = SparklogError(f"the producer's thread has ended with {error!r}; close the producer and make another one")
+    stopped.__cause__ = error
+    return stopped
+
+
+def _refusal_after(error: BaseException) -> Callable[[], Exception]:
+    return lambda: _stopped(error)
