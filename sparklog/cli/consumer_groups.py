@@ -1,208 +1,332 @@
-"""``sparklog consumer-groups``: Kafka's kafka-consumer-groups, for groups that commit offsets without members.
+"""``sparklog consumer-groups``: Kafka's kafka-consumer-groups.
 
-Such are the groups of streaming queries: a query is no member, so its group is always inactive here, and its offsets
-can be set. The query itself goes by its checkpoint; only a new checkpoint starts where the group stands.
+Groups of consumers have members; groups of streaming queries commit offsets and have none, since a query goes by its
+checkpoint, and only one with a new checkpoint starts where its group stands.
 
-Not for: members and their assignments, which no group has yet.
+Rules: tables, CSV and what was done go to standard output; notes and errors go to standard error, and an error makes
+the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, NamedTuple
+import sys
+from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, given
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, refuse_together
+from sparklog.cli.group_places import parse_place
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import State
+    from sparklog.protocol.state import GroupState, State
 
-ACTIONS = ("list", "describe", "reset-offsets")
-SCENARIOS = ("to-earliest", "to-latest", "to-current", "to-offset", "to-datetime", "shift-by")
-CHECKPOINT_NOTE = (
-    "Note: a streaming query that has a checkpoint goes on from its checkpoint, whatever its group says; the new "
-    "offsets are for a query with a new checkpointLocation, kafka.group.id and no startingOffsets."
+ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+SCENARIOS = (
+    "to-offset",
+    "shift-by",
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "to-current",
+    "from-file",
 )
+STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
+TYPES = ("Classic", "Consumer")
+"""What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
 
-
-class Position(NamedTuple):
-    """One line of a group: ``offset`` is None where it has committed none."""
-
-    topic: str
-    partition: int
-    offset: int | None
+DRY_RUN_WARNING = (
+    "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require "
+    "either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are "
+    "scripting this command and want to keep the current default behavior without prompting."
+)
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "consumer-groups",
-        "List consumer groups, describe their offsets and lag, and set the offsets of inactive ones. Also of\n"
-        "streaming queries, which are no members of their groups.",
+        "List consumer groups, describe their members, offsets and lag, set the offsets of inactive ones, and delete\n"
+        "groups or offsets.",
         "sparklog consumer-groups --bootstrap-server /data/log --describe --group billing",
+        "ACTION [OPTIONS]",
     )
     options.add_connection()
-    options.add_argument("--list", action="store_true", help="print the names of all groups")
-    options.add_argument("--describe", action="store_true", help="print offsets and lag")
-    options.add_argument("--reset-offsets", action="store_true", help="set the offsets of a group")
+    action = options.add_argument_group("Actions (exactly one)")
+    action.add_argument("--list", action="store_true", help="print the names of all groups")
+    action.add_argument("--describe", action="store_true", help="print offsets and lag, members, or the state")
+    action.add_argument("--delete", action="store_true", help="delete groups that have no members, with their offsets")
+    action.add_argument("--reset-offsets", action="store_true", help="set the offsets of groups without members")
+    action.add_argument("--delete-offsets", action="store_true", help="delete a group's offsets of topics")
+    action.add_argument("--validate-regex", metavar="REGEX", help="say whether this is a regular expression")
     options.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group, repeatable")
     options.add_argument("--all-groups", action="store_true", help="all groups")
     options.add_argument(
         "--topic", metavar="TOPIC[:N,N]", action="append", default=[], help="a topic or some of its partitions"
     )
     options.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
-    options.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
-    options.add_argument("--to-latest", action="store_true", help="to the latest offsets")
-    options.add_argument("--to-current", action="store_true", help="to where the group stands, or the latest offsets")
-    options.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
-    options.add_argument(
-        "--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later"
+    shown = options.add_argument_group("With --describe or --list")
+    shown.add_argument("--offsets", action="store_true", help="the group's offsets and lag (the default)")
+    shown.add_argument("--members", action="store_true", help="its members")
+    shown.add_argument("--verbose", action="store_true", help="leader epochs, assignments, or the generation, too")
+    shown.add_argument(
+        "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list, only groups in these"
     )
-    options.add_argument("--shift-by", metavar="N", type=int, help="forward by so many records, or back if negative")
-    options.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
-    options.add_argument("--execute", action="store_true", help="set it")
-    options.add_without_effect("--offsets", "--verbose")
+    shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
+    _add_reset(options)
     options.add_without_effect("--timeout", metavar="MS")
     return options
 
 
+def _add_reset(options: CommandParser) -> None:
+    reset = options.add_argument_group("With --reset-offsets (exactly one of the first eight)")
+    reset.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
+    reset.add_argument("--to-latest", action="store_true", help="to the latest offsets")
+    reset.add_argument(
+        "--to-current", action="store_true", help="to where the group stands, or else the latest offsets"
+    )
+    reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
+    reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
+    reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
+    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by so many records, or back if negative")
+    reset.add_argument("--from-file", metavar="FILE", help="to those in a CSV file as --export prints it")
+    reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
+    reset.add_argument("--execute", action="store_true", help="set it")
+    reset.add_argument(
+        "--export",
+        action="store_true",
+        help="print CSV: topic,partition,offset, after the group where they are several",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
-    if sum(given(options, action) for action in ACTIONS) != 1:
+    if sum(_has(options, action) for action in ACTIONS) != 1:
         raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
+    _check(options)
+    if options.validate_regex is not None:
+        return _validate_regex(options.validate_regex)
     coordinator = connect(options)
-    state = coordinator.state
     if options.list:
-        print("".join(f"{name}\n" for name in sorted(state.groups)), end="")
-        return 0
-    if bool(options.group) == options.all_groups:
-        raise UsageError('one of "[group]" and "[all-groups]" is required')
-    groups = sorted(state.groups) if options.all_groups else list(dict.fromkeys(options.group))
+        return _list(coordinator.state, options.state, options.type)
+    if options.delete_offsets:
+        return _delete_offsets(coordinator, options.group[0], options.topic)
+    groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
     if options.describe:
-        found = [_describe(state, group) for group in groups]
-        return 0 if all(found) else 1
-    return _reset(coordinator, options, groups)
+        return _describe(coordinator.state, groups, options)
+    if options.delete:
+        return _delete(coordinator, groups)
+    from sparklog.cli.group_reset import reset_offsets
+
+    return reset_offsets(coordinator, options, groups)
 
 
-def _describe(state: State, group: str) -> bool:
-    """Print a group's table; False if there is no such group."""
-    if group not in state.groups:
-        complain(f"Error: Consumer group '{group}' does not exist.")
-        return False
-    print(f"\nConsumer group '{group}' has no active members.\n")
-    lines = _committed(state, group)
-    wide, topics = max(15, len(group)), max([15, *(len(line.topic) for line in lines)])
-    head = ("CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
-    print(f"{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} " + _columns(head))
-    for topic, partition, offset in lines:
-        end = state.partition(topic, partition).high_watermark
-        lag = "-" if offset is None else max(end - offset, 0)
-        shown = ("-" if offset is None else offset, end, lag, "-", "-", "-")
-        print(f"{group:<{wide}} {topic:<{topics}} {partition:<10} " + _columns(shown))
-    return True
+def _has(options: argparse.Namespace, name: str) -> bool:
+    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value were."""
+    value = getattr(options, name.replace("-", "_"))
+    return value is not None and value is not False and value != []
 
 
-def _columns(values: tuple[object, ...]) -> str:
-    return " ".join(f"{value!s:<15}" for value in values[:-1]) + f" {values[-1]}"
+def _check(options: argparse.Namespace) -> None:
+    """What goes with what, as Kafka's checkArgs has it."""
+    unavailable = [name for name in ("members", "verbose", "offsets") if _has(options, name) and not options.describe]
+    unavailable += ["state"] if options.state is not None and not (options.describe or options.list) else []
+    unavailable += ["type"] if options.type is not None and not options.list else []
+    if unavailable:
+        shown = ", ".join(unavailable)
+        raise UsageError(f"Option(s) [{shown}] are unavailable given other options on the command line")
+    if options.describe:
+        if sum(_has(options, name) for name in ("members", "offsets", "state")) > 1:
+            raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+        if options.state:
+            raise UsageError("Option [describe] does not take a value for [state]")
+    for action in ("describe", "delete", "reset-offsets"):
+        if _has(options, action) and not options.group and not options.all_groups:
+            raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
+    if options.delete and options.topic:
+        raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
+    if options.delete_offsets and not (options.group and options.topic):
+        raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+    if options.delete_offsets and len(options.group) > 1:
+        raise UsageError("Found multiple arguments for option group, but you asked for only one")
+    if options.reset_offsets:
+        _check_reset(options)
+    refuse_together(options, "group", ["all-groups", "list"])
+    refuse_together(options, "topic", ["list", "describe"])
 
 
-def _committed(state: State, group: str) -> list[Position]:
-    """What the group has committed of topics that exist; offsets of a topic that was created again do not count."""
-    known = state.groups[group].offsets.values() if group in state.groups else ()
-    live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    return sorted(Position(one.topic, one.partition, one.offset) for one in known if (one.topic, one.topic_id) in live)
-
-
-# -- reset
-
-
-def _reset(coordinator: Coordinator, options: argparse.Namespace, groups: list[str]) -> int:
-    scenarios = [getattr(options, name.replace("-", "_")) for name in SCENARIOS]
-    if sum(value is not None and value is not False for value in scenarios) != 1:  # an offset may be 0
-        raise UsageError(f"Option --reset-offsets needs exactly one of --{', --'.join(SCENARIOS)}")
-    if bool(options.topic) == options.all_topics:
-        raise UsageError('one of "[topic]" and "[all-topics]" is required')
-    if options.execute and options.dry_run:
-        raise UsageError('Option "[execute]" can\'t be used with option "[dry-run]"')
+def _check_reset(options: argparse.Namespace) -> None:
+    if options.dry_run and options.execute:
+        raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    chosen = [name for name in SCENARIOS if _has(options, name)]
+    if len(chosen) > 1:
+        raise UsageError(f'Option "[{chosen[0]}]" can\'t be used with option "[{chosen[1]}]"')
+    if not chosen:
+        names = ", ".join(f"[{name}]" for name in SCENARIOS)
+        raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
+    if not options.topic and not options.all_topics and options.from_file is None:
+        raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
     if not options.execute and not options.dry_run:
-        complain("WARN: No action will be performed as the --execute option is missing.")
-    changes = {group: dict(_new_offsets(coordinator, options, group)) for group in groups}
-    topics = max([15, *(len(topic) for found in changes.values() for topic, _ in found)])
-    wide = max([15, *map(len, groups)])
-    print(f"\n{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} {'NEW-OFFSET':<15}")
-    for group, found in changes.items():
-        if options.execute:
-            coordinator.commit_offsets(group, found)
-        for (topic, partition), offset in found.items():
-            print(f"{group:<{wide}} {topic:<{topics}} {partition:<10} {offset:<15}")
-    complain(CHECKPOINT_NOTE)
+        complain(DRY_RUN_WARNING)
+
+
+def _validate_regex(text: str) -> int:
+    import re
+
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        print(f"The regular expression `{text}` is invalid: {error}.")
+        return 1
+    print(f"The regular expression `{text}` is valid.")
     return 0
 
 
-def _new_offsets(
-    coordinator: Coordinator, options: argparse.Namespace, group: str
-) -> Iterator[tuple[tuple[str, int], int]]:
+# -- list
+
+
+def group_type(group: GroupState) -> str:
+    """``Classic``: assignors are named by the members, as in Kafka's classic groups."""
+    return "Classic"
+
+
+def _list(state: State, states: str | None, types: str | None) -> int:
+    wanted_states = _choices(states, STATES, "state")
+    wanted_types = _choices(types, TYPES, "types")
+    found = [
+        (name, group_type(group), group.name_of_state)
+        for name, group in sorted(state.groups.items())
+        if (not wanted_states or group.name_of_state in wanted_states)
+        and (not wanted_types or group_type(group) in wanted_types)
+    ]
+    if states is None and types is None:
+        print("".join(f"{name}\n" for name, _, _ in found), end="")
+        return 0
+    wide = max([15, *(len(name) for name, _, _ in found)]) + 10
+    for name, kind, shown in [("GROUP", "TYPE", "STATE"), *found]:
+        line = f"{name:<{wide}}"
+        line += f" {kind:<20}" if types is not None else ""
+        line += f" {shown:<20}" if states is not None else ""
+        print(line)
+    return 0
+
+
+def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
+    """``Stable,empty``, in any case. Raises UsageError as Kafka's tool does."""
+    known = {name.lower(): name for name in valid}
+    words = [word.strip().lower() for word in (text or "").split(",") if text]
+    if any(word not in known for word in words):
+        raise UsageError(f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(valid)}")
+    return {known[word] for word in words}
+
+
+# -- describe
+
+
+def _describe(state: State, groups: list[str], options: argparse.Namespace) -> int:
+    from sparklog.cli import group_tables
+
+    code = 0
+    for name in groups:
+        group = state.groups.get(name)
+        if group is None:
+            complain(f"Error: Consumer group '{name}' does not exist.")
+            code = 1
+            continue
+        _note(name, group)
+        if options.members:
+            lines = group_tables.members(name, group, options.verbose)
+        elif options.state is not None:
+            lines = group_tables.states(name, group, options.verbose)
+        else:
+            lines = group_tables.offsets(state, name, group, options.verbose)
+        if lines:
+            print("", *lines, sep="\n")
+    return code
+
+
+def _note(name: str, group: GroupState) -> None:
+    """What Kafka's tool says before the table, on standard error."""
+    if not group.members:
+        print(f"\nConsumer group '{name}' has no active members.", file=sys.stderr)
+    elif group.name_of_state != "Stable":
+        print(f"\nWarning: Consumer group '{name}' is rebalancing.", file=sys.stderr)
+
+
+# -- delete
+
+
+def _delete(coordinator: Coordinator, groups: list[str]) -> int:
+    from sparklog.errors import InvalidRequestError, NotFoundError
+
+    failed: dict[str, str] = {}
+    for group in groups:
+        try:
+            coordinator.delete_group(group)
+        except (InvalidRequestError, NotFoundError) as error:
+            failed[group] = f"{type(error).__name__}: {error}"
+    deleted = ", ".join(f"'{group}'" for group in groups if group not in failed)
+    if not failed:
+        print(f"Deletion of requested consumer groups ({deleted}) was successful.")
+        return 0
+    complain("Error: Deletion of some consumer groups failed:")
+    for group, reason in failed.items():
+        complain(f"* Group '{group}' could not be deleted due to: {reason}")
+    if deleted:
+        print(f"\nThese consumer groups were deleted successfully: {deleted}")
+    return 1
+
+
+def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> int:
+    """Delete a group's offsets of some partitions and print what became of each."""
+    from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+
+    results: dict[tuple[str, int], str] = {}
+    failure = ""
+    for topic, numbers in _by_topic(coordinator, group, topics, results):
+        places = [(topic, number) for number in numbers]
+        outcome = "Successful"
+        try:
+            coordinator.delete_group_offsets(group, places)
+        except GroupIdNotFoundError as error:
+            failure, outcome = error.message, f"Error: {error.message}"
+        except NonEmptyGroupError as error:
+            outcome = f"Error: {error.message}"
+        results.update(dict.fromkeys(places, outcome))
+    if not failure and any(outcome != "Successful" for outcome in results.values()):
+        failure = "Encountered some partition-level error, see the follow-up details."
+    if failure:
+        complain(f"Error: {failure}")
+    else:
+        print(f"Request succeeded for deleting offsets from group {group}.")
+    wide = max([15, *(len(topic) for topic, _ in results)])
+    print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
+    for (topic, number), outcome in sorted(results.items()):
+        print(f"{topic:<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
+    return 1 if failure else 0
+
+
+def _by_topic(
+    coordinator: Coordinator, group: str, texts: list[str], results: dict[tuple[str, int], str]
+) -> list[tuple[str, list[int]]]:
+    """Partitions by topic; those that neither exist nor have an offset are put into the results as errors."""
+    from sparklog.errors import UnknownTopicOrPartitionError
+
     state = coordinator.state
-    current = {(line.topic, line.partition): line.offset for line in _committed(state, group)}
-    places = list(current) if options.all_topics else list(_places(state, options.topic))
-    for topic, partition in places:
-        log = state.partition(topic, partition)
-        wanted = _wanted(coordinator, options, topic, partition, current.get((topic, partition)))
-        yield (topic, partition), _within(wanted, log.log_start_offset, log.high_watermark, f"{topic}-{partition}")
-
-
-def _places(state: State, topics: list[str]) -> Iterator[tuple[str, int]]:
-    """``topic`` or ``topic:0,1``."""
-    for text in topics:
-        topic, colon, numbers = text.partition(":")
-        chosen: list[str] | range = numbers.split(",") if colon else range(len(state.topic(topic).partitions))
-        for number in chosen:
-            if not str(number).isascii() or not str(number).isdigit():
-                raise UsageError(f"{text!r} names no partitions; --topic takes a topic, or as in orders:0,1")
-            state.partition(topic, int(number))
-            yield topic, int(number)
-
-
-def _wanted(
-    coordinator: Coordinator, options: argparse.Namespace, topic: str, partition: int, current: int | None
-) -> int:
-    log = coordinator.state.partition(topic, partition)
-    if options.to_earliest:
-        return log.log_start_offset
-    if options.to_offset is not None:
-        return int(options.to_offset)
-    if options.to_datetime is not None:
-        return _offset_at(coordinator, topic, partition, _milliseconds(options.to_datetime), log.high_watermark)
-    if options.shift_by is not None:
-        if current is None:
-            raise UsageError(f"Cannot shift offset for partition {topic}-{partition} since there is no current one")
-        return current + int(options.shift_by)
-    return current if options.to_current and current is not None else log.high_watermark
-
-
-def _offset_at(coordinator: Coordinator, topic: str, partition: int, time_ms: int, end: int) -> int:
-    from sparklog.client.reader import LogReader
-
-    with LogReader(coordinator) as reader:
-        found = reader.offset(topic, partition, time_ms)
-    return end if found is None else found
-
-
-def _milliseconds(text: str) -> int:
-    """A time as Kafka's tool takes it; without a zone it is UTC."""
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise UsageError(f"{text!r} is no time such as 2026-01-31T12:00:00.000") from None
-    zoned = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-    return (zoned - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
-
-
-def _within(offset: int, first: int, last: int, where: str) -> int:
-    if offset > last:
-        complain(f"New offset ({offset}) is higher than latest offset for topic partition {where}. "
-                 f"Value will be set to {last}")  # fmt: skip
-    if offset < first:
-        complain(f"New offset ({offset}) is lower than earliest offset for topic partition {where}. "
-                 f"Value will be set to {first}")  # fmt: skip
-    return min(max(offset, first), last)
+    known = state.groups.get(group)
+    committed = {(one.topic, one.partition) for one in known.offsets.values()} if known else set()
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        topic, numbers = parse_place(text)
+        if numbers is None and topic not in state.topics:
+            left = sorted(number for name, number in committed if name == topic)
+            numbers = left or [-1]
+        elif numbers is None:
+            numbers = list(range(len(state.topics[topic].partitions)))
+        for number in numbers:
+            try:
+                if (topic, number) not in committed:
+                    state.partition(topic, number)
+            except UnknownTopicOrPartitionError as error:
+                results[topic, number] = f"Error: {error.message}"
+            else:
+                found.setdefault(topic, []).append(number)
+    return list(found.items())
