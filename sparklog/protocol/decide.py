@@ -276,8 +276,9 @@ def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentit
     for item in request.appends:
         if item.producer_id < 0:
             continue
-        known = state.partition(item.topic, item.partition).producers[transaction.producer_id]
-        base = next(one.base_offset for one in known.appends if one.first == item.base_sequence)
+        # Of many runs for a partition only the last are remembered; all of them got consecutive offsets.
+        last = state.partition(item.topic, item.partition).producers[transaction.producer_id].appends[-1]
+        base = last.base_offset - (last.first - item.base_sequence)
         appended.append(Appended(item.topic, state.topic(item.topic).topic_id, item.partition, base, item.run.records))
     return AppendResult(appended, duplicate=True, producer=after_transaction(transaction))
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparklog.errors import ProducerFencedError, UnknownProducerIdError
+from sparklog.limits import IDEMPOTENT_BATCHES_KEPT
 from sparklog.protocol import decide
 from sparklog.protocol.decide import PartitionAppend
 from sparklog.protocol.decide_groups import GroupCommit
@@ -46,6 +47,19 @@ def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
     assert again.actions == []
     assert again.result.appended == first.result.appended
     assert (again.result.duplicate, again.result.producer) == (True, first.result.producer)
+
+
+def test_a_transaction_of_many_runs_for_one_partition_is_repeated_too() -> None:
+    state, producer = begun()
+    state = after(state, decide.append(state, request(item(7))))
+    runs = [
+        item(3, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=3 * number)
+        for number in range(IDEMPOTENT_BATCHES_KEPT + 4)
+    ]
+    transaction = request(*runs, transaction=producer)
+    first = decide.append(state, transaction)
+    again = decide.append(after(state, first), transaction)
+    assert again.result.appended == first.result.appended
 
 
 def test_a_transaction_of_offsets_alone_is_repeated_without_effect_too() -> None:
