@@ -7,6 +7,7 @@ files. A ``Fault`` says what happens at which step:
     error        StorageError before the effect: it did not happen
     unavailable  StorageUnavailableError before the effect, as a 503: the caller cannot know that it did not happen
     lost_answer  the effect, then StorageUnavailableError
+    outage       the same, and the next OUTAGE_STEPS calls are unavailable: nobody can find out what became of it
     full         StorageFullError, nothing written (a streaming write fails there and then)
     permission   StoragePermissionError, nothing done
     truncated    the write keeps only the first half of its bytes, and says that all is well: a torn disk
@@ -52,13 +53,17 @@ from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, St
 ERROR = "error"
 UNAVAILABLE = "unavailable"
 LOST_ANSWER = "lost_answer"
+OUTAGE = "outage"
 FULL = "full"
 PERMISSION = "permission"
 TRUNCATED = "truncated"
 CRASH_BEFORE = "crash_before"
 CRASH_AFTER = "crash_after"
 
-KINDS = (ERROR, UNAVAILABLE, LOST_ANSWER, FULL, PERMISSION, TRUNCATED, CRASH_BEFORE, CRASH_AFTER)
+KINDS = (ERROR, UNAVAILABLE, LOST_ANSWER, OUTAGE, FULL, PERMISSION, TRUNCATED, CRASH_BEFORE, CRASH_AFTER)
+
+OUTAGE_STEPS = 8
+"""calls that an outage lasts: more than anybody reads back before it gives up."""
 
 WRITES = frozenset({"put", "put_if_absent", "delete", "write", "close"})
 """Operations that change the storage, or an object that is being written."""
@@ -112,6 +117,7 @@ class FaultyStore:
         self._lock = threading.Lock()
         self._written_at: dict[str, int] = {}
         self._previous: dict[str, bytes] = {}
+        self._outage_until = 0
         self._unfinished: set[OutputFile] = set()
         self.calls: list[Call] = []
         self.injected: list[Fault] = []
@@ -138,6 +144,7 @@ class FaultyStore:
         """The process has started again: calls work, without the faults that are left. Writes that were open when it
         crashed are gone, as their process is."""
         self.crashed = False
+        self._outage_until = 0
         self._plan.clear()
         self._rates.clear()
         for file in self._unfinished:
@@ -148,7 +155,7 @@ class FaultyStore:
         """Forget the calls so far; steps are numbered from 0 again."""
         with self._lock:
             self.calls, self.injected = [], []
-            self.bytes_read = self.bytes_written = 0
+            self.bytes_read = self.bytes_written = self._outage_until = 0
             self._written_at.clear()
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
@@ -216,7 +223,7 @@ class FaultyStore:
         kind = self._due(call)
         if kind in (None, TRUNCATED):
             return (truncated or effect)() if kind else effect()
-        if kind not in (LOST_ANSWER, CRASH_AFTER):
+        if kind not in (LOST_ANSWER, OUTAGE, CRASH_AFTER):
             raise self._failure(kind, call)
         effect()
         raise self._failure(kind, call)
@@ -225,7 +232,9 @@ class FaultyStore:
         with self._lock:
             step = len(self.calls)
             self.calls.append(call)
-            kind = self._plan.get(step) or self._draw()
+            kind = self._plan.get(step) or (UNAVAILABLE if step < self._outage_until else self._draw())
+            if kind == OUTAGE:
+                self._outage_until = step + 1 + OUTAGE_STEPS
             if kind is not None:
                 self.injected.append(Fault(step, kind))
         if self._before is not None:

@@ -168,3 +168,13 @@ def test_pickled_copy_has_the_same_faults(inner: MemoryStore) -> None:
     with pytest.raises(StorageFullError):
         copy.put("a", b"1")
     assert type(pickle.loads(pickle.dumps(CountingStore(inner)))) is CountingStore
+
+
+def test_an_outage_has_its_effect_and_then_nothing_can_be_read_for_a_while() -> None:
+    store = FaultyStore(MemoryStore("outage"), [Fault(0, faulty_store.OUTAGE)])
+    with pytest.raises(StorageUnavailableError):
+        store.put_if_absent("a", b"1")
+    for _ in range(faulty_store.OUTAGE_STEPS):
+        with pytest.raises(StorageUnavailableError):
+            store.get("a")
+    assert store.get("a") == b"1"

@@ -1,0 +1,84 @@
+"""Producers, transactions and a group on a storage that fails, killed and stalled as the seed says: no finding.
+
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again, ``SPARKLOG_SEEDS=n`` that many.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from sparklog import limits
+from sparklog.testing.checks import assert_clean
+from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE, LOST_ANSWER
+from sparklog.testing.history import READ, History
+from tests.simulation.members import Member
+from tests.simulation.seeds import seeds
+from tests.simulation.world import IdempotentProducer, TransactionalProducer, World
+
+
+def build(seed: int) -> World:
+    world = World(seed)
+    world.spawn("p1", IdempotentProducer(world, "p1", 6).work)
+    world.spawn("p2", IdempotentProducer(world, "p2", 6).work)
+    for number in range(2):
+        world.spawn(f"x{number}", TransactionalProducer(world, f"x{number}", "x", 4).work)
+    world.spawn("m1", Member(world, "m1", 10).work)
+    world.spawn("m2", Member(world, "m2", 10, instance="static").work)
+    world.spawn("c1", Member(world, "c1", 10, copies=True).work)
+    world.spawn("c2", Member(world, "c2", 10, copies=True).work)
+    return world
+
+
+COPY = re.compile(r"(in-\d+):(\d+)-(\d+)")
+
+
+def copied(history: History) -> Counter[tuple[str, int]]:
+    """How often each record of "in" was copied, by what is in "out" in the end."""
+    found: Counter[tuple[str, int]] = Counter()
+    for operation in history.of(READ):
+        for read in operation.reads if operation.final else ():
+            for _, value in read.records if read.topic == "out" else ():
+                for place, start, end in COPY.findall(value):
+                    found.update((place, offset) for offset in range(int(start), int(end)))
+    return found
+
+
+def check(history: History) -> None:
+    assert_clean(history)
+    twice = [place for place, times in copied(history).items() if times > 1]
+    assert not twice, f"copied more than once: {twice}"
+
+
+def test_no_seed_gives_a_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    outcomes: Counter[str] = Counter()
+    injected: Counter[str] = Counter()
+    copies = 0
+    for seed in seeds():
+        try:
+            world = build(seed)
+            history = world.run()
+            check(history)
+        except BaseException:
+            print(f"failing seed: SPARKLOG_SEED={seed}")
+            raise
+        outcomes.update(f"{operation.kind} {operation.outcome}" for operation in history.operations)
+        injected.update(fault.kind for store in world.lives for fault in store.injected)
+        copies += len(copied(history))
+    with capsys.disabled():
+        print(f"\nsimulated seeds {seeds()}: {dict(injected)}, {copies} copies, {dict(sorted(outcomes.items()))}")
+    assert injected[CRASH_BEFORE] + injected[CRASH_AFTER] > 0
+    assert injected[LOST_ANSWER] > 0
+    assert copies > 0
+
+
+def test_the_same_seed_runs_the_same_way() -> None:
+    runs = []
+    for _ in range(2):
+        world = build(7)
+        operations = world.run().operations
+        runs.append((world.simulation.trace, [str(operation) for operation in operations]))
+    assert runs[0] == runs[1]

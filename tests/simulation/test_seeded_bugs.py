@@ -1,0 +1,215 @@
+"""Each kind of finding is found in a real run, once the component that prevents it is broken; and the run that shows it
+can be repeated from its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from sparklog import limits
+from sparklog.coordinator import Coordinator
+from sparklog.errors import IndeterminateCommitError
+from sparklog.protocol import decide, decide_groups, decide_producers, groups
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide import Appended, AppendRequest, AppendResult
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.state import GroupState, State
+from sparklog.testing.checks import check
+from sparklog.testing.findings import (
+    ABORTED_READ,
+    DUPLICATE,
+    FINDINGS,
+    GROUP_OFFSET_BACK,
+    INCONSISTENT_OFFSETS,
+    LOST_WRITE,
+    NON_MONOTONIC_POLL,
+    SKIPPED_POLL,
+    TORN_TRANSACTION,
+    TWO_OWNERS,
+    UNSEEN,
+    ZOMBIE_WRITE,
+    Finding,
+)
+from sparklog.types import TopicPartition
+from tests.simulation import members, world
+from tests.simulation.test_groups_and_transactions import build
+from tests.simulation.world import Sent, World
+
+Patch = pytest.MonkeyPatch
+SEEDS = 60
+
+
+def an_unclear_answer_is_taken_for_a_yes(patch: Patch) -> None:
+    real = Coordinator.append
+
+    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+        ends = self.state
+        try:
+            return real(self, request)
+        except IndeterminateCommitError:
+            appended = [
+                Appended(a.topic, "", a.partition, ends.partition(a.topic, a.partition).log_end_offset, a.run.records)
+                for a in request.appends
+            ]
+            return AppendResult(appended)
+
+    patch.setattr(Coordinator, "append", append)
+
+
+def the_newest_commits_are_lost_in_the_end(patch: Patch) -> None:
+    """As a disk that had not written them when its power went."""
+    real = World._read_all
+
+    def read_all(self: World) -> None:
+        newest = max(info.key for info in self.store.list("meta/commits/"))
+        version = int(newest.rsplit("/", 1)[1].removesuffix(".json"))
+        for number in range(version - 5, version + 1):
+            self.store.delete(commit_key(number))
+        for info in self.store.list("meta/checkpoints/"):
+            self.store.delete(info.key)
+        real(self)
+
+    patch.setattr(World, "_read_all", read_all)
+
+
+def a_request_is_repeated_without_its_sequence(patch: Patch) -> None:
+    real = Sent.appends
+
+    def appends(self: Sent, identity: ProducerIdentity, sequences: dict[TopicPartition, int]) -> object:
+        unnumbered = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+        return [replace(item, **unnumbered) for item in real(self, identity, sequences)]
+
+    patch.setattr(Sent, "appends", appends)
+
+
+def a_repeated_request_is_told_the_end_of_the_log(patch: Patch) -> None:
+    real = decide._Cursor._check_producer
+
+    def check_producer(self: object, item: object, partition: object) -> int | None:
+        earlier = real(self, item, partition)  # type: ignore[arg-type]
+        return None if earlier is None else partition.log_end_offset  # type: ignore[attr-defined]
+
+    patch.setattr(decide._Cursor, "_check_producer", check_producer)
+
+
+def a_transaction_is_a_commit_per_partition(patch: Patch) -> None:
+    real = Coordinator.append
+
+    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+        if request.transaction is not None:
+            for item in request.appends[:-1]:
+                real(self, AppendRequest(appends=[item]))
+        return real(self, request)
+
+    patch.setattr(Coordinator, "append", append)
+
+
+def records_are_visible_before_the_transaction_commits(patch: Patch) -> None:
+    real = world.Transactions.begin
+
+    def begin(self: world.Transactions, sent: Sent, **facts: object) -> object:
+        pending = real(self, sent, **facts)
+        unnumbered = ProducerIdentity(-1, -1)
+        items = [replace(item, base_sequence=-1) for item in sent.appends(unnumbered, {})]
+        world.until_known(lambda: self.coordinator.append(AppendRequest(appends=items)))
+        return pending
+
+    patch.setattr(world.Transactions, "begin", begin)
+
+
+def a_reader_begins_one_record_early(patch: Patch) -> None:
+    real = world.read
+    patch.setattr(members, "read", lambda c, s, place, start, end: real(c, s, place, max(0, start - 1), end))
+
+
+def a_reader_leaves_out_its_first_record(patch: Patch) -> None:
+    """It moves on as if it had read it."""
+    real = members._Life.poll
+
+    def poll(self: members._Life) -> None:
+        if self.world.random.random() < 0.2:
+            ends = {place: self.coordinator.state.partition(*place).log_end_offset for place in self.positions}
+            self.positions = {place: min(at + 1, ends[place]) for place, at in self.positions.items()}
+        real(self)
+
+    patch.setattr(members._Life, "poll", poll)
+
+
+def epochs_are_not_compared(patch: Patch) -> None:
+    patch.setattr(decide, "is_committed", lambda state, transaction: False)
+    real = decide_producers._known
+
+    def known(state: State, transaction: ProducerIdentity) -> object:
+        return replace(real(state, transaction), epoch=transaction.producer_epoch)
+
+    patch.setattr(decide_producers, "_known", known)
+    patch.setattr(decide._Cursor, "_check_producer", lambda self, item, partition: None)
+
+
+def generations_are_not_compared(patch: Patch) -> None:
+    def member(state: State, commit: decide_groups.GroupCommit) -> object:
+        group = state.groups.get(commit.group, GroupState())
+        return group.members.get(commit.member, decide_groups.MemberState())
+
+    patch.setattr(decide_groups, "_member", member)
+
+
+def partitions_are_handed_out_before_they_are_given_up(patch: Patch) -> None:
+    real = groups._handed_out
+
+    def handed_out(group: GroupState) -> GroupState:
+        found = dict(real(group).members)
+        for name, member in found.items():
+            held = {*groups.held(member), *groups.listed(group.target.get(name, {}))}
+            found[name] = replace(member, assigned=groups._grouped(held), revoking={})
+        return replace(group, members=found)
+
+    patch.setattr(groups, "_handed_out", handed_out)
+
+
+BUGS: list[tuple[Callable[[Patch], None], str]] = [
+    (an_unclear_answer_is_taken_for_a_yes, LOST_WRITE),
+    (the_newest_commits_are_lost_in_the_end, UNSEEN),
+    (a_request_is_repeated_without_its_sequence, DUPLICATE),
+    (a_repeated_request_is_told_the_end_of_the_log, INCONSISTENT_OFFSETS),
+    (records_are_visible_before_the_transaction_commits, ABORTED_READ),
+    (a_transaction_is_a_commit_per_partition, TORN_TRANSACTION),
+    (a_reader_begins_one_record_early, NON_MONOTONIC_POLL),
+    (a_reader_leaves_out_its_first_record, SKIPPED_POLL),
+    (epochs_are_not_compared, ZOMBIE_WRITE),
+    (generations_are_not_compared, ZOMBIE_WRITE),
+    (generations_are_not_compared, GROUP_OFFSET_BACK),
+    (partitions_are_handed_out_before_they_are_given_up, TWO_OWNERS),
+]
+
+
+def run(seed: int) -> tuple[list[Finding], list[str]]:
+    """What a broken run gives. An actor that stumbles over the damage ends, and the others go on."""
+    world = build(seed)
+    findings = check(world.run(strict=False))
+    return findings, world.simulation.trace
+
+
+@pytest.mark.parametrize(("bug", "kind"), BUGS, ids=[f"{bug.__name__}-{kind}" for bug, kind in BUGS])
+def test_a_broken_component_is_found_and_its_seed_runs_the_same_way_again(
+    bug: Callable[[Patch], None], kind: str, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10_000)
+    bug(monkeypatch)
+    for seed in range(SEEDS):
+        findings, trace = run(seed)
+        found = [finding for finding in findings if finding.kind == kind]
+        if found:
+            assert found[0].operations
+            again, trace_again = run(seed)
+            assert list(map(str, again)) == list(map(str, findings))
+            assert trace_again == trace
+            return
+    pytest.fail(f"no seed below {SEEDS} shows a {kind}")
+
+
+def test_every_kind_of_finding_has_a_bug() -> None:
+    assert {kind for _, kind in BUGS} == set(FINDINGS)

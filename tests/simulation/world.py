@@ -1,0 +1,321 @@
+"""Simulated producers and members of a group on one storage, every choice of which is the seed's; all they do goes into
+a history for ``sparklog.testing.check``.
+
+Records are names alone: a run's path says what its records' values are (``path/row``), and no file is written, so a
+seed takes milliseconds. Actors call the coordinator as the clients do. What breaks is the storage, and the actors
+themselves: they are killed, they stall for longer than their session, and go on as zombies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import CommitConflictError, IndeterminateCommitError, ProducerFencedError, StorageError
+from sparklog.log.commit_log import CommitLog
+from sparklog.protocol.commits import CommitOffsets, Run
+from sparklog.protocol.decide import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide_groups import GroupCommit
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.state import State
+from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    LOST_ANSWER,
+    OUTAGE,
+    UNAVAILABLE,
+    FaultyStore,
+    SimulatedCrash,
+)
+from sparklog.testing.history import (
+    COMMITTED,
+    INIT_PRODUCER,
+    OFFSET_LOG,
+    READ,
+    SEND,
+    TRANSACTION,
+    History,
+    OperationLog,
+    Pending,
+    Position,
+    Read,
+    Write,
+)
+from sparklog.testing.simulation import Simulation
+from sparklog.types import TopicPartition
+
+RATES = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
+TOPICS = {"in": 3, "out": 2}
+GROUP = "g"
+SESSION_SECONDS = 10.0
+NOTHING_WRITTEN = (StorageError, CommitConflictError)
+
+
+class _Steps:
+    """A clock that ticks whenever it is read: only one actor runs at a time, so this is the order of everything."""
+
+    def __init__(self) -> None:
+        self._now = 0
+
+    def monotonic(self) -> float:
+        self._now += 1
+        return float(self._now)
+
+    def now_ms(self) -> int:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody sleeps on the history's clock")
+
+
+class World:
+    """One run: the storage, the actors and their logs."""
+
+    def __init__(self, seed: int, rates: Mapping[str, float] = RATES) -> None:
+        self.simulation = Simulation(seed)
+        self.random: random.Random = self.simulation.random
+        self.rates = rates
+        self.name = f"world-{seed}"
+        self.store = MemoryStore(self.name, self.simulation)
+        self.steps = _Steps()
+        self.logs: dict[str, OperationLog] = {}
+        self.lives: list[FaultyStore] = []
+        self.heartbeats: dict[str, float] = {}
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        for topic, partitions in TOPICS.items():
+            cluster.create_topic(topic, partitions)
+
+    def log(self, process: str) -> OperationLog:
+        return self.logs.setdefault(process, OperationLog(process, clock=self.steps))
+
+    def open(self) -> Coordinator:
+        """A new life of a process: its own view of the storage, with its own faults."""
+        store = self.simulation.store(self.store, self.rates)
+        self.lives.append(store)
+        while True:
+            try:
+                return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
+            except StorageError:
+                continue
+
+    def spawn(self, name: str, work: Callable[[], None]) -> None:
+        self.simulation.spawn(name, work)
+
+    def run(self, strict: bool = True) -> History:
+        """Everything up to the final read, after which the storage is let go of. ``strict``: no actor may fail."""
+        try:
+            with nullcontext() if strict else suppress(AssertionError):
+                self.simulation.run()
+            self._read_all()
+        finally:
+            forget_space(self.name)
+        return History.collect(self.logs.values())
+
+    def _read_all(self) -> None:
+        coordinator = open_cluster(self.store)
+        state = coordinator.state
+        log = self.log("reader")
+        log.record(READ, reads=snapshot(coordinator, state), final=True)
+        offsets = state.groups[GROUP].offsets.values() if GROUP in state.groups else ()
+        found = [Position(o.topic, o.partition, o.offset) for o in offsets]
+        log.record(COMMITTED, group=GROUP, offsets=found, final=True)
+        positions = [
+            Position(o.topic, o.partition, o.offset, action.group)
+            for commit in coordinator.log.commits(0, state.version)
+            for action in commit.actions
+            if isinstance(action, CommitOffsets)
+            for o in action.offsets
+        ]
+        log.record(OFFSET_LOG, offsets=positions)
+
+
+def snapshot(coordinator: Coordinator, state: State) -> list[Read]:
+    """All records of all partitions at one version."""
+    found = []
+    for topic, partitions in TOPICS.items():
+        for partition in range(partitions):
+            end = state.partition(topic, partition).log_end_offset
+            records = read(coordinator, state, TopicPartition(topic, partition), 0, end)
+            found.append(Read(topic, partition, records, 0, end))
+    return found
+
+
+def read(coordinator: Coordinator, state: State, place: TopicPartition, start: int, end: int) -> list[tuple[int, str]]:
+    """The records ``[start, end)`` of a partition, from the names of its runs."""
+    found = []
+    for segment in coordinator.segments(place.topic, state).partition(place.partition).between(start, end):
+        for offset in range(max(start, segment.base_offset), min(end, segment.end_offset)):
+            found.append((offset, f"{segment.path}/{offset - segment.base_offset}"))
+    return found
+
+
+class Sent:
+    """What goes to the log in one request, and how it is recorded."""
+
+    def __init__(self, name: str, places: Sequence[TopicPartition], records: int) -> None:
+        self.paths = {place: f"{name}.{place}" for place in places}
+        self.records = records
+
+    def writes(self, result: AppendResult | None = None) -> list[Write]:
+        bases = {TopicPartition(a.topic, a.partition): a.base_offset for a in result.appended} if result else {}
+        return [
+            Write(*place, f"{path}/{row}", bases[place] + row if place in bases else -1)
+            for place, path in self.paths.items()
+            for row in range(self.records)
+        ]
+
+    def appends(self, identity: ProducerIdentity, sequences: Mapping[TopicPartition, int]) -> list[PartitionAppend]:
+        return [
+            PartitionAppend(
+                topic=place.topic,
+                topic_id="",
+                partition=place.partition,
+                run=Run(
+                    path=path,
+                    batches=1,
+                    records=self.records,
+                    size_bytes=1,
+                    min_timestamp_us=0,
+                    max_timestamp_us=0,
+                ),
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=sequences.get(place, 0),
+            )
+            for place, path in self.paths.items()
+        ]
+
+
+def some_places(world: World, topic: str) -> list[TopicPartition]:
+    partitions = range(TOPICS[topic])
+    chosen = world.random.sample(partitions, world.random.randint(1, len(partitions)))
+    return [TopicPartition(topic, partition) for partition in sorted(chosen)]
+
+
+class IdempotentProducer:
+    """Sends batches, and repeats each under the same sequences until it knows what became of it."""
+
+    def __init__(self, world: World, name: str, batches: int) -> None:
+        self.world = world
+        self.name = name
+        self.left = batches
+
+    def work(self) -> None:
+        while self.left > 0:
+            try:
+                self.live()
+            except SimulatedCrash:
+                continue
+
+    def live(self) -> None:
+        coordinator = self.world.open()
+        identity = until_known(coordinator.init_producer)
+        sequences: dict[TopicPartition, int] = {}
+        while self.left > 0:
+            self.left -= 1
+            sent = Sent(f"{self.name}-{self.left}", some_places(self.world, "in"), self.world.random.randint(1, 3))
+            request = AppendRequest(appends=sent.appends(identity, sequences))
+            pending = self.world.log(self.name).invoke(
+                SEND, writes=sent.writes(), producer_id=identity.producer_id, epoch=identity.producer_epoch
+            )
+            result = until_known(lambda request=request: coordinator.append(request))
+            pending.ok(writes=sent.writes(result))
+            sequences.update({place: sequences.get(place, 0) + sent.records for place in sent.paths})
+            self.world.simulation.sleep(self.world.random.uniform(0, 2))
+
+
+def until_known(ask: Callable[[], object]) -> object:
+    """Ask again until there is an answer: what the request is repeated with makes that safe."""
+    while True:
+        try:
+            return ask()
+        except (IndeterminateCommitError, *NOTHING_WRITTEN):
+            continue
+
+
+class Transactions:
+    """One instance of a transactional producer: its identity, and transactions that are one commit each."""
+
+    def __init__(self, world: World, coordinator: Coordinator, process: str, transactional_id: str) -> None:
+        self.world = world
+        self.coordinator = coordinator
+        self.log = world.log(process)
+        self.transactional_id = transactional_id
+        self.identity = ProducerIdentity(-1, -1)
+
+    def init(self) -> None:
+        pending = self.log.invoke(INIT_PRODUCER, transactional_id=self.transactional_id)
+        self.identity = until_known(lambda: self.coordinator.init_producer(self.transactional_id))  # type: ignore[assignment]
+        pending.ok(producer_id=self.identity.producer_id, epoch=self.identity.producer_epoch)
+
+    def begin(self, sent: Sent, **facts: object) -> Pending:
+        return self.log.invoke(
+            TRANSACTION,
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            epoch=self.identity.producer_epoch,
+            writes=sent.writes(),
+            **facts,
+        )
+
+    def commit(self, pending: Pending, sent: Sent, groups: Sequence[GroupCommit] = ()) -> None:
+        """Repeats the request until it is known; raises what refuses it, having recorded that."""
+        request = AppendRequest(appends=sent.appends(self.identity, {}), groups=groups, transaction=self.identity)
+        pending.committing()
+        unclear = False
+        while True:
+            try:
+                result = self.coordinator.append(request)
+            except IndeterminateCommitError:
+                unclear = True
+            except NOTHING_WRITTEN:
+                continue
+            except ProducerFencedError as error:
+                # Once an answer was lost, the transaction may be in the log and others after it.
+                (pending.info if unclear else pending.fail)(error)
+                raise
+            except Exception as error:
+                pending.fail(error)
+                raise
+            else:
+                pending.ok(writes=sent.writes(result))
+                if result.producer is None:
+                    self.init()
+                else:
+                    self.identity = result.producer
+                return
+
+
+class TransactionalProducer:
+    """One of several processes that share a transactional id: each takes over from the others when it is fenced."""
+
+    def __init__(self, world: World, name: str, transactional_id: str, transactions: int) -> None:
+        self.world = world
+        self.name = name
+        self.transactional_id = transactional_id
+        self.left = transactions
+
+    def work(self) -> None:
+        while self.left > 0:
+            try:
+                self.live()
+            except (SimulatedCrash, ProducerFencedError):
+                self.world.simulation.sleep(self.world.random.uniform(0, 20))
+
+    def live(self) -> None:
+        chance = self.world.random
+        transactions = Transactions(self.world, self.world.open(), self.name, self.transactional_id)
+        transactions.init()
+        while self.left > 0:
+            self.left -= 1
+            places = [*some_places(self.world, "in"), *some_places(self.world, "out")]
+            sent = Sent(f"{self.name}-{self.left}", places, 1)
+            pending = transactions.begin(sent)
+            self.world.simulation.sleep(chance.choice([0.1, 0.1, 15.0]))
+            if chance.random() < 0.2:
+                pending.fail("aborted")
+                continue
+            transactions.commit(pending, sent)
