@@ -41,6 +41,14 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class OffsetAndTimestamp(NamedTuple):
+    """A record found by its time: ``timestamp`` is its own, in milliseconds; -1 stands for what there is not."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
 class OffsetRange(NamedTuple):
     """Records ``[start, end)`` of one partition."""
 
