@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sparklog.errors import InconsistentGroupProtocolError
 from sparklog.protocol import sticky
 from sparklog.protocol.subscriptions import (
     Subscription,
@@ -44,10 +45,10 @@ def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, S
     have while others still own some.
 
     Raises:
-        ValueError: there is no such assignor.
+        InconsistentGroupProtocolError: there is no such assignor.
     """
     if assignor not in ASSIGNORS:
-        raise ValueError(f"there is no assignor {assignor!r}; there are {', '.join(ASSIGNORS)}")
+        raise InconsistentGroupProtocolError(f"no assignor is called {assignor!r}; take one of {', '.join(ASSIGNORS)}")
     if not members:
         return {}
     order = member_order(members)
@@ -94,30 +95,44 @@ def _static_first(members: Mapping[str, Subscription], order: Sequence[str]) -> 
 
 def _by_range(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
     """Each topic is cut into as many runs as it has subscribers; the first ones are longer by one if need be."""
-    subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
-    for member in _static_first(members, order):
-        for topic in set(members[member].topics).intersection(subscribers):
-            subscribers[topic].append(member)
+    subscribers = _subscribers(topics, members, _static_first(members, order))
     assigned: Assignment = {member: [] for member in members}
     for topic, count in topics.items():
         size, longer = divmod(count, len(subscribers[topic]))
         start = 0
         for number, member in enumerate(subscribers[topic]):
+            if start == count:
+                break
             end = start + size + (number < longer)
-            assigned[member].extend(TopicPartition(topic, partition) for partition in range(start, end))
+            assigned[member].extend([TopicPartition(topic, partition) for partition in range(start, end)])
             start = end
     return assigned
+
+
+def _subscribers(
+    topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
+    """Who subscribes to each topic, in this order of the members."""
+    if len({members[member].topics for member in order}) == 1:
+        return dict.fromkeys(topics, order)
+    found: dict[str, list[str]] = {topic: [] for topic in topics}
+    for member in order:
+        for topic in dict.fromkeys(members[member].topics):
+            if topic in found:
+                found[topic].append(member)
+    return found
 
 
 def _by_round_robin(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
     """All partitions in order are dealt to the members in turn; who does not subscribe to the topic is passed over."""
     circle = _static_first(members, order)
-    wanted = {member: frozenset(members[member].topics) for member in members}
+    wanted = {names: frozenset(names) for names in {members[member].topics for member in circle}}
+    turns = [wanted[members[member].topics] for member in circle]
     assigned: Assignment = {member: [] for member in members}
     turn = 0
     for topic in java_sorted(topics):
         for partition in range(topics[topic]):
-            while topic not in wanted[circle[turn]]:
+            while topic not in turns[turn]:
                 turn = (turn + 1) % len(circle)
             assigned[circle[turn]].append(TopicPartition(topic, partition))
             turn = (turn + 1) % len(circle)

@@ -96,5 +96,6 @@ def subscribed_partitions(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], order: Iterable[str]
 ) -> dict[str, int]:
     """The number of partitions of each topic that exists and that somebody subscribes to, as an assignor keeps them."""
-    named = table_order(topic for member in order for topic in java_sorted(members[member].topics))
+    lists = dict.fromkeys(members[member].topics for member in order)
+    named = table_order(topic for topics in lists for topic in java_sorted(topics))
     return {topic: partitions[topic] for topic in table_order(topic for topic in named if partitions.get(topic, 0) > 0)}
