@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 import sparklog
 from benchmarks.measure import ROOT
+from sparklog.spark.session import LOW_LATENCY
 
 CORES = 2
 
@@ -38,8 +39,11 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
     """``local[2]`` without a UI, with both data sources; its workers import this package."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    builder = SparkSession.Builder()
+    for name, value in LOW_LATENCY.items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master(f"local[{CORES}]")
+        builder.master(f"local[{CORES}]")
         .appName("sparklog benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

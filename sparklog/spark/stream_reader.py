@@ -30,6 +30,7 @@ from sparklog.spark.reader import SparklogPartition, SparklogReader
 from sparklog.spark.rows import read_columns
 from sparklog.spark.stream_options import StreamOptions
 from sparklog.spark.stream_planner import StreamPlanner
+from sparklog.spark.stream_process import set_aside_loaded_objects
 
 
 class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -98,4 +99,5 @@ class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvai
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
+        set_aside_loaded_objects()
         return SparklogReader(self.options.source, self.schema).read(partition)

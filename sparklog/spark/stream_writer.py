@@ -29,6 +29,7 @@ from sparklog.ids import Ids
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.stream_checkpoint import batch_offsets
+from sparklog.spark.stream_process import set_aside_loaded_objects
 from sparklog.spark.writer import RowWriter, SparklogCommitMessage
 
 logger = logging.getLogger(__name__)
@@ -72,9 +73,11 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                     option="checkpointLocation",
                 )
         super().__init__(options, schema, clock, ids)
+        set_aside_loaded_objects()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
         """Write a task's rows to files. Errors as ``RowWriter.write``."""
+        set_aside_loaded_objects()
         return SparklogStreamCommitMessage(super().write(iterator), _query_id())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

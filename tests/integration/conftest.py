@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sparklog.spark.session import LOW_LATENCY
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves its sockets to the garbage collector, which blames whatever test is running."""
@@ -26,8 +28,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.Builder()
+    for name, value in LOW_LATENCY.items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
+        builder.master("local[2]")
         .appName("sparklog tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

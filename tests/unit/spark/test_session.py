@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sparklog.spark.session import python_of, settings
+from sparklog.spark.session import LOW_LATENCY, python_of, settings
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]"])
@@ -40,3 +40,8 @@ def test_executors_get_memory_for_the_python_of_each_core() -> None:
 
 def test_zips_are_shipped() -> None:
     assert settings("yarn", py_files=["a.zip", "b.zip"])["spark.submit.pyFiles"] == "a.zip,b.zip"
+
+
+def test_micro_batches_are_short_on_one_machine_and_sockets_of_clusters_are_left_alone() -> None:
+    assert LOW_LATENCY.items() <= settings("local[2]").items()
+    assert not LOW_LATENCY.keys() & settings("yarn").keys()

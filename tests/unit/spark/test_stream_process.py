@@ -1,0 +1,33 @@
+"""What happens once in Spark's Python processes, and nowhere else."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+from sparklog.spark.stream_process import is_of_spark, set_aside_loaded_objects
+
+AS_DAEMON = """
+import gc, sys
+from importlib.machinery import ModuleSpec
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+from sparklog.spark.stream_process import set_aside_loaded_objects
+set_aside_loaded_objects()
+first = gc.get_freeze_count()
+kept = [[] for _ in range(1000)]
+set_aside_loaded_objects()
+print(first > 1000, gc.get_freeze_count() == first)
+"""
+
+
+def test_the_garbage_collection_of_other_processes_is_left_alone() -> None:
+    assert not is_of_spark()
+    before = gc.get_freeze_count()
+    set_aside_loaded_objects()
+    assert gc.get_freeze_count() == before
+
+
+def test_sparks_processes_set_aside_what_they_have_loaded_once() -> None:
+    done = subprocess.run([sys.executable, "-c", AS_DAEMON], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
