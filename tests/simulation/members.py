@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     FencedInstanceIdError,
@@ -45,24 +47,36 @@ class Member:
     """A process that reads "in" as a member of the group; with ``copies``, it writes what it reads to "out" in
     transactions that carry its offsets."""
 
-    def __init__(self, world: World, name: str, rounds: int, *, copies: bool = False, instance: str = "") -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        rounds: int,
+        *,
+        copies: bool = False,
+        instance: str = "",
+        assignors: Sequence[str] = ("cooperative-sticky", "range"),
+        life: type[Life] | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.left = rounds
         self.copies = copies
         self.instance = instance
+        self.assignors = assignors
+        self.life = life or Life
         self.lives = 0
         self.log = world.log(name)
 
     def work(self) -> None:
         while self.left > 0:
             try:
-                _Life(self).run()
+                self.life(self).run()
             except SimulatedCrash:
                 self.world.simulation.sleep(self.world.random.uniform(0, 30))
 
 
-class _Life:
+class Life:
     """One process of a member, from its start to its death."""
 
     def __init__(self, member: Member) -> None:
@@ -90,7 +104,7 @@ class _Life:
             member=self.id,
             instance_id=self.of.instance,
             topics=["in"],
-            assignors=["cooperative-sticky", "range"],
+            assignors=self.of.assignors,
             session_timeout_ms=int(SESSION_SECONDS * 1000),
         )
         until_known(lambda: self.coordinator.join_group(request))
@@ -111,10 +125,9 @@ class _Life:
                 self.commit()
             except (IndeterminateCommitError, *NOTHING_WRITTEN, IllegalGenerationError):
                 self.rewind()
-            except (UnknownMemberIdError, FencedInstanceIdError):
-                self.lose()
-                self.join()
-            except ProducerFencedError:
+            except UnknownMemberIdError:
+                self.out()
+            except (FencedInstanceIdError, ProducerFencedError):
                 self.lose()
                 return
         self.leave()
@@ -177,6 +190,11 @@ class _Life:
             reset="earliest",
         )
 
+    def out(self) -> None:
+        """A request was refused, since it is in the group no more."""
+        self.lose()
+        self.join()
+
     def lose(self) -> None:
         """It is out of the group: it lets go of everything."""
         self.log.record(REVOKE, partitions=list(self.positions), consumer=self.consumer)
@@ -206,24 +224,29 @@ class _Life:
         if self.transactions is not None:
             self.copy(self.transactions, ahead)
         else:
-            pending = self.commit_operation(ahead)
-            commit = GroupCommit(
-                group=GROUP,
-                offsets=dict(ahead),
-                member=self.id,
-                generation=self.generation,
-                instance_id=self.of.instance,
-            )
-            try:
-                self.coordinator.commit_group_offsets(commit)
-            except IndeterminateCommitError as error:
-                pending.info(error)
-                raise
-            except (*NOTHING_WRITTEN, *REFUSED) as error:
-                pending.fail(error)
-                raise
-            pending.ok()
+            self.commit_alone(ahead)
         self.committed.update(ahead)
+
+    def commit_alone(self, ahead: dict[TopicPartition, int]) -> None:
+        pending = self.commit_operation(ahead)
+        try:
+            self.coordinator.commit_group_offsets(self.group_commit(ahead))
+        except IndeterminateCommitError as error:
+            pending.info(error)
+            raise
+        except (*NOTHING_WRITTEN, *REFUSED) as error:
+            pending.fail(error)
+            raise
+        pending.ok()
+
+    def group_commit(self, offsets: dict[TopicPartition, int]) -> GroupCommit:
+        return GroupCommit(
+            group=GROUP,
+            offsets=dict(offsets),
+            member=self.id,
+            generation=self.generation,
+            instance_id=self.of.instance,
+        )
 
     def copy(self, transactions: Transactions, ahead: dict[TopicPartition, int]) -> None:
         """Each record that was read, once to "out": the name of the copy says of which records it is."""
@@ -234,14 +257,7 @@ class _Life:
         pending = transactions.begin(
             sent, offsets=positions, member=self.id, instance=self.of.instance, generation=self.generation
         )
-        commit = GroupCommit(
-            group=GROUP,
-            offsets=dict(ahead),
-            member=self.id,
-            generation=self.generation,
-            instance_id=self.of.instance,
-        )
-        transactions.commit(pending, sent, [commit])
+        transactions.commit(pending, sent, [self.group_commit(ahead)])
 
     def rewind(self) -> None:
         """What was read and not committed is read again: a consumer that seeks to its committed offsets."""
