@@ -17,6 +17,7 @@ from sparklog.protocol.commits import Run
 from sparklog.protocol.decide import PartitionAppend
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
+from sparklog.store.local import close_together
 
 
 class RunTarget(NamedTuple):
@@ -83,10 +84,9 @@ class SegmentFileWriter:
         """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible."""
         try:
             index = self._writer.finish()
-            self._output.close()
             output = self._store.open_output(index_path(self.key))
             output.write(index)
-            output.close()
+            close_together(self._output, output)
         except SparklogError:
             self.abort()
             raise
