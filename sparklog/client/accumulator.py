@@ -315,6 +315,12 @@ class Accumulator:
 
     # -- flushing and closing
 
+    def set_refusal(self, refusal: Callable[[], Exception] | None) -> None:
+        """Take records, or refuse them with this error. A closed producer stays closed."""
+        with self.lock:
+            if not self._closing:
+                self.refusal = refusal
+
     def flush(self, timeout: float | None) -> None:
         """Wait until all that was appended before is resolved. Raises KafkaTimeoutError."""
         with self.lock:
@@ -337,7 +343,8 @@ class Accumulator:
     def close(self, refusal: Callable[[], Exception]) -> None:
         """Take no more records; the sender sends what is there and ends."""
         with self.lock:
-            self.refusal = self.refusal or refusal
+            if not self._closing:
+                self.refusal = refusal
             self._closing = True
             self._wake()
             self.changed.notify_all()

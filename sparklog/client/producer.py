@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
@@ -37,6 +37,7 @@ from sparklog.client.record_checks import (
 )
 from sparklog.client.sender import Sender
 from sparklog.client.topic_metadata import TopicMetadata, Topics
+from sparklog.client.transactions import Transactions
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
@@ -77,9 +78,13 @@ class Producer:
         self._known = self._topics.known
         self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
         self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
+        self._transactions: Transactions | None = None
+        if config.transactional_id:
+            self._transactions = Transactions(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._serializes = config.serialize_key is not None or config.serialize_value is not None
         self._lock = threading.Lock()
         self._closed = False
+        self._forked = False
         self._started = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
@@ -201,14 +206,15 @@ class Producer:
 
     def _start(self) -> None:
         with self._lock:
-            if not self._started and not self._closed:
+            if not self._started and not self._closed and self._transactions is None:
                 self._started = True
                 self._sender.start()
 
     # -- waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record sent before is committed or has failed.
+        """Wait until every record sent before is committed or has failed. In a transaction: until they are in files,
+        which nobody sees before the commit.
 
         Raises KafkaTimeoutError after ``timeout`` seconds, IllegalStateError from a callback, which would wait for
         itself.
@@ -216,7 +222,9 @@ class Producer:
         self._refuse_after_fork()
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
-        self._accumulator.flush(timeout)
+        if self._transactions is not None:
+            return self._transactions.write()
+        return self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send what is there, at most for ``timeout`` seconds (default: until it is sent or has failed), and end.
@@ -236,12 +244,60 @@ class Producer:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
         left = self._accumulator.force_close()
+        if self._transactions is not None:
+            self._transactions.close(_not_sent(timeout))
+            left = []
         if left:
             logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
         for one in (self._config.close_key, self._config.close_value):
             if one is not None:
                 one()
+
+    # -- transactions
+
+    def init_transactions(self) -> None:
+        """Take over the transactional id, before anything else: older instances with it are fenced.
+
+        Raises IllegalStateError without a ``transactional_id``, KafkaTimeoutError after ``max_block_ms``,
+        InvalidConfigurationError where ``transaction_timeout_ms`` is over the cluster's limit.
+        """
+        self._transactional().init()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on is part of it. Raises InvalidTxnStateError."""
+        self._transactional().begin()
+
+    def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
+        """Commit these offsets of a group with the transaction, or not at all.
+
+        ``offsets`` are ``{TopicPartition: OffsetAndMetadata}``, the next to read; ``group_metadata`` is what
+        ``consumer.group_metadata()`` gives, which lets the commit refuse a member that was replaced, or a group id.
+
+        Raises InvalidTxnStateError, InvalidRequestError.
+        """
+        self._transactional().add_offsets(offsets, group_metadata)
+
+    def commit_transaction(self) -> None:
+        """Make all of the transaction visible with one commit, and resolve its futures.
+
+        Raises ProducerFencedError where a newer instance has taken over; KafkaTimeoutError where the storage has not
+        answered for ``max_block_ms``: call it again. After any other error, ``abort_transaction()`` and begin anew:
+        TransactionAbortedError after ``transaction_timeout_ms``, IllegalGenerationError and its like where the group
+        whose offsets it commits has gone on without this member.
+        """
+        self._transactional().commit()
+
+    def abort_transaction(self) -> None:
+        """Drop the transaction; its futures fail with TransactionAbortedError. Raises InvalidTxnStateError."""
+        self._transactional().abort()
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise IllegalStateError("the producer has no transactional_id, so it has no transactions; give it one")
+        if self._closed:
+            raise self._accumulator.refusal() if self._accumulator.refusal else _closed()
+        return self._transactions
 
     # -- the cluster
 
@@ -264,12 +320,16 @@ class Producer:
         return {(GROUP, name): value for name, value in found.items()} if raw else {GROUP: found}
 
     def _refuse_after_fork(self) -> None:
-        if self._accumulator.refusal is not None and not self._closed:
-            raise self._accumulator.refusal()
+        if self._forked:
+            raise _of_another_process()
 
 
 def _closed() -> Exception:
     return IllegalStateError("the producer is closed; make another one")
+
+
+def _of_another_process() -> Exception:
+    return IllegalStateError("the producer belongs to the process that made it; make one after the fork")
 
 
 def _not_sent(timeout: float | None) -> KafkaTimeoutError:
@@ -292,13 +352,10 @@ def _closer(producer: Producer) -> Callable[[], None]:
 
 
 def _abandon_in_child() -> None:
-    def refusal() -> Exception:
-        return IllegalStateError("the producer belongs to the process that made it; make one after the fork")
-
     for producer in list(_open_producers):
         atexit.unregister(producer._at_exit)
-        producer._closed = True
-        producer._accumulator.abandon_after_fork(refusal)
+        producer._closed = producer._forked = True
+        producer._accumulator.abandon_after_fork(_of_another_process)
     _open_producers.clear()
 
 

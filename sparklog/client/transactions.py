@@ -1,0 +1,434 @@
+"""Transactions: records of any number of topics and offsets of any number of groups, published by one commit.
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("orders", b"value")
+    producer.send_offsets_to_transaction({TopicPartition("in", 0): OffsetAndMetadata(7)}, "group")
+    producer.commit_transaction()
+
+Records gather in memory; when that is full, or ``flush`` asks for it, they go into files, which nobody sees. The commit
+writes what is left and names all of it at once. To abort is to forget: files are deleted, and nothing is committed.
+
+Rules: the states and who may follow whom are the table below. A commit whose answer was lost is repeated as it was,
+which the cluster answers with what it got the first time; as long as its outcome is unknown its files stay. An error
+that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use.
+
+Everything runs in the threads that call. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sparklog.client.accumulator import Accumulator, PendingBatch
+from sparklog.client.batch_files import PartitionRun, write_file
+from sparklog.client.producer_config import ProducerConfig
+from sparklog.client.producer_metrics import ProducerMetrics
+from sparklog.client.sender import SEQUENCES, Parcel, may_pass, set_offsets
+from sparklog.client.topic_metadata import Topics
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    IndeterminateCommitError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    SparklogError,
+    StorageError,
+    TransactionAbortedError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.protocol.decide_groups import GroupCommit
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.names import validate_group_id
+from sparklog.protocol.segments import index_path
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+UNINITIALIZED = "UNINITIALIZED"
+READY = "READY"
+IN_TRANSACTION = "IN_TRANSACTION"
+COMMITTING = "COMMITTING_TRANSACTION"
+ABORTABLE_ERROR = "ABORTABLE_ERROR"
+FATAL_ERROR = "FATAL_ERROR"
+
+_ALLOWED = {
+    "init_transactions": frozenset({UNINITIALIZED, READY}),
+    "begin_transaction": frozenset({READY}),
+    "send_offsets_to_transaction": frozenset({IN_TRANSACTION}),
+    "commit_transaction": frozenset({IN_TRANSACTION, COMMITTING}),
+    "abort_transaction": frozenset({IN_TRANSACTION, COMMITTING, ABORTABLE_ERROR}),
+}
+"""In which states each step may be taken. ``send`` is for IN_TRANSACTION alone; every other state refuses it."""
+
+_FIRST = {
+    UNINITIALIZED: "call init_transactions() first",
+    READY: "call begin_transaction() first",
+    IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
+    COMMITTING: "its commit had no answer in time: call commit_transaction() again",
+}
+
+_FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
+
+
+class Transactions:
+    """The transactions of one producer. Thread-safe: one step at a time."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        topics: Topics,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._accumulator = accumulator
+        self._topics = topics
+        self._metrics = metrics
+        self._clock = coordinator.log.clock
+        self._lock = threading.RLock()
+        self._identity: ProducerIdentity | None = None
+        self._error: SparklogError | None = None
+        self._forget()
+        self._enter(UNINITIALIZED)
+        accumulator.make_room = self.write
+        accumulator.in_transaction = True
+
+    def _forget(self) -> None:
+        self._parcels: list[Parcel] = []
+        self._sequences: dict[TopicPartition, int] = {}
+        self._groups: dict[str, GroupCommit] = {}
+        self._unclear = False
+        self._began = 0.0
+
+    # -- steps
+
+    def init(self) -> None:
+        """Take the transactional id over: older instances are fenced. Once done, doing it again does nothing.
+
+        Raises InvalidConfigurationError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
+        KafkaTimeoutError after ``max_block_ms``.
+        """
+        with self._lock:
+            self._check("init_transactions")
+            if self._identity is None:
+                self._identity = self._until_answered(self._init_producer, "init_transactions()")
+            self._enter(READY)
+
+    def _init_producer(self) -> ProducerIdentity:
+        limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
+        if isinstance(limit, int) and self._config.transaction_timeout * 1000 > limit:
+            raise InvalidConfigurationError(
+                f"Producer(transaction_timeout_ms={self._config.transaction_timeout * 1000:.0f}) is over the cluster's "
+                f"transaction.max.timeout.ms, {limit}; give less, or raise that",
+                config="transaction_timeout_ms",
+            )
+        return self._coordinator.init_producer(self._config.transactional_id)
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises InvalidTxnStateError."""
+        with self._lock:
+            self._check("begin_transaction")
+            if self._identity is None:  # the epochs of the id before are used up
+                self._identity = self._until_answered(self._init_producer, "begin_transaction()")
+            self._forget()
+            self._began = self._clock.monotonic()
+            self._enter(IN_TRANSACTION)
+
+    def add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
+        """Commit these offsets of a group with the transaction. Raises InvalidTxnStateError, InvalidRequestError."""
+        with self._lock:
+            self._check("send_offsets_to_transaction")
+            commit = group_commit(offsets, group_metadata)
+            earlier = self._groups.get(commit.group)
+            if earlier is not None:
+                commit = GroupCommit(
+                    group=commit.group,
+                    offsets={**earlier.offsets, **commit.offsets},
+                    member=commit.member,
+                    generation=commit.generation,
+                    instance_id=commit.instance_id,
+                )
+            if commit.offsets:
+                self._groups[commit.group] = commit
+
+    def write(self) -> None:
+        """Put what is in memory into files, which nobody sees. Does nothing outside of a transaction.
+
+        An error makes the transaction abortable.
+        """
+        with self._lock:
+            if self._state not in (IN_TRANSACTION, COMMITTING):
+                return
+            parcels = [Parcel(place, batches) for place, batches in self._accumulator.take()]
+            self._parcels += parcels
+            try:
+                self._until_answered(lambda: self._write(parcels), "writing records of a transaction")
+            except SparklogError as error:
+                self._make_abortable(error)
+                raise
+            batches = [batch for parcel in parcels for batch in parcel.batches]
+            self._metrics.bytes += sum(batch.size for batch in batches)
+            self._accumulator.release(batches)
+
+    def commit(self) -> None:
+        """Publish the transaction, all of it at once.
+
+        Raises KafkaTimeoutError after ``max_block_ms`` without an answer: call it again. Every other error leaves
+        nothing visible, and ``abort`` heals it unless the producer is fenced.
+        """
+        with self._lock:
+            self._check("commit_transaction")
+            if self._state == IN_TRANSACTION:
+                self._check_age()
+                self._enter(COMMITTING)
+            for batch in list(self._accumulator.unfinished):
+                batch.in_transaction = False
+            self.write()
+            if not self._parcels and not self._groups:
+                return self._enter(READY)
+            try:
+                result = self._until_answered(self._append, "commit_transaction()")
+            except KafkaTimeoutError:
+                raise  # the same commit may be tried again
+            except _FATAL as error:
+                self._make_fatal(error)
+                raise
+            except SparklogError as error:
+                if not self._unclear or (result := self._settle()) is None:
+                    self._make_abortable(error)
+                    raise
+            self._succeed(result)
+
+    def abort(self) -> None:
+        """Forget the transaction: nothing of it was or will be visible. Raises InvalidTxnStateError."""
+        with self._lock:
+            self._check("abort_transaction")
+            if self._unclear:
+                raise InvalidTxnStateError(
+                    f"the transaction of {self._config.transactional_id!r} may be committed already, since the storage "
+                    "did not answer its commit; call commit_transaction() again to find out"
+                )
+            self._accumulator.set_refusal(self._refuse_send)
+            self._drop(TransactionAbortedError("the transaction was aborted"))
+            self._enter(READY)
+
+    def close(self, error: BaseException) -> None:
+        """Fail what is not committed, and delete its files unless they may be committed."""
+        with self._lock:
+            self._drop(error)
+
+    # -- parts of the steps
+
+    def _check(self, step: str) -> None:
+        if self._state in _ALLOWED[step]:
+            return
+        if self._error is not None:
+            raise self._refusal_of_error(step)
+        raise InvalidTxnStateError(
+            f"{step}() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+        )
+
+    def _hint(self) -> str:
+        return _FIRST[self._state]
+
+    def _refusal_of_error(self, step: str) -> SparklogError:
+        assert self._error is not None
+        if self._state == FATAL_ERROR:
+            return copy.copy(self._error)
+        refusal = InvalidTxnStateError(
+            f"{step}() of transactional id {self._config.transactional_id!r} after an error ({self._error}): call "
+            "abort_transaction(), then begin another transaction"
+        )
+        refusal.__cause__ = self._error
+        return refusal
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        if state not in (ABORTABLE_ERROR, FATAL_ERROR):
+            self._error = None
+        self._accumulator.set_refusal(None if state == IN_TRANSACTION else self._refuse_send)
+
+    def _refuse_send(self) -> Exception:
+        if self._error is not None:
+            return self._refusal_of_error("send")
+        return InvalidTxnStateError(
+            f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
+        )
+
+    def _check_age(self) -> None:
+        age = self._clock.monotonic() - self._began
+        if age > self._config.transaction_timeout:
+            error = TransactionAbortedError(
+                f"the transaction of {self._config.transactional_id!r} began {age:.1f} s ago, and "
+                f"transaction_timeout_ms is {self._config.transaction_timeout * 1000:.0f}; nothing of it is visible: "
+                "call abort_transaction(), and do it again"
+            )
+            self._make_abortable(error)
+            raise error
+
+    def _write(self, parcels: Sequence[Parcel]) -> None:
+        assert self._identity is not None
+        by_topic: dict[str, list[Parcel]] = {}
+        for parcel in parcels:
+            if parcel.append is None:
+                by_topic.setdefault(parcel.place.topic, []).append(parcel)
+        for topic, unwritten in by_topic.items():
+            metadata = self._topics.check(topic)
+            if metadata is None:
+                raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the transaction", topic=topic)
+            unwritten.sort(key=lambda parcel: parcel.place.partition)
+            runs = [PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0)) for p in unwritten]
+            for parcel, append in zip(
+                unwritten, write_file(self._coordinator, metadata, runs, *self._identity), strict=True
+            ):
+                parcel.append = append
+                self._sequences[parcel.place] = (append.base_sequence + append.run.records) % SEQUENCES
+                for batch in parcel.batches:
+                    batch.columns = None
+
+    def _append(self) -> AppendResult:
+        try:
+            return self._coordinator.append(
+                AppendRequest(
+                    appends=[parcel.append for parcel in self._parcels if parcel.append is not None],
+                    groups=list(self._groups.values()),
+                    transaction=self._identity,
+                )
+            )
+        except IndeterminateCommitError:
+            self._unclear = True
+            raise
+
+    def _settle(self) -> AppendResult | None:
+        """What an earlier try got that had no answer, after a later one was refused; None if it got nothing.
+
+        A new epoch makes that certain: its commit takes the place that a stalled try could still have got.
+        """
+        following = self._until_answered(self._init_producer, "commit_transaction()")
+        try:
+            result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
+        except _FATAL:
+            result = None
+        self._identity = following
+        return None if result is None else result._replace(producer=following)
+
+    def _succeed(self, result: AppendResult) -> None:
+        timestamp_ms = self._coordinator.state.timestamp_ms
+        batches: list[PendingBatch] = []
+        for parcel, appended in zip(self._parcels, result.appended, strict=True):
+            assert parcel.append is not None
+            stamp = timestamp_ms if parcel.append.log_append_time else -1
+            set_offsets(parcel.batches, appended.base_offset, stamp)
+            batches += parcel.batches
+        self._identity = result.producer
+        self._forget()
+        self._enter(READY)
+        self._metrics.committed(batches)
+        self._accumulator.resolve(batches, None)
+
+    def _make_abortable(self, error: SparklogError) -> None:
+        self._unclear = False
+        self._error = error
+        self._enter(ABORTABLE_ERROR)
+        self._fail_all(error)
+
+    def _make_fatal(self, error: SparklogError) -> None:
+        self._error = error
+        self._enter(FATAL_ERROR)
+        self._fail_all(error)
+
+    def _fail_all(self, error: BaseException) -> None:
+        self._accumulator.take()
+        unfinished = list(self._accumulator.unfinished)
+        self._metrics.failed(unfinished)
+        self._accumulator.resolve(unfinished, error)
+
+    def _drop(self, error: BaseException) -> None:
+        self._fail_all(error)
+        if not self._unclear and self._state != FATAL_ERROR:
+            self._delete_files()
+        self._forget()
+
+    def _delete_files(self) -> None:
+        """What storage does not delete now stays as an orphan, which nobody sees."""
+        for key in {parcel.append.run.path for parcel in self._parcels if parcel.append is not None}:
+            for path in (key, index_path(key)):
+                with suppress(StorageError):
+                    self._coordinator.store.delete(path)
+
+    def _until_answered(self, action: Callable[[], Any], what: str) -> Any:
+        """What ``action`` returns, tried again after failures that may pass, until ``max_block_ms`` are over."""
+        deadline = self._clock.monotonic() + self._config.max_block
+        while True:
+            try:
+                return action()
+            except SparklogError as error:
+                if not may_pass(error):
+                    raise
+                if self._clock.monotonic() >= deadline or not self._accumulator.pause(self._config.retry_backoff):
+                    raise self._timed_out(what, error) from error
+                logger.info("%s is tried again: %s", what, error)
+
+    def _timed_out(self, what: str, error: SparklogError) -> KafkaTimeoutError:
+        known = "whether it happened is not known" if self._unclear else "it did not happen"
+        return KafkaTimeoutError(
+            f"{what} of transactional id {self._config.transactional_id!r} did not get through within max_block_ms "
+            f"({self._config.max_block * 1000:.0f}), {known}: {error}; mend the storage, then call it again"
+        )
+
+
+# -- offsets of groups
+
+
+def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCommit:
+    """The offsets of a group as the protocol takes them, from a group id or a consumer's ``group_metadata()``.
+
+    Raises InvalidRequestError for what is neither, or no such mapping.
+    """
+    if isinstance(group_metadata, str):
+        group, member, generation, instance = group_metadata, "", -1, ""
+    elif getattr(group_metadata, "group_id", None) is not None:
+        metadata: Any = group_metadata
+        group, member, generation = metadata.group_id, metadata.member_id or "", metadata.generation_id
+        instance = getattr(metadata, "group_instance_id", None) or ""
+    else:
+        raise InvalidRequestError(
+            f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"
+        )
+    validate_group_id(group)
+    if not isinstance(offsets, Mapping):
+        raise InvalidRequestError(
+            f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"
+        )
+    positions = dict(_position(place, offset) for place, offset in offsets.items())
+    return GroupCommit(group=group, offsets=positions, member=member, generation=generation, instance_id=instance)
+
+
+def _position(place: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetadata]:
+    try:
+        topic, partition = place
+        if isinstance(offset, int) and not isinstance(offset, bool):
+            return (topic, partition), OffsetAndMetadata(offset)
+        epoch = getattr(offset, "leader_epoch", None)
+        return (topic, partition), OffsetAndMetadata(
+            offset.offset, offset.metadata or "", -1 if epoch is None else epoch
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidRequestError(
+            f"{place!r}: {offset!r} is no offset to commit; give TopicPartition(topic, partition): "
+            "OffsetAndMetadata(offset, metadata, leader_epoch)"
+        ) from error
