@@ -1,0 +1,191 @@
+"""The admin client: kafka-python's KafkaAdminClient over a log on shared storage.
+
+    with AdminClient(bootstrap_servers="/data/log") as admin:
+        admin.create_topics([NewTopic("orders", num_partitions=8)])
+        admin.describe_groups(["billing"])
+
+Every call reads the newest state of the cluster or makes a commit, in the caller's thread; there is no server to wait
+for, so time limits change nothing. See docs/admin.md for what differs from Kafka.
+
+Rules: thread-safe. Names from kafka-python 2 work too (``list_consumer_groups`` …), with the results they had there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from sparklog.client.admin_cluster import ClusterAdmin
+from sparklog.client.admin_configs import ConfigAdmin
+from sparklog.client.admin_groups import ErrorClass, GroupAdmin
+from sparklog.client.admin_topics import TopicAdmin
+from sparklog.client.admin_transactions import TransactionAdmin
+from sparklog.client.admin_types import (
+    AbortTransactionSpec,
+    AlterConfigOp,
+    ConfigFilterType,
+    ConfigResource,
+    ConfigResourceType,
+    GroupState,
+    GroupType,
+    IsolationLevel,
+    MemberToRemove,
+    NewPartitions,
+    NewTopic,
+    NoError,
+    OffsetSpec,
+    OffsetTimestamp,
+    PartitionProducerState,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
+from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "AbortTransactionSpec",
+    "AdminClient",
+    "AlterConfigOp",
+    "ConfigFilterType",
+    "ConfigResource",
+    "ConfigResourceType",
+    "GroupInformation",
+    "GroupState",
+    "GroupType",
+    "IsolationLevel",
+    "MemberInformation",
+    "MemberToRemove",
+    "NewPartitions",
+    "NewTopic",
+    "NoError",
+    "OffsetSpec",
+    "OffsetTimestamp",
+    "PartitionProducerState",
+    "ProducerState",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
+]
+
+DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None}
+"""What ``AdminClient`` takes, with the default of each."""
+
+NO_EFFECT = SOCKET_ARGUMENTS | {
+    "default_api_timeout_ms",
+    "metadata_max_age_ms",
+    "request_timeout_ms",
+    "retry_backoff_ms",
+}
+"""What it takes too and does nothing with: every call asks the storage, whose client has time limits of its own."""
+
+
+class MemberInformation(NamedTuple):
+    """A member of a group as kafka-python 2 describes it."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    member_metadata: Any
+    member_assignment: Any
+
+
+class GroupInformation(NamedTuple):
+    """A group as kafka-python 2 describes it."""
+
+    error_code: int
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[MemberInformation]
+    authorized_operations: Any
+
+
+class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ClusterAdmin):
+    """Manages topics, configs and groups of a cluster. Thread-safe.
+
+    Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
+    cluster's root, a folder or an address; ``storage_options`` go to its storage's client; ``cluster`` is a coordinator
+    that is open already.
+    """
+
+    def __init__(self, **configs: object) -> None:
+        arguments = check_arguments("AdminClient", configs, DEFAULTS, NO_EFFECT)
+        self.config = arguments
+        self._coordinator = cluster_of("AdminClient", arguments)
+        self._closed = False
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"<AdminClient root={self._coordinator.store.root} client_id={self.config['client_id']}>"
+
+    def close(self) -> None:
+        """Every later call raises IllegalStateError. May be called again."""
+        self._closed = True
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the client is open: the cluster was read when it was made."""
+        return not self._closed
+
+    # -- the names and results of kafka-python 2
+
+    def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
+        """(group, protocol type) of all groups: ``list_groups`` as it was in kafka-python 2."""
+        return [(group["group_id"], group["protocol_type"]) for group in self.list_groups(broker_ids)]
+
+    def describe_consumer_groups(
+        self,
+        group_ids: Iterable[str],
+        group_coordinator_id: int | None = None,
+        include_authorized_operations: bool = False,
+    ) -> list[GroupInformation]:
+        """``describe_groups`` as it was in kafka-python 2."""
+        return [
+            GroupInformation(
+                error_code=0 if found["error"] is None else 69,
+                group=name,
+                state=found["group_state"],
+                protocol_type=found["protocol_type"],
+                protocol=found["protocol_data"],
+                members=[
+                    MemberInformation(*(member[field] for field in MemberInformation._fields))
+                    for member in found["members"]
+                ],
+                authorized_operations=None,
+            )
+            for name, found in self.describe_groups(group_ids).items()
+        ]
+
+    def list_consumer_group_offsets(
+        self,
+        group_id: str,
+        group_coordinator_id: int | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """``list_group_offsets`` of one group as it was in kafka-python 2."""
+        return self.list_group_offsets({group_id: partitions})[group_id]
+
+    def delete_consumer_groups(
+        self, group_ids: Iterable[str], group_coordinator_id: int | None = None
+    ) -> list[tuple[str, ErrorClass]]:
+        """``delete_groups`` as it was in kafka-python 2: (group, error class)."""
+        classes: dict[str, ErrorClass] = {
+            "OK": NoError,
+            "GroupIdNotFoundError": GroupIdNotFoundError,
+            "NonEmptyGroupError": NonEmptyGroupError,
+        }
+        return [(name, classes[outcome]) for name, outcome in self.delete_groups(group_ids).items()]
+
+    def perform_leader_election(
+        self, election_type: object, topic_partitions: object = None, timeout_ms: int | None = None
+    ) -> NoReturn:
+        """``elect_leaders`` as it was called in kafka-python 2. Raises UnsupportedVersionError."""
+        self.elect_leaders(election_type, topic_partitions, timeout_ms)

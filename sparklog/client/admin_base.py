@@ -1,0 +1,94 @@
+"""What the parts of ``AdminClient`` share: the cluster, whether the client is open, one commit for many requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sparklog.client.admin_types import error_code
+from sparklog.coordinator import Coordinator
+from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.state import State
+
+UNKNOWN_OPERATIONS = -(2**31)
+"""What Kafka answers where it was not asked which operations the caller is authorized for."""
+
+Result = dict[str, Any]
+"""A result as kafka-python has it: a response of Kafka's as a dict."""
+
+
+class Answer(NamedTuple):
+    """What one of many requests came to."""
+
+    name: str
+    result: Any
+    error: SparklogError | None
+
+    def codes(self) -> Result:
+        """``error_code`` and ``error_message`` of a response."""
+        return {
+            "error_code": error_code(self.error),
+            "error_message": None if self.error is None else self.error.message,
+        }
+
+
+class AdminBase:
+    """The cluster that an admin client works on. Thread-safe."""
+
+    _coordinator: Coordinator
+    _closed: bool = False
+
+    def _opened(self) -> Coordinator:
+        """The coordinator. Raises IllegalStateError once the client is closed."""
+        if self._closed:
+            raise IllegalStateError("this AdminClient is closed; open another")
+        return self._coordinator
+
+    def _state(self) -> State:
+        """The newest state of the cluster."""
+        return self._opened().refresh()
+
+    def _together(
+        self,
+        names: Sequence[str],
+        decide: Callable[[State, int], Decision],
+        validate_only: bool,
+        raise_errors: bool,
+    ) -> list[Answer]:
+        """Decide a request for each name, by its place, and commit those that can be in one commit.
+
+        ``decide`` has to tell by itself what the requests before it in the list change. With ``raise_errors`` the first
+        error is raised, once the others are committed, as Kafka does it.
+        """
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise InvalidRequestError(f"{repeated[0]!r} is named more than once in one request; name it once")
+
+        def decide_all(state: State) -> Decision:
+            actions: list[Any] = []
+            answers: list[Answer] = []
+            for place, name in enumerate(names):
+                try:
+                    decision = decide(state, place)
+                except SparklogError as error:
+                    answers.append(Answer(name, None, error))
+                else:
+                    actions += decision.actions
+                    answers.append(Answer(name, decision.result, None))
+            return Decision(actions, answers)
+
+        answers: list[Answer]
+        if validate_only:
+            answers = decide_all(self._state()).result
+        else:
+            answers = self._opened().submit(decide_all)
+        failed = next((answer.error for answer in answers if answer.error is not None), None)
+        if raise_errors and failed is not None:
+            raise failed
+        return answers
+
+
+def text_configs(configs: Mapping[str, object]) -> dict[str, str]:
+    """Configs as the text they are stored as: true and false in lower case, as Kafka writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}

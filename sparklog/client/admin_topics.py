@@ -1,0 +1,338 @@
+"""Topics and partitions of ``AdminClient``. Results are those of kafka-python 3: Kafka's responses as dicts.
+
+All topics of a call are created, changed or deleted in one commit; those that cannot be are left out of it and their
+errors are in the result, or the first of them is raised.
+"""
+
+from __future__ import annotations
+
+import uuid  # noqa: TID251 - only to show an id as kafka-python does; none is made here
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Answer, Result, text_configs
+from sparklog.client.admin_configs import config_data
+from sparklog.client.admin_types import ConfigResourceType, NewPartitions, NewTopic, error_code
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol import decide
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
+from sparklog.protocol.state import PartitionState, State, TopicState
+
+WAIT_SECONDS = 0.1
+"""Between two looks for a topic that is waited for, as in kafka-python."""
+_NO_ID = "A" * 22
+
+
+class TopicAdmin(AdminBase):
+    """The methods of ``AdminClient`` for topics. Thread-safe."""
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics, in order."""
+        return sorted(self._state().topics)
+
+    def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
+        """Partitions and replicas of these topics, by name or id, or of all; of a missing one, the error code."""
+        state = self._state()
+        if topics is None:
+            return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
+        return [_described(state, topic) for topic in _several(topics, "topics")]
+
+    def create_topics(
+        self,
+        new_topics: Sequence[str | NewTopic] | Mapping[str, Mapping[str, Any]],
+        timeout_ms: int | None = None,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+        wait_for_metadata: bool = False,
+    ) -> Result:
+        """Create topics: names, NewTopic objects, or ``{name: {"num_partitions": 8, "configs": {...}}}``.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
+            InvalidConfigurationError: with ``raise_errors``; the topics without an error are created all the same.
+        """
+        if validate_only and wait_for_metadata:
+            raise InvalidRequestError("validate_only creates no topic that wait_for_metadata could wait for")
+        wanted = _new_topics(new_topics)
+        names = [new.name for new in wanted]
+        coordinator = self._opened()
+        ids = [coordinator.new_topic_id() for _ in wanted]
+        taken: dict[str, str] = {}
+
+        def create(state: State, place: int) -> Decision:
+            if place == 0:
+                taken.clear()
+            new = wanted[place]
+            key = collision_key(validate_topic_name(new.name))
+            if key in taken:
+                raise InvalidTopicError(
+                    f"topics {taken[key]!r} and {new.name!r} cannot be created together: names may not differ only in "
+                    "'.' and '_', which metrics cannot tell apart",
+                    topic=new.name,
+                )
+            decision = decide.create_topic(state, _decided_topic(state, new, ids[place]))
+            taken[key] = new.name
+            return decision
+
+        answers = self._together(names, create, validate_only, raise_errors)
+        state = coordinator.state
+        return {"topics": [_created(state, new, answer) for new, answer in zip(wanted, answers, strict=True)]}
+
+    def delete_topics(
+        self, topics: Iterable[str | uuid.UUID], timeout_ms: int | None = None, raise_errors: bool = True
+    ) -> Result:
+        """Delete topics, by name or id, with all their records.
+
+        Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``; the others are deleted.
+        """
+        wanted = _several(topics, "topics")
+        answers = self._together(
+            [str(topic) for topic in wanted],
+            lambda state, place: decide.delete_topic(state, _name_of(state, wanted[place])),
+            False,
+            raise_errors,
+        )
+        found = [
+            {
+                "name": None if isinstance(topic, uuid.UUID) else topic,
+                "topic_id": as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic,
+                **answer.codes(),
+            }
+            for topic, answer in zip(wanted, answers, strict=True)
+        ]
+        return {"topics": found}
+
+    def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int | NewPartitions | Mapping[str, Any]],
+        timeout_ms: int | None = None,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Result:
+        """Raise the numbers of partitions: ``{topic: total}``, or NewPartitions, or ``{"count": 8, "assignments": …}``.
+
+        Raises UnknownTopicOrPartitionError, InvalidPartitionsError, InvalidReplicationFactorError with
+        ``raise_errors``; the others are raised.
+        """
+        names = list(topic_partitions)
+        wanted = [_new_partitions(name, topic_partitions[name]) for name in names]
+        answers = self._together(
+            names,
+            lambda state, place: decide.create_partitions(
+                state, names[place], wanted[place].total_count, wanted[place].new_assignments
+            ),
+            validate_only,
+            raise_errors,
+        )
+        return {"results": [{"name": answer.name, **answer.codes()} for answer in answers]}
+
+    def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = 10_000) -> None:
+        """Return once all these topics exist. Raises KafkaTimeoutError."""
+        names = _several(topic_names, "topic_names")
+        clock = self._opened().log.clock
+        deadline = clock.monotonic() + timeout_ms / 1000
+        while True:
+            topics = self._state().topics
+            missing = [name for name in names if name not in topics]
+            if not missing:
+                return
+            if clock.monotonic() >= deadline:
+                raise KafkaTimeoutError(
+                    f"topics {', '.join(map(repr, missing))} did not appear within {timeout_ms} ms", topic=missing[0]
+                )
+            clock.sleep(WAIT_SECONDS)
+
+    def describe_topic_partitions(
+        self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Mapping[str, Any] | None = None
+    ) -> Result:
+        """Partitions of these topics, a page of so many at a time; ``next_cursor`` names where the next one begins."""
+        if response_partition_limit < 1:
+            raise InvalidRequestError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
+        state = self._state()
+        after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
+        left = response_partition_limit
+        found: list[Result] = []
+        for name in sorted(set(_several(topics, "topics"))):
+            if name < after[0]:
+                continue
+            data = _described(state, name)
+            first = after[1] if name == after[0] else 0
+            partitions = data["partitions"][first:]
+            if left == 0 and partitions:
+                return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": first}}
+            data["partitions"] = [{**one, **_NO_ELIGIBLE} for one in partitions[:left]]
+            found.append(data)
+            if len(partitions) > left:
+                return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": first + left}}
+            left -= len(partitions)
+        return {"topics": found, "next_cursor": None}
+
+
+_NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_known_elr": None}
+
+
+# -- arguments
+
+
+def _several(given: Iterable[Any], what: str) -> list[Any]:
+    """The items of a list. One name is no list, although it could be taken for one of letters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidRequestError(f"{what}={given!r}: give a list")
+    return list(given)
+
+
+def _new_topics(given: object) -> list[NewTopic]:
+    if isinstance(given, Mapping):
+        return [_topic_of(name, options) for name, options in given.items()]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise InvalidRequestError(f"new_topics={given!r}: give a list of names or NewTopic objects, or a dict")
+    found = [NewTopic(one) if isinstance(one, str) else one for one in given]
+    wrong = next((one for one in found if not isinstance(one, NewTopic)), None)
+    if wrong is not None or not found:
+        raise InvalidRequestError(f"no valid topics found in new_topics: {wrong!r}; give names or NewTopic objects")
+    return found
+
+
+def _topic_of(name: str, options: Mapping[str, Any]) -> NewTopic:
+    unknown = sorted(set(options) - {"num_partitions", "replication_factor", "assignments", "configs"})
+    if unknown:
+        raise InvalidRequestError(
+            f"new topic {name!r} has the unknown option {unknown[0]!r}; it takes num_partitions, replication_factor, "
+            "assignments and configs",
+            topic=name,
+        )
+    return NewTopic(
+        name,
+        options.get("num_partitions", -1),
+        options.get("replication_factor", -1),
+        options.get("assignments"),
+        options.get("configs"),
+    )
+
+
+def _decided_topic(state: State, new: NewTopic, topic_id: str) -> decide.NewTopic:
+    """The topic with the cluster's defaults for what is -1, and its assignment as a list by partition."""
+    assignments = dict(new.replica_assignments or {})
+    for what, number in (("num_partitions", new.num_partitions), ("replication_factor", new.replication_factor)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise InvalidRequestError(f"{what}={number!r} of topic {new.name!r} is no whole number", topic=new.name)
+    if assignments and (new.num_partitions, new.replication_factor) != (-1, -1):
+        raise InvalidRequestError(
+            f"topic {new.name!r} has both a replica assignment and a number of partitions or replicas; leave these -1",
+            topic=new.name,
+        )
+    if sorted(assignments) != list(range(len(assignments))):
+        raise InvalidPartitionsError(
+            f"the replica assignment of topic {new.name!r} names partitions {sorted(assignments)}, which are not 0 and "
+            "what follows it",
+            topic=new.name,
+        )
+    defaults = ClusterConfig.resolve(state.configs)
+    partitions, factor = new.num_partitions, new.replication_factor
+    if factor != -1 and factor < 1:
+        raise InvalidReplicationFactorError(f"topic {new.name!r} needs at least one replica", topic=new.name)
+    return decide.NewTopic(
+        name=new.name,
+        topic_id=topic_id,
+        partitions=defaults.num_partitions if partitions == -1 else partitions,
+        replication_factor=defaults.default_replication_factor if factor == -1 else factor,
+        configs=text_configs(new.topic_configs or {}),
+        assignment=[list(assignments[number]) for number in range(len(assignments))] if assignments else None,
+    )
+
+
+def _new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -> NewPartitions:
+    if isinstance(given, NewPartitions):
+        return given
+    if isinstance(given, int) and not isinstance(given, bool):
+        return NewPartitions(given)
+    if isinstance(given, Mapping) and "count" in given:
+        return NewPartitions(given["count"], given.get("assignments"))
+    raise InvalidRequestError(
+        f"new partitions of topic {name!r} are {given!r}; give a number, NewPartitions, or a dict with 'count'",
+        topic=name,
+    )
+
+
+def _name_of(state: State, topic: str | uuid.UUID) -> str:
+    """The name of a topic that was given by its id. Raises UnknownTopicOrPartitionError."""
+    if not isinstance(topic, uuid.UUID):
+        return topic
+    shown = urlsafe_b64encode(topic.bytes).rstrip(b"=").decode()
+    for name, found in state.topics.items():
+        if as_uuid(found.topic_id) == topic:
+            return name
+    raise UnknownTopicOrPartitionError(f"there is no topic with the id {shown}")
+
+
+# -- results
+
+
+def as_uuid(topic_id: str) -> uuid.UUID:
+    """A topic id as kafka-python shows it."""
+    return uuid.UUID(bytes=urlsafe_b64decode(topic_id + "=="))
+
+
+def _created(state: State, new: NewTopic, answer: Answer) -> Result:
+    data: Result = {"name": new.name, "topic_id": as_uuid(answer.result or _NO_ID), **answer.codes()}
+    if answer.error is not None:
+        return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
+    decided = _decided_topic(state, new, answer.result)
+    lists = decided.assignment
+    config = TopicConfig.resolve(decided.configs, state.configs)
+    entries = config.describe(everything=True)
+    return {
+        **data,
+        "num_partitions": decided.partitions if lists is None else len(lists),
+        "replication_factor": decided.replication_factor if lists is None else len(lists[0]),
+        "configs": {entry.name: config_data(entry, ConfigResourceType.TOPIC) for entry in entries},
+    }
+
+
+def _described(state: State, topic: str | uuid.UUID) -> Result:
+    try:
+        return _topic_data(state, state.topic(_name_of(state, topic)))
+    except UnknownTopicOrPartitionError as error:
+        by_id = isinstance(topic, uuid.UUID)
+        return {
+            "error_code": error_code(error),
+            "name": None if by_id else topic,
+            "topic_id": topic if by_id else as_uuid(_NO_ID),
+            "is_internal": False,
+            "partitions": [],
+            "topic_authorized_operations": UNKNOWN_OPERATIONS,
+        }
+
+
+def _topic_data(state: State, topic: TopicState) -> Result:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": as_uuid(topic.topic_id),
+        "is_internal": is_internal_topic(topic.name),
+        "partitions": [_partition_data(state, number, one) for number, one in enumerate(topic.partitions)],
+        "topic_authorized_operations": UNKNOWN_OPERATIONS,
+    }
+
+
+def _partition_data(state: State, number: int, partition: PartitionState) -> Result:
+    return {
+        "error_code": 0,
+        "partition_index": number,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": list(partition.replicas),
+        "isr_nodes": list(partition.isr),
+        "offline_replicas": [broker for broker in partition.replicas if broker not in state.brokers],
+    }
