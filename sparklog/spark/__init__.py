@@ -10,3 +10,20 @@ Rules: only this package imports pyspark; what Spark pickles derives from ``port
 classes that Spark calls works and is tested without Spark.
 Not for: offsets, formats and commits, which are those of every client (``coordinator``, ``log``).
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sparklog.spark.group_job import consume
+
+__all__ = ["consume"]
+
+if not TYPE_CHECKING:  # what Spark starts imports this package too, and need not load the consumer for that
+
+    def __getattr__(name):
+        if name != "consume":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from sparklog.spark.group_job import consume
+
+        return consume

@@ -7,7 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 import sparklog
+import sparklog.spark
+from sparklog.spark.group_task import ConsumeContext
 from sparklog.spark.session import sparklog_session
 
 CLUSTER = "local-cluster[2,1,1024]"
@@ -108,6 +112,32 @@ def produce_with_the_zip(root: str, scratch: str, zip_file: str) -> None:
     try:
         sparklog.write(spark.range(10).selectExpr("CAST(id AS STRING) value"), root, "orders")
         print("records", sparklog.read(spark, root, "orders").count())
+    finally:
+        spark.stop()
+
+
+def consume_with_a_kill(root: str, scratch: str) -> None:
+    """A group of two executors copies 40,000 records; one executor dies in the middle of it. Prints what came out."""
+    marker = Path(os.environ["SPARKLOG_TEST_MARKER"])
+    environment = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], "spark.local.dir": scratch}
+    spark = sparklog_session(CLUSTER, config={**QUIET, **environment})
+
+    def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        context.send("copy", records.select(["key", "value"]))
+        if context.start_offset >= 2000 and not marker.exists():
+            marker.touch()
+            os.kill(executor_of_this_worker(), 9)
+            os._exit(1)
+
+    try:
+        rows = spark.range(0, 40_000, 1, 2).selectExpr("CAST(id AS STRING) key", "CAST(id AS STRING) value")
+        sparklog.write(rows, root, "orders")
+        sparklog.spark.consume(
+            spark, root=root, group="g", topics="orders", process=copy, members=2, max_records=1000,
+            session_timeout_ms=6_000, heartbeat_interval_ms=500,
+        )  # fmt: skip
+        found = sparklog.read(spark, root, "copy").selectExpr("CAST(value AS STRING) value")
+        print("records", found.count(), "distinct", found.distinct().count())
     finally:
         spark.stop()
 

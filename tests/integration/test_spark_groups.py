@@ -1,0 +1,74 @@
+"""Consumer groups whose members are tasks of a Spark job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+import sparklog.spark
+from sparklog.coordinator import create_cluster
+from sparklog.spark.group_task import ConsumeContext
+from tests.integration.test_spark_executors import log, run  # noqa: F401 - a fixture
+
+RECORDS = 20_000
+
+
+@pytest.fixture
+def root(spark: SparkSession, tmp_path: Path) -> str:
+    coordinator = create_cluster(str(tmp_path / "cluster"))
+    coordinator.create_topic("orders", 4)
+    coordinator.create_topic("totals", 1)
+    rows = spark.range(RECORDS).selectExpr("CAST(id AS STRING) key", "CAST(id AS STRING) value")
+    sparklog.write(rows, coordinator.store.root, "orders")
+    return coordinator.store.root
+
+
+def test_tasks_share_the_partitions_and_what_they_send_is_there_once(spark: SparkSession, root: str) -> None:
+    def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        context.send("totals", records.select(["key", "value"]))
+
+    reports = sparklog.spark.consume(
+        spark, root=root, group="g", topics=["orders"], process=copy, max_records=1000, members=3
+    )
+    assert sum(report.records for report in reports) == RECORDS
+    owners = Counter(place for report in reports for place in report.partitions)
+    assert set(owners) == {f"orders-{number}" for number in range(4)}
+    copied = [row.value for row in sparklog.read(spark, root, "totals", columns=["value"]).collect()]
+    assert sorted(map(int, copied)) == list(range(RECORDS))
+    assert sparklog.spark.consume(spark, root=root, group="g", topics=["orders"], process=copy) == []
+
+
+def test_frames_of_pandas_become_totals(spark: SparkSession, root: str) -> None:
+    def total(frame: Any, context: ConsumeContext) -> None:
+        amount = sum(int(value) for value in frame["value"])
+        row = frame.head(1).assign(value=str(amount).encode(), key=str(context.partition).encode())
+        context.send("totals", row[["key", "value"]])
+
+    sparklog.spark.consume(spark, root=root, group="g", topics="orders", process=total, records="pandas")
+    found = sparklog.read(spark, root, "totals").selectExpr("sum(CAST(CAST(value AS STRING) AS BIGINT)) total")
+    assert found.collect()[0].total == RECORDS * (RECORDS - 1) // 2
+
+
+def test_what_a_function_raises_fails_the_job_with_its_text(spark: SparkSession, root: str) -> None:
+    def fails(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        raise ValueError(f"no good record at {context.start_offset}")
+
+    with pytest.raises(Exception, match="no good record at 0"):
+        sparklog.spark.consume(spark, root=root, group="g", topics="orders", process=fails)
+
+
+def test_an_executor_that_dies_leaves_its_partitions_to_others_and_every_record_once(
+    log: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    log.create_topic("copy", 2)
+    marker = tmp_path / "killed"
+    printed = run("consume_with_a_kill", log, tmp_path, SPARKLOG_TEST_MARKER=str(marker))
+    assert marker.exists()
+    assert printed.split() == ["records", "40000", "distinct", "40000"]

@@ -1,0 +1,53 @@
+"""What ``sparklog.spark.consume`` refuses before Spark does anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import sparklog.spark
+from sparklog.errors import ClusterNotFoundError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
+from tests.unit.spark.helpers import cluster
+
+NO_SPARK: Any = SimpleNamespace(conf={})
+
+
+def test_wrong_arguments_are_refused_before_a_task_starts(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=2)
+    good: dict[str, Any] = {"root": str(tmp_path), "group": "g", "topics": ["orders"], "process": print}
+    for wrong, what in (
+        ({"topics": []}, "topics is empty"),
+        ({"process": "print"}, "process is of type str"),
+        ({"records": "polars"}, "arrow, pandas"),
+        ({"auto_offset_reset": "newest"}, "earliest, latest, none"),
+        ({"assignor": "moon"}, "cooperative-sticky"),
+        ({"members": 0}, "members cannot be 0"),
+        ({"max_records": True}, "max_records cannot be True"),
+        ({"group": ""}, "group id"),
+        ({"root": None}, "which cluster"),
+    ):
+        with pytest.raises(InvalidRequestError, match=what):
+            sparklog.spark.consume(NO_SPARK, **{**good, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [({"topics": "gone"}, UnknownTopicOrPartitionError), ({"root": "nowhere"}, ClusterNotFoundError)],
+)
+def test_what_does_not_exist_is_named(
+    tmp_path: Path, wrong: dict[str, Any], error: type[SparklogError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster(tmp_path / "log", orders=2)
+    good: dict[str, Any] = {"root": str(tmp_path / "log"), "group": "g", "topics": ["orders"], "process": print}
+    with pytest.raises(error):
+        sparklog.spark.consume(NO_SPARK, **{**good, **wrong})
+
+
+def test_where_nothing_is_to_be_read_no_task_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster(tmp_path, orders=2)
+    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", str(tmp_path))
+    assert sparklog.spark.consume(NO_SPARK, group="g", topics="orders", process=print) == []

@@ -1,0 +1,214 @@
+"""A Spark task as a member of a consumer group, run without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
+from sparklog.protocol.decide_groups import JoinRequest
+from sparklog.spark.group_job import _prepare
+from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
+from sparklog.types import TopicPartition
+from tests.unit.spark.helpers import cluster, values, write_rows
+
+DDL = "value string, partition int"
+
+
+def filled(folder: Path, records: int = 20) -> Coordinator:
+    cluster(folder, orders=2, out=1)
+    write_rows(folder, DDL, [{"value": str(n), "partition": n % 2} for n in range(records)], topic="orders")
+    log = shared_cluster(str(folder))
+    log.refresh()
+    return log
+
+
+def settings(folder: Path, log: Coordinator, **more: object) -> ConsumeSettings:
+    ends = _prepare(log, "g", ["orders"], "earliest")
+    return ConsumeSettings(**{"root": str(folder), "group": "g", "topics": ("orders",), "ends": ends, **more})  # type: ignore[arg-type]
+
+
+def run(folder: Path, log: Coordinator, process: Process, **more: object) -> MemberReport:
+    return ConsumeTask(settings(folder, log, **more), process, 0).run()
+
+
+def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
+    context.send("out", records.select(["value"]))
+
+
+def committed(log: Coordinator) -> dict[int, int]:
+    return {one.partition: one.offset for one in log.refresh().groups["g"].offsets.values()}
+
+
+def test_every_record_is_handed_over_once_in_order_and_its_offset_committed(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    seen: dict[int, list[bytes]] = {0: [], 1: []}
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        assert (context.end_offset - context.start_offset, context.topic) == (records.num_rows, "orders")
+        seen[context.partition] += records.column("value").to_pylist()
+
+    report = run(tmp_path, log, process, max_records=3)
+    assert seen == {side: [str(n).encode() for n in range(20) if n % 2 == side] for side in (0, 1)}
+    assert (report.records, report.partitions, report.calls) == (20, ("orders-0", "orders-1"), 8)
+    assert committed(log) == {0: 10, 1: 10}
+    assert log.state.groups["g"].members == {}
+
+
+def test_frames_are_of_pandas_where_wanted(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    found: list[int] = []
+    run(tmp_path, log, lambda frame, _: found.extend(frame["offset"].tolist()), frames=True)
+    assert sorted(found) == sorted([*range(10), *range(10)])
+
+
+def test_what_is_sent_is_in_the_commit_that_moves_the_offset(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    run(tmp_path, log, copy, max_records=4)
+    assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
+    commits = [one.actions for one in log.log.commits(0, log.refresh().version)]
+    with_records = [actions for actions in commits if any(getattr(one, "topic", "") == "out" for one in actions)]
+    assert all({"CommitOffsets", "Append"} <= {type(one).__name__ for one in actions} for actions in with_records[1:])
+
+
+def test_a_call_that_fails_leaves_nothing_and_the_next_run_reads_its_records_again(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+
+    def fails(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        if context.start_offset >= 6:
+            raise ZeroDivisionError("of the user's")
+
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, log, fails, max_records=3)
+    assert log.refresh().groups["g"].members == {}
+    run(tmp_path, log, copy)
+    assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
+
+
+def test_a_member_that_is_taken_out_while_it_works_publishes_nothing_of_it(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    files = lambda: len(list((tmp_path / "out-0").glob("*.log"))) if (tmp_path / "out-0").exists() else 0  # noqa: E731
+    taken: list[str] = []
+
+    def expired_once(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        if not taken:
+            taken.extend(log.refresh().groups["g"].members)
+            log.leave_group("g", taken, "expired")
+
+    run(tmp_path, log, expired_once)
+    assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
+    assert files() == 2
+
+
+def test_a_second_member_takes_its_share_and_the_records_stay_once(tmp_path: Path) -> None:
+    log = filled(tmp_path, 400)
+    both = threading.Barrier(2, timeout=30)
+    waited = threading.Event()
+
+    def together(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        if not waited.is_set() and context.start_offset == 0 and len(log.state.groups["g"].members) < 2:
+            both.wait()
+            joined.wait(30)
+            waited.set()
+
+    joined = threading.Event()
+
+    class Second(ConsumeTask):
+        def run(self) -> MemberReport:
+            both.wait()
+            self._member.join(("orders",))
+            joined.set()
+            return super().run()
+
+    told = settings(tmp_path, log, max_records=20)
+    reports: list[MemberReport] = []
+    second = threading.Thread(target=lambda: reports.append(Second(told, copy, 1).run()))
+    second.start()
+    reports.append(ConsumeTask(told, together, 0).run())
+    second.join(60)
+    assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(400))
+    assert sum(report.records for report in reports) == 400
+    assert all(report.records for report in reports)
+
+
+def test_a_group_goes_on_where_it_stood_and_one_without_offsets_by_its_reset(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.commit_offsets("g", {("orders", 0): 8})
+    assert run(tmp_path, log, copy).records == 2 + 10
+    with pytest.raises(NoOffsetForPartitionError, match="auto_offset_reset is none"):
+        _prepare(log, "other", ["orders"], "none")
+    assert _prepare(log, "other", ["orders"], "latest") == {}
+    assert {one.offset for one in log.state.groups["other"].offsets.values()} == {10}
+
+
+def test_a_member_that_waits_for_what_comes_ends_when_it_is_told(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+
+    def stops(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        if context.end_offset == 11:
+            log.store.put("leases/stop/1", b"stop")
+        elif context.end_offset == 10 and context.partition == 0:
+            write_rows(tmp_path, DDL, [{"value": "20", "partition": 0}], topic="orders")
+
+    report = run(tmp_path, log, stops, ends=None, stop_key="leases/stop/1", heartbeat_interval_ms=10)
+    assert report.records == 21
+    assert committed(log) == {0: 11, 1: 10}
+
+
+def test_partitions_that_come_while_it_reads_are_read_too(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    grown = threading.Event()
+
+    def grows(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        if not grown.is_set():
+            grown.set()
+            log.create_partitions("orders", 3)
+            write_rows(tmp_path, DDL, [{"value": "20", "partition": 2}], topic="orders")
+        elif context.partition == 2:
+            log.store.put("leases/stop/1", b"stop")
+
+    run(tmp_path, log, grows, ends=None, stop_key="leases/stop/1", heartbeat_interval_ms=10)
+    assert committed(log)[2] == 1
+
+
+@pytest.mark.parametrize("rows", [[b"v"], "text", {"value": [b"v"]}, None])
+def test_what_are_no_rows_is_refused(tmp_path: Path, rows: object) -> None:
+    log = filled(tmp_path)
+    send: Callable[[pa.RecordBatch, ConsumeContext], None] = lambda _, context: context.send("out", rows)  # noqa: E731
+    with pytest.raises(InvalidRecordError, match=r"pa\.Table"):
+        run(tmp_path, log, send)
+    assert log.refresh().topics["out"].partitions[0].log_end_offset == 0
+
+
+def test_ends_of_a_partition_that_is_gone_are_reached() -> None:
+    from sparklog.protocol.state import State
+    from sparklog.spark.group_task import behind
+
+    assert behind(State(cluster_id="c"), "g", {TopicPartition("gone", 0): 5}) == []
+
+
+def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    came: list[str] = []
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        copy(records, context)
+        group = log.refresh().groups["g"]
+        if not came:
+            came.append("z")
+            log.join_group(JoinRequest(group="g", member="z", topics=("orders",), assignors=("cooperative-sticky",)))
+        elif "z" in group.members and group.members["z"].assigned:
+            log.leave_group("g", ["z"], "left")
+
+    assert ConsumeTask(settings(tmp_path, log, max_records=1), process, 0).run().records == 20
+    assert committed(log) == {0: 10, 1: 10}
