@@ -20,7 +20,9 @@ COMMANDS = {
     "console-producer": "send lines of text as records",
     "console-consumer": "print records",
     "get-offsets": "print the earliest, latest or timed offsets of partitions",
-    "consumer-groups": "list and describe consumer groups, and set their offsets",
+    "consumer-groups": "describe and delete consumer groups, and set their offsets",
+    "groups": "list groups with type and protocol",
+    "transactions": "list and describe transactional ids and producers",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",
 }

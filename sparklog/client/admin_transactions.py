@@ -113,6 +113,16 @@ class TransactionAdmin(AdminBase):
         self._opened()
         return []
 
+    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """Stop whoever uses these transactional ids: what they have not committed yet never is.
+
+        Raises NotFoundError for one that nobody has used; then none is fenced.
+        """
+        names = list(transactional_ids)
+        self.describe_transactions(names)
+        for name in names:
+            self._opened().init_producer(name)
+
     def abort_transaction(self, spec: AbortTransactionSpec) -> NoReturn:
         """Raises InvalidTxnStateError: there is no open transaction to abort."""
         self._opened()
