@@ -24,6 +24,7 @@ from sparklog.errors import InvalidOptionError
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.rows import READ_TYPES
 from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.stream_names import listen
 
 Offsets = str | Mapping[str, Mapping[int, int] | str]
 """``"earliest"``, ``"latest"``, or per topic such a word or offsets by partition; -2 is earliest, -1 latest."""
@@ -34,7 +35,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("sparklog")`` known to a session. Registering again is harmless."""
+    """Make ``format("sparklog")`` known to a session, and have its named streaming queries commit what they have read
+    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless."""
+    _register_source(spark)
+    listen(spark)
+
+
+def _register_source(spark: SparkSession) -> None:
+    """For the calls below, which foreachBatch makes with a session for each query."""
     spark.dataSource.register(SparklogDataSource)
 
 
@@ -66,7 +74,7 @@ def read(
     partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
     record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError.
     """
-    register(spark)
+    _register_source(spark)
     reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
     chosen = {
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
@@ -110,7 +118,7 @@ def write(
     With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing. Raises what Spark makes of the
     errors of sparklog: their class and message stand in its text.
     """
-    register(df.sparkSession)
+    _register_source(df.sparkSession)
     _activate(df.sparkSession)
     chosen = {
         "topic": topic,

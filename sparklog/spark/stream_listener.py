@@ -5,8 +5,7 @@
     listener.progress["copier"].max_offsets_behind_latest
 
 With a root, a query that has a name also commits the offsets of its finished batches to the consumer group of that
-name, so that lag is seen by every tool. A source knows its query's name only if it is told (``kafka.group.id``); a
-listener is told by Spark.
+name, so that lag is seen by every tool: for sessions where ``sparklog.register`` was not called (``stream_names``).
 
 Rules: runs in the user's process, on Spark's listener thread; a failure here is logged and never stops a query.
 Not for: deciding anything about a query.
@@ -30,6 +29,7 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
+from sparklog.protocol.state import State
 from sparklog.spark.stream_offsets import IDS_KEY, Lag, StreamOffsets, lag, parse
 from sparklog.types import TopicPartition
 
@@ -99,16 +99,28 @@ class LagListener(StreamingQueryListener):
 
     def _commit(self, progress: Mapping[str, Any]) -> None:
         coordinator = shared_cluster(self._root, self._storage_options)
-        state = coordinator.state
-        offsets = {
-            (where.topic, where.partition): offset
-            for at, _ in _sources(progress)
-            if at.cluster_id == state.cluster_id
-            for where, offset in at.partitions.items()
-            if where.topic in state.topics and state.topics[where.topic].topic_id == at.topic_ids.get(where.topic)
-        }
+        offsets = finished_offsets(progress, coordinator.state, progress["name"])
         if offsets:
             coordinator.commit_offsets(progress["name"], offsets)
+
+
+def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> dict[tuple[str, int], int]:
+    """Where the sources of a query stand after a batch, in this cluster, as far as the group stands elsewhere.
+
+    Topics that were deleted or created again meanwhile are left out.
+    """
+    known = state.groups.get(group)
+    before = {} if known is None else {key: one.offset for key, one in known.offsets.items()}
+    found = {}
+    for at, _ in _sources(progress):
+        for where, offset in at.partitions.items():
+            topic = state.topics.get(where.topic)
+            if at.cluster_id != state.cluster_id or topic is None:
+                continue
+            is_same = topic.topic_id == at.topic_ids.get(where.topic)
+            if is_same and before.get(f"{topic.topic_id}:{where.partition}") != offset:
+                found[(where.topic, where.partition)] = offset
+    return found
 
 
 def query_lag(progress: Mapping[str, Any]) -> QueryLag | None:

@@ -103,6 +103,41 @@ def test_a_listener_reports_lag_and_commits_to_the_group_of_the_querys_name(
     assert committed(log, "audit") == {0: 3, 1: 3, 2: 3}
 
 
+def run_named(spark: SparkSession, source: DataFrame, name: str, checkpoint: Path) -> None:
+    writer = source.writeStream.format("noop").queryName(name).option("checkpointLocation", str(checkpoint))
+    finished(writer.trigger(availableNow=True).start())
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+
+
+def test_a_query_with_a_name_commits_to_the_group_of_that_name_unless_told_otherwise(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    produce(spark, log, 9)
+    run_named(spark, stream(spark, log, maxOffsetsPerTrigger="3"), "named", tmp_path / "a")
+    assert committed(log, "named") == {0: 3, 1: 3, 2: 3}
+    run_named(spark, stream(spark, log, commitOffsets="false"), "quiet", tmp_path / "b")
+    run_named(spark, stream(spark, log, **{"kafka.group.id": "chosen"}), "unused", tmp_path / "c")
+    assert set(log.refresh().groups) == {"named", "chosen"}
+
+
+def test_a_query_that_goes_on_commits_only_what_is_new_and_none_of_a_name_that_no_group_can_have(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    produce(spark, log, 3)
+    run_named(spark, stream(spark, log), "named", tmp_path / "a")
+    before = log.refresh().version
+    run_named(spark, stream(spark, log), "named", tmp_path / "a")
+    assert log.refresh().version == before
+    run_named(spark, stream(spark, log), "x" * 300, tmp_path / "b")
+    assert set(log.refresh().groups) == {"named"}
+    assert "commits no offsets under its name" in caplog.text
+
+
 def test_a_source_may_stand_twice_in_a_query_and_beside_another(
     spark: SparkSession,
     log: Coordinator,  # noqa: F811

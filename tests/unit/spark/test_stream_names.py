@@ -1,0 +1,57 @@
+"""Which queries commit to the group of their name, and what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import create_cluster
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.stream_names import group_of
+
+SOURCE = {"kafka.bootstrap.servers": "/data/log", "subscribe": "orders"}
+
+
+def test_a_query_whose_sources_read_one_cluster_has_a_group() -> None:
+    found = group_of("audit", [SOURCE, {**SOURCE, "subscribe": "clicks"}])
+    assert found is not None
+    assert found.name == "audit"
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [],
+        [{**SOURCE, "kafka.group.id": "chosen"}],
+        [{**SOURCE, "KAFKA.GROUP.ID": "chosen"}, SOURCE],
+        [{**SOURCE, "commitOffsets": "false"}],
+        [SOURCE, {**SOURCE, "kafka.bootstrap.servers": "/data/other"}],
+    ],
+    ids=["none of sparklog", "a group", "a group of one", "opt-out", "two clusters"],
+)
+def test_a_query_that_says_otherwise_has_none(sources: list[dict[str, str]]) -> None:
+    assert group_of("audit", sources) is None
+
+
+def test_a_name_that_no_group_can_have_is_refused() -> None:
+    with pytest.raises(InvalidRequestError):
+        group_of("x" * 300, [SOURCE])
+
+
+def test_only_offsets_that_changed_make_a_commit(tmp_path: Path) -> None:
+    log = create_cluster(str(tmp_path / "log"))
+    topic = log.create_topic("orders", 2)
+    group = group_of("audit", [{**SOURCE, "kafka.bootstrap.servers": str(tmp_path / "log")}])
+    assert group is not None
+
+    def after(offset: int, topic_id: str = topic) -> dict[str, object]:
+        ids = {"cluster": log.state.cluster_id, "topics": {"orders": topic_id}}
+        return {"id": "1", "batchId": 0, "sources": [{"endOffset": {"orders": {"0": offset, "1": 0}, "$ids": ids}}]}
+
+    group.commit(after(5))
+    version = log.refresh().version
+    group.commit(after(5))
+    group.commit(after(7, "another topic of that name"))
+    assert log.refresh().version == version
+    assert {one.partition: one.offset for one in log.state.groups["audit"].offsets.values()} == {0: 5, 1: 0}
