@@ -139,6 +139,18 @@ class Index:
         return {key: Timeline(commits) for key, commits in found.items()}
 
     @cached_property
+    def acknowledged_commits(self) -> dict[GroupPartition, Timeline]:
+        """All commits of offsets that were acknowledged, by when they were."""
+        return {
+            key: Timeline(
+                CommittedOffset(committed.offset, committed.operation.completed, committed.operation)
+                for committed in commits.offsets
+                if committed.operation.outcome == OK
+            )
+            for key, commits in self.commits.items()
+        }
+
+    @cached_property
     def final_offsets(self) -> dict[GroupPartition, tuple[Operation, int]]:
         """What the final reads say each group has committed."""
         return {

@@ -68,6 +68,30 @@ def polls(index: Index) -> Iterator[Finding]:
         yield from _polls_of_one(index, operations)
 
 
+def first_polls(history: History) -> Iterator[tuple[Operation, TopicPartition, int]]:
+    """The first offset that a member of a group that begins at the earliest got of each partition newly assigned."""
+    fresh: dict[str, dict[TopicPartition, Operation]] = defaultdict(dict)
+    owned: dict[str, set[TopicPartition]] = defaultdict(set)
+    done = (o for o in history.of(ASSIGN, REVOKE, SEEK, POLL) if o.outcome == OK)
+    for operation in sorted(done, key=lambda operation: (operation.completed, operation.order)):
+        reader = operation.reader
+        if operation.kind == POLL:
+            for read in operation.reads:
+                assign = fresh[reader].pop(read.place, None) if read.records else None
+                if assign is not None:
+                    yield assign, read.place, read.records[0][0]
+            continue
+        for place in (*operation.partitions, *(position.place for position in operation.positions)):
+            if operation.kind != ASSIGN or place not in owned[reader]:
+                fresh[reader].pop(place, None)
+            if operation.kind == ASSIGN and operation.reset == EARLIEST and place not in owned[reader]:
+                fresh[reader][place] = operation
+        if operation.kind == REVOKE:
+            owned[reader].difference_update(operation.partitions)
+        elif operation.kind == ASSIGN:
+            owned[reader] = set(operation.partitions)
+
+
 def _polls_of_one(index: Index, operations: Iterable[Operation]) -> Iterator[Finding]:
     progress: dict[TopicPartition, _Progress] = {}
     for operation in operations:
@@ -138,15 +162,10 @@ def group_offsets_going_back(index: Index) -> Iterator[Finding]:
     """What was seen or committed after a commit had been acknowledged must not be below it."""
     resets = _resets(index.history)
     for key, observed in _observations(index.history).items():
-        if key not in index.commits:
+        if key not in index.acknowledged_commits:
             continue
-        acknowledged = Timeline(
-            CommittedOffset(committed.offset, committed.operation.completed, committed.operation)
-            for committed in index.commits[key].offsets
-            if committed.operation.outcome == OK
-        )
         for seen in observed:
-            top = acknowledged.highest_before(seen.time)
+            top = index.acknowledged_commits[key].highest_before(seen.time)
             if top is not None and seen.offset < top.offset and not _reset_between(top, seen, resets.get(key, [])):
                 message = f"{key[0]} had committed {top.offset} of {key[1]}, and later has {seen.offset}"
                 yield Finding(GROUP_OFFSET_BACK, message, (top.operation, seen.operation))
@@ -158,8 +177,10 @@ def _reset_between(top: CommittedOffset, seen: CommittedOffset, resets: Iterable
 
 
 def _observations(history: History) -> dict[GroupPartition, list[CommittedOffset]]:
-    """Commits that took effect, positions of new owners, and offsets that were asked for."""
+    """Commits that took effect, where new owners began to read, and offsets that were asked for."""
     found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
+    for assign, place, offset in first_polls(history):
+        found[assign.group, place].append(CommittedOffset(offset, assign.asked, assign))
     for operation in history.of(COMMIT_OFFSETS, TRANSACTION, COMMITTED, ASSIGN):
         if operation.outcome != OK:
             continue

@@ -432,6 +432,16 @@ def test_a_new_owner_that_begins_below_what_was_committed_is_found() -> None:
     assert story.kinds() == {GROUP_OFFSET_BACK}
 
 
+def test_a_new_owner_that_reads_again_what_was_committed_is_found() -> None:
+    for committed, kinds in ((1, {GROUP_OFFSET_BACK}), (0, set())):
+        story = Story()
+        story.send("a", 0)
+        story.commit(committed)
+        story.assign("c", 2, 0, reset="earliest")
+        story.poll((0, "a"))
+        assert story.kinds() == kinds
+
+
 def test_an_offset_that_falls_in_the_commit_log_is_found() -> None:
     story = Story()
     positions = [Position("t", 0, offset, "g") for offset in (3, 5, 4)]

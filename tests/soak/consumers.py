@@ -1,0 +1,131 @@
+"""A consumer that records what it is assigned, what it polls and what it commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.errors import SparklogError
+from sparklog.testing.history import ASSIGN, COMMIT_OFFSETS, POLL, REVOKE, SEEK, Position, Read
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.soak.worker import IN, SESSION_TIMEOUT_MS, Worker
+
+try:
+    from sparklog.client.consumer import Consumer
+except ImportError:
+    from tests.soak.stand_in import Consumer
+
+
+class RecordedConsumer:
+    """One consumer in a group, and its listener."""
+
+    def __init__(self, worker: Worker, group: str, instance: str = "") -> None:
+        self.worker = worker
+        self.group = group
+        self.instance = instance
+        self.name = f"{worker.name}.{worker.value().decode()}"
+        self.owned: set[TopicPartition] = set()
+        self.positions: dict[TopicPartition, int] = {}
+        self.client = Consumer(
+            cluster=worker.open(),
+            group_id=group,
+            group_instance_id=instance or None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=1_000,
+            max_poll_records=50,
+        )
+        self.client.subscribe([IN], listener=self)
+
+    def __enter__(self) -> RecordedConsumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It gives up everything, then leaves."""
+        self._let_go(self.owned)
+        self.client.close(autocommit=False)
+
+    # -- the listener
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        if not self.committed_by_transactions:
+            self.commit(set(revoked))
+        self._let_go(set(revoked))
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self._let_go(set(lost))
+
+    def _let_go(self, gone: set[TopicPartition]) -> None:
+        self.worker.log.record(REVOKE, consumer=self.name, partitions=sorted(gone))
+        self.owned -= gone
+        for place in gone:
+            self.positions.pop(place, None)
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.owned |= set(assigned)
+        metadata = self.client.group_metadata()
+        self.worker.log.record(
+            ASSIGN,
+            consumer=self.name,
+            group=self.group,
+            member=metadata.member_id,
+            instance=self.instance,
+            generation=metadata.generation_id,
+            partitions=sorted(self.owned),
+            reset="earliest",
+        )
+
+    # -- records
+
+    @property
+    def committed_by_transactions(self) -> bool:
+        return self.worker.name.startswith("copier")
+
+    def poll(self) -> list[Any]:
+        pending = self.worker.log.invoke(POLL, consumer=self.name)
+        try:
+            found = self.client.poll(timeout_ms=300)
+        except SparklogError as error:
+            pending.info(error)
+            return []
+        reads = [
+            Read(place.topic, place.partition, [(record.offset, record.value.decode()) for record in records])
+            for place, records in found.items()
+        ]
+        pending.ok(reads=reads)
+        for place, records in found.items():
+            self.positions[place] = records[-1].offset + 1
+        return [record for records in found.values() for record in records]
+
+    def commit(self, places: set[TopicPartition] | None = None) -> None:
+        offsets = {place: at for place, at in self.positions.items() if places is None or place in places}
+        if not offsets:
+            return
+        metadata = self.client.group_metadata()
+        pending = self.worker.log.invoke(
+            COMMIT_OFFSETS,
+            consumer=self.name,
+            group=self.group,
+            member=metadata.member_id,
+            instance=self.instance,
+            generation=metadata.generation_id,
+            offsets=[Position(*place, at) for place, at in offsets.items()],
+        )
+        try:
+            self.client.commit({place: OffsetAndMetadata(at) for place, at in offsets.items()})
+        except SparklogError as error:
+            pending.info(error)  # it repeats what is unclear by itself, so the last error does not say it all
+            return
+        pending.ok()
+
+    def rewind(self) -> None:
+        """Read again what was read and not committed."""
+        positions = []
+        for place in sorted(self.owned):
+            try:
+                at = self.client.committed(place) or 0
+            except SparklogError:
+                return self.rewind()
+            self.client.seek(place, at)
+            positions.append(Position(*place, at))
+        self.worker.log.record(SEEK, consumer=self.name, positions=positions)

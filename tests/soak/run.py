@@ -1,0 +1,222 @@
+"""A soak run: starts the processes, torments them, stops them, and reads what is left.
+
+    python tests/soak/run.py SECONDS FOLDER [SEED]
+
+Whoever dies by itself ends the run: only what this module sends is a reason to stop.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.protocol.commits import CommitOffsets
+from sparklog.testing.checks import check
+from sparklog.testing.findings import Finding
+from sparklog.testing.history import COMMITTED, OFFSET_LOG, READ, History, OperationLog, Position, Read
+from tests.soak.worker import COPIERS, IN, OUT, TOPICS
+
+WORKER = Path(__file__).with_name("worker.py")
+ROLES = {
+    "producer-1": "producer",
+    "producer-2": "producer",
+    "shared-1": "transactional",
+    "shared-2": "transactional",
+    "alone-1": "transactional",
+    "member-1": "member",
+    "member-2": "member",
+    "member-3": "member",
+    "copier-1": "copier",
+    "copier-2": "copier",
+}
+"""name -> role: "shared-1" and "shared-2" have one transactional id, "member-2" is a static member."""
+
+LONGEST_PAUSE_SECONDS = 10.0
+"""longer than a session, so that who is stopped with SIGSTOP comes back as a zombie."""
+
+TAIL_RECORDS = 200
+"""records that are read of the end of each partition while the run goes on."""
+
+
+class Result(NamedTuple):
+    """What a run gave; ``copies`` counts how often each record of "in" is in "out"."""
+
+    history: History
+    findings: list[Finding]
+    copies: Counter[str]
+    not_copied: list[str]
+    torments: Counter[str]
+
+    def summary(self) -> str:
+        outcomes = Counter(f"{operation.kind} {operation.outcome}" for operation in self.history.operations)
+        return f"{dict(self.torments)}, {len(self.copies)} copies, {dict(sorted(outcomes.items()))}"
+
+
+class Soak:
+    """One run. All choices are the seed's; what the processes make of them is not."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.stopped: dict[str, float] = {}
+        self.due: dict[str, float] = {}
+        self.leaving: set[str] = set()
+        self.torments: Counter[str] = Counter()
+        (folder / "logs").mkdir(parents=True)
+        self.cluster: Coordinator = create_cluster(str(folder / "cluster"))
+        for topic, partitions in TOPICS.items():
+            self.cluster.create_topic(topic, partitions)
+        self.log = OperationLog("driver", folder / "logs" / "driver.jsonl")
+
+    def run(self, seconds: float) -> Result:
+        until = time.monotonic() + seconds
+        try:
+            for name in ROLES:
+                self.start(name)
+            while time.monotonic() < until:
+                time.sleep(0.5)
+                self.look_after()
+                if self.random.random() < 0.3:
+                    self.torment(self.random.choice(sorted(ROLES)))
+                if self.random.random() < 0.15:
+                    self.log.record(READ, reads=self.snapshot(TAIL_RECORDS))
+            self.stop()
+        finally:
+            for process in self.processes.values():
+                process.kill()
+                process.wait()
+        return self.result()
+
+    # -- processes
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, str(WORKER), ROLES[name], name, str(self.folder), str(self.random.getrandbits(32))]
+        with (self.folder / f"{name}.stderr").open("ab") as errors:
+            self.processes[name] = subprocess.Popen(command, stderr=errors)
+
+    def look_after(self) -> None:
+        """Wake who has been stopped for long enough, start again who is due, and notice who died by itself."""
+        now = time.monotonic()
+        for name in [name for name, at in self.stopped.items() if at <= now]:
+            del self.stopped[name]
+            self.processes[name].send_signal(signal.SIGCONT)
+        for name in [name for name, at in self.due.items() if at <= now]:
+            if self.processes[name].poll() is not None:
+                del self.due[name]
+                self.leaving.discard(name)
+                self.start(name)
+        for name, process in self.processes.items():
+            code = process.poll()
+            if name in self.leaving:
+                assert code in (None, 0, -signal.SIGTERM), self.last_words(name, code)
+            elif name not in self.due:
+                assert code is None, self.last_words(name, code)
+
+    def last_words(self, name: str, code: int | None) -> str:
+        return f"{name} ended with {code}:\n{(self.folder / f'{name}.stderr').read_text()[-3000:]}"
+
+    def torment(self, name: str) -> None:
+        if name in self.stopped or name in self.due:
+            return
+        what = self.random.choice(["kill", "kill", "stop", "stop", "leave"])
+        self.torments[what] += 1
+        process = self.processes[name]
+        if what == "stop":
+            process.send_signal(signal.SIGSTOP)
+            self.stopped[name] = time.monotonic() + self.random.uniform(0.5, LONGEST_PAUSE_SECONDS)
+        elif what == "kill":
+            process.kill()
+            self.due[name] = time.monotonic() + self.random.uniform(0, 3)
+        else:
+            process.terminate()
+            self.leaving.add(name)
+            self.due[name] = time.monotonic() + self.random.uniform(0, 3)
+
+    def stop(self) -> None:
+        """Everybody comes to an end by themselves, and nobody hangs."""
+        for name in self.stopped:
+            self.processes[name].send_signal(signal.SIGCONT)
+        for process in self.processes.values():
+            process.terminate()
+        until = time.monotonic() + 30
+        for name, process in self.processes.items():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+            died = process.poll() in (0, -signal.SIGTERM) or (name in self.due and process.poll() == -signal.SIGKILL)
+            assert died, self.last_words(name, process.poll())
+
+    # -- what is left
+
+    def snapshot(self, tail: int | None = None) -> list[Read]:
+        """All records of all topics at one version, or the last so many of each partition."""
+        state = self.cluster.refresh()
+        found = []
+        with LogReader(self.cluster) as reader:
+            for topic, partitions in TOPICS.items():
+                for partition in range(partitions):
+                    end = state.partition(topic, partition).log_end_offset
+                    start = 0 if tail is None else max(0, end - tail)
+                    records = [
+                        (fetched.records.base_offset + row, value.decode())
+                        for fetched in reader.fetch(topic, partition, start, end, ["value"], state)
+                        for row, value in enumerate(fetched.records.batch.column(0).to_pylist())
+                    ]
+                    found.append(Read(topic, partition, records, start, end))
+        return found
+
+    def result(self) -> Result:
+        self.cluster = open_cluster(str(self.folder / "cluster"))
+        reads = self.snapshot()
+        self.log.record(READ, reads=reads, final=True)
+        state = self.cluster.state
+        committed: dict[tuple[str, int], int] = {}
+        for group, known in state.groups.items():
+            offsets = [Position(o.topic, o.partition, o.offset) for o in known.offsets.values()]
+            self.log.record(COMMITTED, group=group, offsets=offsets, final=True)
+            if group == COPIERS:
+                committed = {(p.topic, p.partition): p.offset for p in offsets}
+        positions = [
+            Position(o.topic, o.partition, o.offset, action.group)
+            for commit in self.cluster.log.commits(0, state.version)
+            for action in commit.actions
+            if isinstance(action, CommitOffsets)
+            for o in action.offsets
+        ]
+        self.log.record(OFFSET_LOG, offsets=positions)
+        history = History.load(self.folder / "logs")
+        copies = Counter(value.split("|")[0] for read in reads if read.topic == OUT for _, value in read.records)
+        due = [
+            value
+            for read in reads
+            if read.topic == IN
+            for offset, value in read.records
+            if offset < committed.get((read.topic, read.partition), 0)
+        ]
+        not_copied = [value for value in due if value not in copies]
+        return Result(history, check(history), copies, not_copied, self.torments)
+
+
+def main(seconds: str, folder: str, seed: str = "0") -> None:
+    result = Soak(Path(folder), int(seed)).run(float(seconds))
+    print(result.summary())
+    twice = [value for value, times in result.copies.items() if times > 1]
+    print(f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied")
+    for finding in result.findings[:10]:
+        print(finding)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

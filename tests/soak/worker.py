@@ -1,0 +1,85 @@
+"""One process of a soak run. It works on the cluster until SIGTERM, and records all it does.
+
+    python worker.py ROLE NAME FOLDER SEED
+
+``FOLDER/cluster`` is the cluster, ``FOLDER/logs/NAME.jsonl`` the log. The storage it sees fails as often as ``RATES``
+says, drawn from the seed. Roles: producer, transactional, member, copier.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import SparklogError
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, OUTAGE, UNAVAILABLE, FaultyStore
+from sparklog.testing.history import OperationLog
+
+RATES = {ERROR: 0.001, UNAVAILABLE: 0.003, LOST_ANSWER: 0.003, OUTAGE: 0.0002}
+IN, OUT, AUDIT = "in", "out", "audit"
+TOPICS = {IN: 4, OUT: 2, AUDIT: 1}
+SESSION_TIMEOUT_MS = 6_000
+READERS, COPIERS = "readers", "copiers"
+FORGET_CALLS = 20_000
+"""calls of the storage that are remembered: a run of half an hour makes millions."""
+
+
+class Worker:
+    """What every role needs: a cluster that fails, a log, chance, and whether to go on."""
+
+    def __init__(self, name: str, folder: Path, seed: int) -> None:
+        self.name = name
+        self.random = random.Random(seed)
+        self.store = FaultyStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
+        self.log = OperationLog(name, folder / "logs" / f"{name}.jsonl")
+        self.going = True
+        self._values = 0
+        self._life = f"{os.getpid():x}{time.monotonic_ns():x}"
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.going = False
+
+    def open(self) -> Coordinator:
+        """The cluster, however often that has to be tried."""
+        while True:
+            try:
+                return open_cluster(self.store)
+            except SparklogError:
+                time.sleep(0.05)
+
+    def value(self) -> bytes:
+        """A value that nobody else sends."""
+        self._values += 1
+        return f"{self.name}.{self._life}.{self._values}".encode()
+
+    def pause(self, longest_seconds: float) -> None:
+        time.sleep(self.random.uniform(0, longest_seconds))
+        if len(self.store.calls) > FORGET_CALLS:
+            self.store.reset_counts()
+
+
+def main(role: str, name: str, folder: str, seed: str) -> None:
+    from tests.soak import roles
+
+    logging.basicConfig(level=logging.ERROR)
+    work: dict[str, Callable[[Worker], None]] = {
+        "producer": roles.produce,
+        "transactional": roles.transact,
+        "member": roles.consume,
+        "copier": roles.copy,
+    }
+    work[role](Worker(name, Path(folder), int(seed)))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main(*sys.argv[1:])
