@@ -131,7 +131,7 @@ def _all_equal(members: Mapping[str, Subscription]) -> bool:
 
 
 def _equal_subscriptions(topics: Mapping[str, int], claims: Claims) -> Assignment:
-    """Everybody gets ``least`` partitions, and ``extra`` members one more."""
+    """Everybody gets ``least`` partitions, and ``extra`` members one more: first of those that have more already."""
     least, extra = divmod(sum(topics.values()), len(claims.owned))
     names = java_sorted(topics)
     place = {topic: number for number, topic in enumerate(names)}
@@ -152,7 +152,7 @@ def _equal_subscriptions(topics: Mapping[str, int], claims: Claims) -> Assignmen
         assigned[member] = mine
     kept = set(chain.from_iterable(assigned.values()))
     everything = (TopicPartition(topic, partition) for topic in names for partition in range(topics[topic]))
-    _deal([one for one in everything if one not in kept], assigned, least, below, level if extra else [])
+    _deal([one for one in everything if one not in kept], assigned, least, below, level)
     return assigned
 
 

@@ -75,6 +75,8 @@ public final class Generate {
     final Map<String, Integer> partitions = new TreeMap<>();
     final Map<String, Member> members = new TreeMap<>();
     final Set<String> used = new HashSet<>();
+    int mostMembers = 12;
+    int mostPartitions = 20;
     boolean mixed;
     boolean troubled;
 
@@ -129,31 +131,37 @@ public final class Generate {
     void run(String assignor, int rounds, PrintStream out) {
         mixed = chance(0.5);
         troubled = chance(0.4);
+        if (chance(0.06)) { // so many that the hash tables grow
+            mostMembers = chance(0.5) ? 3 : 30;
+            mostPartitions = mostMembers == 3 ? 90 : 20;
+        }
         for (int left = 1 + random.nextInt(8); left > 0; left--) {
             addTopic();
         }
         List<String> common = someTopics();
-        for (int left = 1 + random.nextInt(12); left > 0; left--) {
+        for (int left = (mostMembers > 12 ? 13 : 1) + random.nextInt(mostMembers > 12 ? 18 : mostMembers); left > 0; left--) {
             join(common);
         }
         for (int round = 0; round < rounds; round++) {
             Map<String, List<TopicPartition>> assigned;
+            Map<String, List<TopicPartition>> target;
             try {
                 assigned = assign(assignor);
+                target = assignor.equals("cooperative-sticky") ? assign("target") : assigned;
             } catch (NullPointerException ofKafka) {
                 return;
             }
-            if (isWrong(assigned)) {
+            if (isWrong(target)) {
                 return;
             }
-            out.println(caseLine(answer(assignor, assigned)));
+            out.println(caseLine(answer(target, assigned)));
             takeOver(assigned, round);
             change();
         }
     }
 
     void addTopic() {
-        partitions.put(newName(chance(0.5) ? "t" : ""), random.nextInt(21));
+        partitions.put(newName(chance(0.5) ? "t" : ""), random.nextInt(mostPartitions + 1));
     }
 
     List<String> someTopics() {
@@ -222,7 +230,7 @@ public final class Generate {
             }
         }
         if (chance(0.3)) {
-            partitions.computeIfPresent(any(partitions.keySet()), (topic, count) -> Math.min(20, count + 3));
+            partitions.computeIfPresent(any(partitions.keySet()), (topic, count) -> Math.min(mostPartitions, count + 3));
         }
         if (chance(0.2)) {
             common = someTopics();
@@ -235,7 +243,7 @@ public final class Generate {
                 member.topics = someTopics();
             }
         }
-        for (int left = random.nextInt(3); left > 0 && members.size() < 12; left--) {
+        for (int left = random.nextInt(3); left > 0 && members.size() < mostMembers; left--) {
             join(common);
         }
     }
@@ -301,11 +309,10 @@ public final class Generate {
     }
 
     /** What was assigned; for the cooperative assignor the target, and what of it was withheld. */
-    String answer(String assignor, Map<String, List<TopicPartition>> assigned) {
-        if (!assignor.equals("cooperative-sticky")) {
+    String answer(Map<String, List<TopicPartition>> target, Map<String, List<TopicPartition>> assigned) {
+        if (target == assigned) {
             return "\"assigned\":" + assignment(assigned);
         }
-        Map<String, List<TopicPartition>> target = assign("target");
         List<TopicPartition> withheld = new ArrayList<>();
         target.forEach((member, given) -> {
             List<TopicPartition> left = new ArrayList<>(given);
