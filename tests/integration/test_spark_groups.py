@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,11 @@ from pyspark.sql import SparkSession
 
 import sparklog
 import sparklog.spark
-from sparklog.coordinator import create_cluster
+from sparklog.client.records import Record, append_records
+from sparklog.clock import SystemClock
+from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.group_task import ConsumeContext
-from tests.integration.test_spark_executors import log, run  # noqa: F401 - a fixture
+from tests.integration.test_spark_executors import ROOT, log, run  # noqa: F401 - a fixture
 
 RECORDS = 20_000
 
@@ -61,6 +67,37 @@ def test_what_a_function_raises_fails_the_job_with_its_text(spark: SparkSession,
 
     with pytest.raises(Exception, match="no good record at 0"):
         sparklog.spark.consume(spark, root=root, group="g", topics="orders", process=fails)
+
+
+def test_the_program_for_spark_submit_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    coordinator = create_cluster(str(tmp_path / "cluster"))
+    coordinator.create_topic("orders", 2)
+    append_records(coordinator, "orders", [Record(value=str(number).encode()) for number in range(500)])
+    functions = tmp_path / "functions.py"
+    functions.write_text("def copy(records, context):\n    context.send('copy', records.select(['value']))\n")
+    program = subprocess.Popen(
+        [sys.executable, "jobs/consume_group.py", "--bootstrap-server", coordinator.store.root, "--group", "g",
+         "--topic", "orders", "--process", f"{functions}:copy", "--master", "local[2]", "--forever"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        clock = SystemClock()
+        until = clock.monotonic() + 120
+        while end_of(coordinator, "copy") < 500 and clock.monotonic() < until and program.poll() is None:
+            clock.sleep(0.1)
+        program.send_signal(signal.SIGTERM)
+        _, said = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert program.returncode == 0, said
+    assert "stopped after 500 records" in said
+    assert end_of(coordinator, "copy") == 500
+    assert coordinator.refresh().groups["g"].members == {}
+
+
+def end_of(coordinator: Coordinator, topic: str) -> int:
+    found = coordinator.refresh().topics.get(topic)
+    return 0 if found is None else sum(partition.log_end_offset for partition in found.partitions)
 
 
 def test_an_executor_that_dies_leaves_its_partitions_to_others_and_every_record_once(
