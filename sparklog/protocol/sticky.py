@@ -28,7 +28,7 @@ Pure. Not for: when to rebalance, or waiting until a partition was given up.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -216,7 +216,7 @@ class _Balancer:
     """The assignment for differing subscriptions. Made for one run; not thread-safe.
 
     Members are numbers in here, in the order of their ids. ``_queue`` has (partitions, member) of those that may still
-    gain or lose some, fewest first.
+    gain or lose some, fewest first; ``_held`` counts the partitions of each member by topic while some move.
     """
 
     def __init__(self, topics: Mapping[str, int], members: Mapping[str, Subscription], claims: Claims) -> None:
@@ -236,6 +236,7 @@ class _Balancer:
         self._owner = {one: number for number, mine in enumerate(self._assigned) for one in mine}
         self._earlier = self._earlier_owners(members, list(claims.owned))
         self._queue = sorted((len(mine), number) for number, mine in enumerate(self._assigned))
+        self._held: list[Counter[str]] = []
         self._moves = _Moves()
         self._moves_left = _MOVES_PER_PARTITION * sum(topics.values())
         self._fewest: dict[str, tuple[int, int]] = {}
@@ -268,6 +269,7 @@ class _Balancer:
         self._queue = [entry for entry in self._queue if self._may_change(entry[1], movable)]
         may_change = {number for _, number in self._queue}
         self._earlier = {one: number for one, number in self._earlier.items() if number in may_change}
+        self._held = [Counter(one.topic for one in mine) for mine in self._assigned]
         before = [dict(mine) for mine in self._assigned]
         if not self._revoking:
             self._move([one for one in free if one.topic in movable])
@@ -340,8 +342,7 @@ class _Balancer:
     def _could_give(self, count: int, number: int) -> bool:
         if count - 1 <= self._queue[0][0]:
             return False
-        topics = {one.topic for one in self._assigned[number]}
-        return any(self._with_fewest(topic)[0] < count - 1 for topic in topics)
+        return any(self._with_fewest(topic)[0] < count - 1 for topic in self._held[number])
 
     def _reassign(self, one: TopicPartition, destination: int) -> None:
         self._moves_left -= 1
@@ -353,6 +354,10 @@ class _Balancer:
         del self._assigned[source][one]
         self._assigned[destination][one] = None
         self._owner[one] = destination
+        self._held[destination][one.topic] += 1
+        self._held[source][one.topic] -= 1
+        if not self._held[source][one.topic]:
+            del self._held[source][one.topic]
         self._fewest.clear()
         self._balanced = None
 
