@@ -112,8 +112,11 @@ class InvalidOptionError(InvalidRequestError):
     """A Spark option or command-line value that is unknown, malformed or contradicts another."""
 
 
-class InvalidRecordError(InvalidRequestError):
-    """A row that cannot become a record: wrong type, no topic, or a partition that does not exist."""
+class InvalidRecordError(InvalidRequestError, ValueError):
+    """A row that cannot become a record: wrong type, no topic, or a partition that does not exist.
+
+    A ValueError too, which is what kafka-python's ``send`` raises.
+    """
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -132,8 +135,11 @@ class RecordListTooLargeError(InvalidRequestError):
     """One commit or one batch would pass a hard limit (see ``sparklog.limits``)."""
 
 
-class SerializationError(InvalidRequestError):
-    """A serializer or deserializer failed; ``__cause__`` says how."""
+class SerializationError(InvalidRequestError, TypeError):
+    """A serializer or deserializer failed (``__cause__`` says how), or there is none and what is given is no bytes.
+
+    A TypeError too, which is what kafka-python's ``send`` raises.
+    """
 
 
 class IllegalStateError(InvalidRequestError):
