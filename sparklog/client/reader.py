@@ -54,6 +54,15 @@ class Fetched(NamedTuple):
         return self.records.base_offset + int(self.records.batch.num_rows)
 
 
+class Bounds(NamedTuple):
+    """What can be read of a partition: offsets ``[start, end)`` of the topic with this id."""
+
+    topic_id: str
+    start: int
+    end: int
+    leader_epoch: int
+
+
 class LogReader:
     """Reads the partitions of one cluster. Not thread-safe: one per thread; they may share a coordinator."""
 
@@ -108,6 +117,14 @@ class LogReader:
             pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
 
     # -- offsets
+
+    def bounds(self, topic: str, partition: int) -> Bounds | None:
+        """What there is of a partition in the newest state read so far, None where there is no such partition."""
+        found = self.state.topics.get(topic)
+        if found is None or partition >= len(found.partitions):
+            return None
+        at = found.partitions[partition]
+        return Bounds(found.topic_id, at.log_start_offset, at.high_watermark, at.leader_epoch)
 
     def offset(self, topic: str, partition: int, where: int) -> int | None:
         """An offset by Kafka's special numbers (``types.EARLIEST``, ``types.LATEST``) or by time in milliseconds.

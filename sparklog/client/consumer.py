@@ -1,0 +1,604 @@
+"""``Consumer``: reads topics, alone or in a group, with the interface of kafka-python's ``KafkaConsumer``.
+
+    with Consumer("orders", bootstrap_servers="/data/log", group_id="billing") as consumer:
+        for record in consumer:
+            print(record.offset, record.value)
+
+Beside kafka-python's arguments it takes ``storage_options`` (for the storage's client), ``cluster`` (an open
+Coordinator instead of an address), ``tail_backoff_ms`` and ``tail_backoff_max_ms`` (how often it looks for new commits
+while none come). ``poll_batches`` hands out Arrow record batches.
+
+Rules: one thread at a time may use a consumer, and none but ``close`` and ``wakeup`` may be called while another thread
+is in it: IllegalStateError otherwise, as after a fork. Positions move when records are handed out.
+
+Not for: who owns what in a group (``coordinator.membership``), reading (``fetcher``).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, consumer_config
+from sparklog.client.consumer_group import CommitFuture, GroupSession
+from sparklog.client.consumer_positions import Positions
+from sparklog.client.consumer_records import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndTimestamp,
+    RecordBatches,
+    to_consumer_records,
+)
+from sparklog.client.fetcher import ReadAhead, Taken
+from sparklog.client.reader import LogReader
+from sparklog.client.subscription import PartitionPosition, Subscription, as_offset, as_partition
+from sparklog.errors import (
+    CommitConflictError,
+    IllegalStateError,
+    IndeterminateCommitError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    SerializationError,
+    StorageUnavailableError,
+)
+from sparklog.protocol.names import is_internal_topic
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+_TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
+"""What ``poll`` waits out when it happens in managing the group: the same is tried again."""
+
+ALL_WAITING = None
+"""``max_records`` of ``poll_batches``: whatever has been read ahead."""
+
+
+class _Alone:
+    """Lets one thread in at a time, in the process that made it. The thread that is in may come again (listeners)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+        self._pid = os.getpid()
+        self.closed = False
+
+    def __enter__(self) -> None:
+        self.enter(wait=False)
+
+    def enter(self, wait: bool) -> None:
+        me = threading.get_ident()
+        if os.getpid() != self._pid:
+            raise IllegalStateError("this consumer was made in another process; after a fork make one in the child")
+        if self._owner != me:
+            if not self._lock.acquire(blocking=wait):
+                raise IllegalStateError("another thread is using this consumer; only one may at a time")
+            self._owner = me
+        self._depth += 1
+        if self.closed and not wait:
+            self.__exit__()
+            raise IllegalStateError("this consumer is closed; make another one")
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._lock.release()
+
+
+class Consumer:
+    """Reads records of topics. See this module for what it may be used from.
+
+    Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
+    records DataLossError, CorruptRecordError and CorruptIndexError as well.
+    """
+
+    def __init__(self, *topics: str, **configs: Any) -> None:
+        """``topics`` are subscribed to. Raises InvalidConfigurationError, ClusterNotFoundError, InvalidTopicError."""
+        self.config = dict(configs)
+        self._config, self._coordinator = consumer_config(configs)
+        self._clock = self._coordinator.log.clock
+        self._alone = _Alone()
+        self._subscription = Subscription(self._config.allow_internal)
+        self._reader = LogReader(self._coordinator)
+        self._read_ahead = ReadAhead(
+            self._coordinator,
+            LogReader(self._coordinator),
+            partition_bytes=self._config.max_partition_fetch_bytes,
+            total_bytes=self._config.fetch_max_bytes,
+            backoff=self._config.tail_backoff,
+            backoff_max=self._config.tail_backoff_max,
+        )
+        self._positions = Positions(self._coordinator, self._reader, self._read_ahead, self._subscription, self._config)
+        self._group: GroupSession | None = None
+        if self._config.group_id:
+            self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
+        self._closing = False
+        self._in_hand: tuple[PartitionPosition, Taken] | None = None
+        self._iterator: Iterator[ConsumerRecord] | None = None
+        self._counts = {"records-consumed-total": 0, "fetch-total": 0, "commit-total": 0}
+        if topics:
+            self.subscribe(topics)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what to read
+
+    def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None) -> None:
+        """Subscribe to topics by name, or to all whose name matches a regular expression, instead of what was before.
+
+        A group decides on the partitions; without a group this consumer has all of them. Topics may come later.
+        Raises IllegalStateError after ``assign`` and for neither or both, InvalidTopicError, InvalidRequestError.
+        """
+        with self._alone:
+            self._subscription.subscribe(topics, pattern, listener)
+            self._positions.stale = True
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
+
+        Raises IllegalStateError after ``subscribe``, InvalidRequestError.
+        """
+        with self._alone:
+            self._put_back()
+            before = set(self._subscription.positions)
+            self._subscription.assign(partitions)
+            self._forget(before - set(self._subscription.positions))
+            self._positions.stale = True
+
+    def unsubscribe(self) -> None:
+        """Have no topics and no partitions, and leave the group."""
+        with self._alone:
+            self._put_back()
+            if self._group is not None and self._subscription.automatic:
+                self._group.finish_commits()
+                self._group.leave()
+            self._forget(set(self._subscription.positions))
+            self._subscription.unsubscribe()
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in partitions:
+            self._read_ahead.forget(place)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions it has now."""
+        with self._alone:
+            return set(self._subscription.positions)
+
+    def subscription(self) -> set[str] | None:
+        """The topics it subscribes to, None where it does not."""
+        with self._alone:
+            if not self._subscription.automatic:
+                return None
+            return set(self._subscription.matching(self._coordinator.state.topics))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these until ``resume``; positions and ownership stay. Raises IllegalStateError."""
+        self._set_paused(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these again. Raises IllegalStateError."""
+        self._set_paused(partitions, False)
+
+    def _set_paused(self, partitions: Sequence[TopicPartition], paused: bool) -> None:
+        with self._alone:
+            self._put_back()
+            for position in [self._subscription.at(one) for one in partitions]:
+                position.paused = paused
+                self._read_ahead.pause(position.place, paused)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._alone:
+            return {place for place, position in self._subscription.positions.items() if position.paused}
+
+    # -- records
+
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records by partition, as soon as there are any, and none after ``timeout_ms``.
+
+        At most ``max_records`` (default ``max_poll_records``). Without ``update_offsets`` the same ones come again.
+        Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
+        OffsetOutOfRangeError, SerializationError, FencedInstanceIdError.
+        """
+        most = self._config.max_poll_records if max_records is None else _positive("max_records", max_records)
+        with self._alone:
+            records: dict[TopicPartition, list[ConsumerRecord]] = {}
+            found = self._poll(_seconds(timeout_ms), most)
+            for number, taken in enumerate(found):
+                made = self._records_of(found[number:], must=not records)
+                if made:
+                    records.setdefault(taken.stream.place, []).extend(made)
+                    self._advance(taken, made[-1].offset + 1, update_offsets)
+                if len(made) < taken.batches.batch.num_rows:
+                    break
+            return records
+
+    def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
+        """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead."""
+        most = None if max_records is None else _positive("max_records", max_records)
+        with self._alone:
+            found = self._poll(_seconds(timeout_ms), most)
+            for taken in found:
+                self._advance(taken, taken.batches.end_offset, True)
+            return [taken.batches for taken in found]
+
+    def _poll(self, timeout: float, most: int | None) -> list[Taken]:
+        self._put_back()
+        deadline = self._clock.monotonic() + timeout
+        if self._group is not None:
+            self._group.polling(True)
+        try:
+            while True:
+                seen = self._coordinator.state
+                pause = self._update()
+                taken = self._take(most)
+                left = deadline - self._clock.monotonic()
+                if taken or left <= 0 or self._closing:
+                    return taken
+                self._read_ahead.wait(seen, min(left, pause))
+        finally:
+            if self._group is not None:
+                self._group.polling(False)
+
+    def _update(self) -> float:
+        """Do what is due beside reading; how many seconds until something is due again."""
+        subscription, pause = self._subscription, 60.0
+        if not subscription.automatic and not subscription.manual:
+            raise IllegalStateError("this consumer reads nothing: subscribe() to topics or assign() partitions first")
+        try:
+            if self._group is not None:
+                pause = self._update_group(self._group)
+            elif subscription.automatic:
+                self._assign_all()
+            self._positions.update()
+        except _TRANSIENT as error:
+            self._read_ahead.log_retry(error)
+            pause = self._config.retry_backoff
+        self._read_ahead.start()
+        return pause
+
+    def _update_group(self, group: GroupSession) -> float:
+        if self._subscription.automatic and group.update():
+            self._positions.stale = True
+        group.call_back()
+        group.auto_commit()
+        return min(self._config.auto_commit_interval, self._config.session_timeout_ms / 1000)
+
+    def _assign_all(self) -> None:
+        """Without a group all partitions are this consumer's."""
+        topics = self._coordinator.state.topics
+        wanted = {
+            TopicPartition(name, number)
+            for name in self._subscription.matching(topics)
+            if name in topics
+            for number in range(len(topics[name].partitions))
+        }
+        known = set(self._subscription.positions)
+        if wanted != known:
+            self._forget(known - wanted)
+            self._subscription.remove(known - wanted)
+            self._subscription.add(wanted)
+            self._positions.stale = True
+
+    def _take(self, most: int | None) -> list[Taken]:
+        try:
+            taken = self._read_ahead.take(most)
+        except OffsetOutOfRangeError as error:
+            self._positions.reset_after(error)
+            return []
+        self._counts["fetch-total"] += len(taken)
+        return taken
+
+    def _records_of(self, found: Sequence[Taken], must: bool) -> list[ConsumerRecord]:
+        """The records of the first of these, up to one that cannot be deserialised; what follows is given back then.
+
+        That record's error is raised once no other record comes before it and some ``must`` be returned.
+        """
+        config, batches = self._config, found[0].batches
+        try:
+            return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
+        except SerializationError as error:
+            good = int(error.offset) - batches.base_offset
+            self._give_back(found, int(error.offset))
+            if not good and must:
+                raise
+            part = batches._replace(batch=batches.batch.slice(0, good))
+            return to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
+
+    def _give_back(self, found: Sequence[Taken], offset: int) -> None:
+        """Put back all of these, the first from ``offset`` on."""
+        for later in reversed(found[1:]):
+            self._read_ahead.give_back(later, later.batches.base_offset)
+        self._read_ahead.give_back(found[0], offset)
+
+    def _advance(self, taken: Taken, end: int, update_offsets: bool) -> None:
+        position = self._subscription.positions.get(taken.stream.place)
+        if position is None:
+            return
+        if not update_offsets:
+            self._read_ahead.read_from(position.place, position.position or 0, position.paused)
+            return
+        self._counts["records-consumed-total"] += end - taken.batches.base_offset
+        position.position = end
+        position.epoch = taken.batches.leader_epoch
+
+    # -- iteration
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self._iterate()
+
+    def __next__(self) -> ConsumerRecord:
+        if self._iterator is None:
+            self._iterator = self._iterate()
+        try:
+            return next(self._iterator)
+        except BaseException:
+            self._iterator = None
+            raise
+
+    def _iterate(self) -> Iterator[ConsumerRecord]:
+        """Records one by one; each moves the position past itself. Ends after ``consumer_timeout_ms`` without one."""
+        while not self._alone.closed:
+            with self._alone:
+                found = self._next_records()
+            if found is None:
+                return
+            position, records = found
+            guard = position.guard
+            for record in records:
+                if position.guard is not guard:
+                    break
+                position.position = record[3] + 1
+                yield record
+
+    def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
+        while True:
+            taken = self._poll(self._config.consumer_timeout, self._config.max_poll_records)
+            if not taken:
+                return None
+            for later in reversed(taken[1:]):
+                self._read_ahead.give_back(later, later.batches.base_offset)
+            records = self._records_of(taken[:1], must=True)
+            position = self._subscription.positions.get(taken[0].stream.place)
+            if position is not None and records:
+                self._counts["records-consumed-total"] += len(records)
+                position.epoch = taken[0].batches.leader_epoch
+                self._in_hand = (position, taken[0])
+                return position, records
+
+    def _put_back(self) -> None:
+        """What iteration has in hand and has not returned is read again by whoever asks next."""
+        if self._in_hand is None:
+            return
+        position, taken = self._in_hand
+        self._in_hand = None
+        if position.position is not None:
+            self._read_ahead.give_back(taken, position.position)
+        position.guard = object()
+
+    # -- positions
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record. Raises IllegalStateError, UnknownTopicOrPartitionError and
+        NoOffsetForPartitionError."""
+        with self._alone:
+            at = self._subscription.at(partition)
+            if at.position is None:
+                self._coordinator.refresh()
+                self._positions.bounds_of(partition)
+                self._positions.find(at)
+            assert at.position is not None
+            return at.position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from this offset. Raises IllegalStateError, InvalidRequestError for one that none can be."""
+        with self._alone:
+            self._put_back()
+            at = self._subscription.at(partition)
+            self._positions.seek(at, as_offset(at.place, getattr(offset, "offset", offset)))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the first record there is, in these partitions or all. Raises IllegalStateError."""
+        self._seek_to(partitions, EARLIEST_RESET)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on after the last record there is, in these partitions or all. Raises IllegalStateError."""
+        self._seek_to(partitions, LATEST_RESET)
+
+    def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
+        with self._alone:
+            self._put_back()
+            for position in self._subscription.chosen(partitions):
+                self._positions.seek(position, None, reset)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each. Raises UnknownTopicOrPartitionError."""
+        with self._alone:
+            return self._positions.ends(partitions, earliest=True)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
+        with self._alone:
+            return self._positions.ends(partitions, earliest=False)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time in milliseconds, None where there is none. Raises
+        UnknownTopicOrPartitionError, InvalidRequestError."""
+        with self._alone:
+            return self._positions.for_times(timestamps)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record as far as this consumer has read the log, without asking the storage.
+        Raises IllegalStateError."""
+        with self._alone:
+            place = self._subscription.at(partition).place
+            bounds = self._reader.bounds(*place)
+            return None if bounds is None else bounds.end
+
+    # -- commits
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit these offsets, or the position in every partition, and return when they are durable.
+
+        Raises IllegalStateError without a group, CommitFailedError where the group has given the partitions to others,
+        FencedInstanceIdError, UnknownTopicOrPartitionError.
+        """
+        with self._alone:
+            group = self._grouped("commit")
+            given = self._offsets(offsets, group)
+            self._counts["commit-total"] += 1
+            self._retrying(lambda: group.commit(given), timeout_ms)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: Callable[[dict[TopicPartition, OffsetAndMetadata], Any], object] | None = None,
+    ) -> CommitFuture:
+        """The same without waiting. The callback gets the offsets, and an exception or True, in a later call."""
+        with self._alone:
+            group = self._grouped("commit_async")
+            self._counts["commit-total"] += 1
+            return group.commit_async(self._offsets(offsets, group), callback or self._config.commit_callback)
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """What the group has committed in a partition, None if nothing; with its metadata if asked for.
+        Raises IllegalStateError without a group."""
+        with self._alone:
+            self._grouped("committed")
+            place = as_partition(partition)
+            self._coordinator.refresh()
+            found = self._positions.committed(place)
+            return found if metadata or found is None else found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, for ``send_offsets_to_transaction``. Raises IllegalStateError."""
+        with self._alone:
+            return self._grouped("group_metadata").metadata()
+
+    def _grouped(self, method: str) -> GroupSession:
+        if self._group is None:
+            raise IllegalStateError(f"{method}() needs a group: make the Consumer with group_id=...")
+        return self._group
+
+    def _offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, group: GroupSession
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            return group.positions()
+        if not isinstance(offsets, Mapping):
+            raise InvalidRequestError("offsets is a dict of OffsetAndMetadata by TopicPartition")
+        return {as_partition(place): _committable(as_partition(place), at) for place, at in offsets.items()}
+
+    def _retrying(self, action: Callable[[], None], timeout_ms: float | None) -> None:
+        """Try again what the storage did not answer, for as long as the caller's patience lasts."""
+        seconds = self._config.api_timeout if timeout_ms is None else _seconds(timeout_ms)
+        deadline = self._clock.monotonic() + seconds
+        while True:
+            try:
+                return action()
+            except _TRANSIENT:
+                if self._clock.monotonic() + self._config.retry_backoff >= deadline:
+                    raise
+                self._clock.sleep(self._config.retry_backoff)
+
+    # -- the cluster
+
+    def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """The topics that exist, but for internal ones."""
+        with self._alone:
+            return {name for name in self._coordinator.refresh().topics if not is_internal_topic(name)}
+
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
+        """The numbers of a topic's partitions, None where it does not exist."""
+        with self._alone:
+            found = self._coordinator.refresh().topics.get(topic)
+            return None if found is None else set(range(len(found.partitions)))
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
+        """Whether the cluster is there: always, once the consumer has been made."""
+        return True
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the cluster was found: always, once the consumer has been made."""
+        return True
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
+        """Counts since the consumer was made, by group and name."""
+        with self._alone:
+            return {
+                "consumer-fetch-manager-metrics": {
+                    "records-consumed-total": self._counts["records-consumed-total"],
+                    "fetch-total": self._counts["fetch-total"],
+                },
+                "consumer-coordinator-metrics": {
+                    "commit-total": self._counts["commit-total"],
+                    "assigned-partitions": len(self._subscription.positions),
+                },
+            }
+
+    # -- closing
+
+    def wakeup(self) -> None:
+        """End a ``poll`` of another thread at once; it returns what there is. Any thread may call this."""
+        self._read_ahead.wake()
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Commit what has changed (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading.
+
+        Any thread may call this: a ``poll`` that is under way returns first. Doing it twice is fine.
+        """
+        self._closing = True
+        self._read_ahead.wake()
+        self._alone.enter(wait=True)
+        try:
+            if self._alone.closed:
+                return
+            self._put_back()
+            self._alone.closed = True
+            if self._group is not None:
+                self._group.close(autocommit)
+        finally:
+            self._read_ahead.close()
+            self._reader.close()
+            self._alone.__exit__()
+
+
+def _committable(place: TopicPartition, at: object) -> OffsetAndMetadata:
+    if isinstance(at, int):
+        return OffsetAndMetadata(as_offset(place, at))
+    if isinstance(at, tuple) and 1 <= len(at) <= 3:
+        found = OffsetAndMetadata(*at)
+        return OffsetAndMetadata(as_offset(place, found.offset), found.metadata or "", found.leader_epoch)
+    raise InvalidRequestError(
+        f"the offset of {place} is {at!r}: give an OffsetAndMetadata", topic=place.topic, partition=place.partition
+    )
+
+
+def _seconds(timeout_ms: object) -> float:
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise InvalidRequestError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
+    return min(timeout_ms / 1000, math.inf)
+
+
+def _positive(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidRequestError(f"{name}={value!r}: give a whole number from 1")
+    return value

@@ -1,0 +1,316 @@
+"""A consumer's part in its group: membership within ``poll``, heartbeats from a thread, listeners, and commits.
+
+The consumer's thread joins, takes part in rebalances and calls the listener, all from within ``poll``. The heartbeat
+thread renews the lease and watches the other members, and leaves the group where ``poll`` was not called for
+``max_poll_interval_ms``. Asynchronous commits have a thread of their own; each waits for the one before.
+
+Rules: what is given up is acknowledged after the listener has been called and the last offsets are committed, in one
+commit. Not for: who owns what (``coordinator.membership``), reading.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sparklog.client.consumer_config import ConsumerConfig
+from sparklog.client.consumer_records import ConsumerGroupMetadata
+from sparklog.client.fetcher import ReadAhead
+from sparklog.client.futures import Future, Outcome
+from sparklog.client.subscription import Subscription
+from sparklog.coordinator import Coordinator
+from sparklog.coordinator.membership import Change, GroupMember
+from sparklog.errors import CommitFailedError, SparklogError
+from sparklog.protocol.decide_groups import GroupCommit
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+Callback = Callable[[Offsets, Any], object]
+
+_MOST_CHANGES = 100
+"""rebalances that one ``poll`` takes part in before it looks at records again."""
+
+
+class CommitFuture(Future):
+    """What ``commit_async`` returns; resolves to the offsets."""
+
+    __slots__ = ("_offsets",)
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._outcome = Outcome(threading.Condition())
+        self._offsets = offsets
+
+    def resolve(self, error: BaseException | None) -> None:
+        with self._outcome.condition:
+            self._outcome.error, self._outcome.done = error, True
+            self._outcome.condition.notify_all()
+        self._outcome.run_callbacks()
+
+    def _result(self) -> Offsets:
+        return self._offsets
+
+
+class GroupSession:
+    """A consumer's membership and commits. The consumer's thread calls it; what other threads do is in here."""
+
+    def __init__(
+        self, coordinator: Coordinator, config: ConsumerConfig, subscription: Subscription, read_ahead: ReadAhead
+    ) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._subscription = subscription
+        self._read_ahead = read_ahead
+        self._clock = coordinator.log.clock
+        self._member = GroupMember(
+            coordinator,
+            config.group_id,
+            client_id=config.client_id,
+            instance_id=config.instance_id,
+            assignors=config.assignors,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=int(config.max_poll_interval * 1000),
+        )
+        self._topics: frozenset[str] = frozenset()
+        self._heart: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._polled = float("inf")
+        self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
+        self._commits: ThreadPoolExecutor | None = None
+        self._pending: deque[Any] = deque()
+        self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group."""
+        member = self._member
+        group = self._coordinator.state.groups.get(self._config.group_id)
+        state = group.name_of_state if group is not None else "Empty"
+        instance_id = self._config.instance_id or None
+        return ConsumerGroupMetadata(self._config.group_id, member.generation, member.member_id, instance_id, state)
+
+    # -- membership, within poll
+
+    def polling(self, now: bool) -> None:
+        """``poll`` has begun (so that the heartbeat thread does not mind how long it waits) or is over."""
+        self._polled = float("inf") if now else self._clock.monotonic()
+
+    def update(self) -> bool:
+        """Take part in whatever is going on; whether the assignment has changed.
+
+        Raises what ``GroupMember.join`` raises.
+        """
+        member, changed = self._member, False
+        if member.joined and member.overdue:
+            member.beat()
+        for _ in range(_MOST_CHANGES):
+            change = member.reconcile()
+            if change:
+                self._apply(change)
+                changed = True
+                continue
+            topics = self._subscription.matching(self._coordinator.state.topics)
+            if member.joined and topics == self._topics:
+                break
+            member.join(topics)
+            self._topics = topics
+            self._start_heart()
+        return changed
+
+    def _apply(self, change: Change) -> None:
+        if change.lost:
+            self._call("on_partitions_lost", change.lost)
+            self._remove(change.lost)
+        if change.revoked or change.to_acknowledge:
+            self._give_up(change)
+        if change.assigned or change.completed:
+            self._subscription.add(change.assigned)
+            self._call("on_partitions_assigned", change.assigned)
+
+    def _give_up(self, change: Change) -> None:
+        last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
+        before = {place: self._subscription.positions[place].committed for place in last}
+        self.finish_commits()
+        if change.revoked:
+            self._call("on_partitions_revoked", change.revoked)
+        positions = self._subscription.positions
+        last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
+        self._remove(change.revoked)
+        try:
+            if change.to_acknowledge:
+                self._member.acknowledge(_plain(last))
+            else:
+                self._member.commit(_plain(last))
+        except CommitFailedError as error:
+            logger.warning("the last offsets before a rebalance were not committed: %s", error)
+
+    def _remove(self, partitions: frozenset[TopicPartition]) -> None:
+        for place in partitions:
+            self._read_ahead.forget(place)
+        self._subscription.remove(partitions)
+
+    def _call(self, method: str, partitions: frozenset[TopicPartition]) -> None:
+        """Tell the listener. What it raises is logged, as in kafka-python, and the rebalance goes on."""
+        listener = self._subscription.listener
+        called = getattr(listener, method, None)
+        if called is None and method == "on_partitions_lost":
+            called = getattr(listener, "on_partitions_revoked", None)
+        if called is None:
+            return
+        try:
+            called(set(partitions))
+        except Exception:
+            logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
+
+    def leave(self, reason: str = "left") -> None:
+        """End membership: on ``unsubscribe`` and ``close``."""
+        owned = frozenset(self._subscription.positions)
+        if self._member.joined and owned:
+            self._call("on_partitions_revoked", owned)
+        self._stop_heart()
+        self._topics = frozenset()
+        self._member.leave(reason)
+        self._member.reconcile()
+
+    # -- heartbeats
+
+    def _start_heart(self) -> None:
+        if self._heart is None:
+            self._stopping.clear()
+            self._heart = threading.Thread(target=self._beat, name="sparklog-consumer-heartbeat", daemon=True)
+            self._heart.start()
+
+    def _stop_heart(self) -> None:
+        self._stopping.set()
+        if self._heart is not None and self._heart is not threading.current_thread():
+            self._heart.join()
+        self._heart = None
+
+    def _beat(self) -> None:
+        interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
+        while not self._stopping.wait(interval):
+            try:
+                late = self._clock.monotonic() - self._polled > self._config.max_poll_interval
+                if late and self._member.joined:
+                    logger.warning(
+                        "poll() was not called for max_poll_interval_ms=%d, so this consumer leaves group %s until it "
+                        "is; take fewer records at a time (max_poll_records), or raise it",
+                        self._config.max_poll_interval * 1000,
+                        self._config.group_id,
+                    )
+                    self._member.leave("max.poll.interval.ms exceeded")
+                else:
+                    self._member.beat()
+            except SparklogError as error:
+                logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
+
+    # -- commits
+
+    def positions(self) -> Offsets:
+        """Where the consumer is in each partition, where that is known."""
+        return {
+            place: OffsetAndMetadata(at.position, "", at.epoch)
+            for place, at in self._subscription.positions.items()
+            if at.position is not None
+        }
+
+    def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
+        """Positions that differ from what is committed, of these partitions or all."""
+        known = self._subscription.positions
+        return {
+            place: at
+            for place, at in self.positions().items()
+            if at.offset != known[place].committed and (partitions is None or place in partitions)
+        }
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit, after all that was begun before. Errors as ``GroupMember.commit``."""
+        self.finish_commits()
+        self._commit(offsets)
+
+    def _commit(self, offsets: Offsets) -> None:
+        if not offsets:
+            return
+        if self._subscription.automatic:
+            self._member.commit(_plain(offsets))
+        else:
+            self._coordinator.commit_group_offsets(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
+        for place, at in offsets.items():
+            position = self._subscription.positions.get(place)
+            if position is not None:
+                position.committed = at.offset
+
+    def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
+        """Commit in another thread; the callback runs within a later call of the consumer's own."""
+        if self._commits is None:
+            self._commits = ThreadPoolExecutor(1, thread_name_prefix="sparklog-consumer-commit")
+        future = CommitFuture(offsets)
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                self._commit(offsets)
+            except Exception as failure:
+                error = failure
+            if callback is not None:
+                self._completed.append((callback, offsets, error))
+            future.resolve(error)
+
+        self._pending.append(self._commits.submit(run))
+        return future
+
+    def finish_commits(self) -> None:
+        """Wait for the asynchronous commits, and call their callbacks."""
+        while self._pending:
+            self._pending.popleft().result()
+        self.call_back()
+
+    def call_back(self) -> None:
+        """Call the callbacks of commits that are over, in their order."""
+        while self._pending and self._pending[0].done():
+            self._pending.popleft().result()
+        while self._completed:
+            callback, offsets, error = self._completed.popleft()
+            try:
+                callback(offsets, error if error is not None else True)
+            except Exception:
+                logger.exception("the callback of a commit in group %s failed", self._config.group_id)
+
+    def auto_commit(self) -> None:
+        """Begin a commit of what has changed, where the interval is over and none is under way."""
+        now = self._clock.monotonic()
+        if not self._config.auto_commit or now < self._next_auto_commit or self._pending:
+            return
+        self._next_auto_commit = now + self._config.auto_commit_interval
+        changed = self.changed_offsets()
+        if changed:
+            self.commit_async(changed, self._config.commit_callback or _log_failure)
+
+    def close(self, autocommit: bool) -> None:
+        """Commit what has changed, if asked to, and leave."""
+        try:
+            self.finish_commits()
+            if autocommit and self._config.auto_commit:
+                self._commit(self.changed_offsets())
+        except SparklogError as error:
+            logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
+        finally:
+            if self._subscription.automatic:
+                self.leave()
+            if self._commits is not None:
+                self._commits.shutdown()
+
+
+def _log_failure(offsets: Offsets, answer: object) -> None:
+    if isinstance(answer, BaseException):
+        logger.warning("an automatic commit failed: %s", answer)
+
+
+def _plain(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[tuple[str, int], OffsetAndMetadata | int]:
+    return dict(offsets.items())

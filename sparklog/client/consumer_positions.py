@@ -1,0 +1,163 @@
+"""Where a consumer begins in each partition: a seek, the committed offset, or ``auto_offset_reset``; and offsets asked
+for by name or time.
+
+Rules: the consumer's thread owns it. A position is looked for when it is needed, in the newest state there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sparklog.client.consumer_config import DURATION_RESET, EARLIEST_RESET, LATEST_RESET, ConsumerConfig, OffsetReset
+from sparklog.client.consumer_records import OffsetAndTimestamp
+from sparklog.client.fetcher import ReadAhead
+from sparklog.client.reader import Bounds, LogReader
+from sparklog.client.subscription import PartitionPosition, Subscription, as_partition, as_partitions
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    InvalidRequestError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol.state import GroupState, State
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+
+class Positions:
+    """Finds positions and tells them to whoever reads ahead. Not thread-safe."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        reader: LogReader,
+        read_ahead: ReadAhead,
+        subscription: Subscription,
+        config: ConsumerConfig,
+    ) -> None:
+        self._coordinator = coordinator
+        self._reader = reader
+        self._read_ahead = read_ahead
+        self._subscription = subscription
+        self._config = config
+        self._missing: list[PartitionPosition] = []
+        self._seen: State | None = None
+        self.stale = False
+
+    def update(self) -> None:
+        """Find the positions that are not known yet. Topics that do not exist are waited for.
+
+        Raises NoOffsetForPartitionError where there is none and ``auto_offset_reset`` is none.
+        """
+        if not self.stale and (not self._missing or self._coordinator.state is self._seen):
+            return
+        self._seen = self._coordinator.refresh() if self.stale else self._coordinator.state
+        self._missing = []
+        for position in self._subscription.positions.values():
+            if position.position is None:
+                self.find(position)
+            if position.position is None:
+                self._missing.append(position)
+            elif not self._read_ahead.known(position.place):
+                self._read_ahead.read_from(position.place, position.position, position.paused)
+        self.stale = False
+
+    def find(self, position: PartitionPosition) -> None:
+        """Find one position, as far as its partition exists."""
+        bounds = self._reader.bounds(*position.place)
+        if bounds is None:
+            return
+        committed = None if position.reset else self.committed(position.place)
+        if committed is not None:
+            self._go(position, committed.offset)
+            position.epoch, position.committed = committed.leader_epoch, committed.offset
+        else:
+            reset = OffsetReset(position.reset) if position.reset else self._config.reset
+            self._go(position, self._reset(position.place, bounds, reset, None))
+
+    def _go(self, position: PartitionPosition, offset: int) -> None:
+        position.move(offset)
+        self._read_ahead.read_from(position.place, offset, position.paused)
+
+    def seek(self, position: PartitionPosition, offset: int | None, reset: str = "") -> None:
+        """Read from here on; or where ``reset`` says, found at the next ``update``."""
+        if offset is not None:
+            self._go(position, offset)
+            return
+        position.move(None, reset)
+        self._read_ahead.forget(position.place)
+        self.stale = True
+
+    def reset_after(self, error: OffsetOutOfRangeError) -> None:
+        """Go on where ``auto_offset_reset`` says, or raise the error where it says none."""
+        place = TopicPartition(str(error.topic), int(error.partition))
+        position = self._subscription.positions.get(place)
+        bounds = self._reader.bounds(*place)
+        if position is None or bounds is None:
+            return
+        self._go(position, self._reset(place, bounds, self._config.reset, error))
+
+    def _reset(
+        self, place: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
+    ) -> int:
+        if reset.strategy == EARLIEST_RESET:
+            return bounds.start
+        if reset.strategy == LATEST_RESET:
+            return bounds.end
+        if reset.strategy == DURATION_RESET:
+            found = self._reader.find_timestamp(*place, (self._reader.clock.now_ms() - reset.age_ms) * 1000)
+            return bounds.end if found is None else found.offset
+        if error is not None:
+            raise error
+        group = f"group {self._config.group_id!r}" if self._config.group_id else "a consumer without a group"
+        raise NoOffsetForPartitionError(
+            f"{group} has no committed offset in {place}, and auto_offset_reset is none; seek, commit an offset, "
+            "or set auto_offset_reset to earliest or latest",
+            topic=place.topic,
+            partition=place.partition,
+        )
+
+    def committed(self, place: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed, in the newest state read so far."""
+        state = self._coordinator.state
+        topic = state.topics.get(place.topic)
+        group = state.groups.get(self._config.group_id, GroupState())
+        found = group.offsets.get(f"{topic.topic_id}:{place.partition}") if topic is not None else None
+        return None if found is None else OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
+
+    # -- asked for
+
+    def bounds_of(self, partition: object) -> Bounds:
+        """What there is of a partition. Raises UnknownTopicOrPartitionError."""
+        place = as_partition(partition)
+        found = self._reader.bounds(*place)
+        if found is None:
+            self._coordinator.state.partition(*place)
+            raise UnknownTopicOrPartitionError(f"there is no partition {place}", **place._asdict())
+        return found
+
+    def ends(self, partitions: Iterable[TopicPartition], earliest: bool) -> dict[TopicPartition, int]:
+        """The first offset of each, or the one after the last."""
+        self._coordinator.refresh()
+        found = {place: self.bounds_of(place) for place in as_partitions(partitions)}
+        return {place: bounds.start if earliest else bounds.end for place, bounds in found.items()}
+
+    def for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds), None where there is none."""
+        if not isinstance(timestamps, Mapping):
+            raise InvalidRequestError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
+        self._coordinator.refresh()
+        return {as_partition(place): self._for_time(as_partition(place), at) for place, at in timestamps.items()}
+
+    def _for_time(self, place: TopicPartition, timestamp_ms: object) -> OffsetAndTimestamp | None:
+        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
+            raise InvalidRequestError(
+                f"the time {timestamp_ms!r} for {place}: give milliseconds since the epoch, from 0",
+                topic=place.topic,
+                partition=place.partition,
+            )
+        bounds = self.bounds_of(place)
+        found = self._reader.find_timestamp(*place, timestamp_ms * 1000)
+        return (
+            None if found is None else OffsetAndTimestamp(found.offset, found.timestamp_us // 1000, bounds.leader_epoch)
+        )

@@ -1,0 +1,371 @@
+"""Reads ahead for a consumer: one background thread that fills a bounded buffer and looks for new commits.
+
+The consumer says where each partition is to be read from; the thread reads stored batches from there on, one of each
+partition in turn, until ``max_partition_fetch_bytes`` of it or ``fetch_max_bytes`` in all wait to be taken. Then,
+or when there is no more, it looks for the next commit: after ``tail_backoff`` at first, and ever more rarely up to
+``tail_backoff_max`` while none comes. A look is one request (does the next commit exist); what a checkpoint and its
+boundary may have hidden, every ``FULL_LOOK_EVERY`` looks find.
+
+Rules: the thread alone touches the storage here; everything shared is guarded by one condition, never held while
+reading. What goes wrong is handed to the consumer with the partition, in the order of its records.
+
+Not for: positions, subscriptions, what a record looks like.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from sparklog.client.consumer_records import RecordBatches
+from sparklog.client.reader import Bounds, Fetched
+from sparklog.clock import Clock
+from sparklog.coordinator import Coordinator
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, StorageUnavailableError
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.state import State
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FULL_LOOK_EVERY = 10
+"""Every so many looks without a new commit, the log is read as if it were the first time."""
+
+_RETRY_SECONDS = 0.1
+"""after a storage that did not answer."""
+
+
+class PartitionReader(Protocol):
+    """Where records come from: ``client.reader.LogReader``, or something derived. One thread uses it."""
+
+    def bounds(self, topic: str, partition: int) -> Bounds | None:
+        """What there is as far as this process has read, None where there is no such partition."""
+
+    def fetch(
+        self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[Fetched]:
+        """The records of this range."""
+
+    def close(self) -> None: ...
+
+
+class Taken(NamedTuple):
+    """Records that were taken out of the buffer, and the stream they may be given back to."""
+
+    stream: Stream
+    batches: RecordBatches
+
+
+class Stream:
+    """One partition that is read ahead: the next offset to read, and what waits to be taken."""
+
+    __slots__ = ("chunks", "error", "next", "paused", "place", "reading", "size", "topic_id")
+
+    def __init__(self, place: TopicPartition, offset: int, paused: bool) -> None:
+        self.place = place
+        self.next = offset
+        self.paused = paused
+        self.chunks: deque[RecordBatches] = deque()
+        self.size = 0
+        self.topic_id = ""
+        self.reading: Iterator[Fetched] | None = None
+        self.error: SparklogError | None = None
+
+
+class ReadAhead:
+    """The buffer and its thread, which starts at the first ``read_from``.
+
+    One consumer's thread calls its methods, but for ``wake`` and ``close``, which any thread may.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        reader: PartitionReader,
+        *,
+        partition_bytes: int,
+        total_bytes: int,
+        backoff: float,
+        backoff_max: float,
+    ) -> None:
+        self._coordinator = coordinator
+        self._reader = reader
+        self._clock: Clock = coordinator.log.clock
+        self._partition_bytes = partition_bytes
+        self._total_bytes = total_bytes
+        self._backoff = backoff
+        self._backoff_max = backoff_max
+        self._changed = threading.Condition()
+        self._streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
+        self._size = 0
+        self._woken = False
+        self._closed = False
+        self._idle = False
+        self._thread: threading.Thread | None = None
+        self._noticed = coordinator.state
+        self.looks = 0
+
+    # -- what the consumer says
+
+    def read_from(self, place: TopicPartition, offset: int, paused: bool = False) -> None:
+        """Read this partition from here on; what was read of it before is dropped."""
+        with self._changed:
+            self._drop(place)
+            self._streams[place] = Stream(place, offset, paused)
+            self._changed.notify_all()
+
+    def forget(self, place: TopicPartition) -> None:
+        """Read this partition no more."""
+        with self._changed:
+            self._drop(place)
+
+    def pause(self, place: TopicPartition, paused: bool) -> None:
+        """Keep what was read of this partition, but neither hand it out nor read more; or go on."""
+        with self._changed:
+            if place in self._streams:
+                self._streams[place].paused = paused
+                self._changed.notify_all()
+
+    def known(self, place: TopicPartition) -> bool:
+        """Whether this partition is being read."""
+        return place in self._streams
+
+    def start(self) -> None:
+        """Start the thread, if it does not run yet."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="sparklog-consumer-fetch", daemon=True)
+            self._thread.start()
+
+    def _drop(self, place: TopicPartition) -> None:
+        gone = self._streams.pop(place, None)
+        if gone is not None:
+            self._size -= gone.size
+
+    # -- what it takes
+
+    def take(self, max_records: int | None) -> list[Taken]:
+        """What waits, at most so many records, beginning with the partition that has waited longest.
+
+        Raises what went wrong with a partition once everything before that was taken; the next call tries again.
+        """
+        taken: list[Taken] = []
+        left = max_records if max_records is not None else 2**62
+        with self._changed:
+            for stream in list(self._streams.values()):
+                if left <= 0:
+                    break
+                if stream.paused:
+                    continue
+                if not stream.chunks:
+                    self._raise_error(stream, taken)
+                    continue
+                while stream.chunks and left > 0:
+                    batches = self._pop(stream, left)
+                    left -= batches.batch.num_rows
+                    taken.append(Taken(stream, batches))
+                self._streams.move_to_end(stream.place)
+            if taken and self._idle:
+                self._changed.notify_all()
+        return taken
+
+    def _raise_error(self, stream: Stream, taken: list[Taken]) -> None:
+        if stream.error is None or taken:
+            return
+        error, stream.error = stream.error, None
+        self._changed.notify_all()
+        raise error
+
+    def _pop(self, stream: Stream, most: int) -> RecordBatches:
+        """The first chunk, or the first so many records of it."""
+        first = stream.chunks.popleft()
+        rows = int(first.batch.num_rows)
+        if rows <= most:
+            self._resize(stream, -_size(first))
+            return first
+        rest = first._replace(base_offset=first.base_offset + most, batch=first.batch.slice(most))
+        stream.chunks.appendleft(rest)
+        part = first._replace(batch=first.batch.slice(0, most))
+        self._resize(stream, _size(rest) - _size(first))
+        return part
+
+    def _resize(self, stream: Stream, by: int) -> None:
+        stream.size += by
+        self._size += by
+
+    def give_back(self, taken: Taken, offset: int) -> None:
+        """Put back what was taken and not used, from ``offset`` on; it is handed out next."""
+        stream, batches = taken
+        used = offset - batches.base_offset
+        with self._changed:
+            if self._streams.get(stream.place) is not stream or used >= batches.batch.num_rows:
+                return
+            rest = batches._replace(base_offset=offset, batch=batches.batch.slice(used))
+            stream.chunks.appendleft(rest)
+            self._resize(stream, _size(rest))
+            self._streams.move_to_end(stream.place, last=False)
+
+    def wait(self, seen: State, timeout: float) -> None:
+        """Wait for records or a newer state than ``seen``, at most ``timeout`` seconds, or until ``wake``."""
+        deadline = self._clock.monotonic() + timeout
+        with self._changed:
+            while not (self._woken or self._ready() or self._coordinator.state is not seen):
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(min(left, 3600.0))
+            self._woken = False
+
+    def _ready(self) -> bool:
+        return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
+
+    def log_retry(self, error: Exception) -> None:
+        """Say that something will be tried again."""
+        logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
+
+    def wake(self) -> None:
+        """End a wait at once."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop reading and let go of the files. Doing it twice is fine."""
+        with self._changed:
+            self._closed = True
+            self._streams.clear()
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._reader.close()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        pause, fruitless = self._backoff, 0
+        while not self._closed:
+            if self._fill_one():
+                continue
+            if self._look(fruitless % FULL_LOOK_EVERY == FULL_LOOK_EVERY - 1):
+                pause, fruitless = self._backoff, 0
+                continue
+            fruitless += 1
+            if not self._rest(pause):
+                pause = min(pause * 1.5, self._backoff_max)
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait this long, or until there is something to read; whether there is."""
+        deadline = self._clock.monotonic() + seconds
+        with self._changed:
+            self._idle = True
+            while not self._closed and self._next_stream() is None:
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._idle = False
+            return self._next_stream() is not None
+
+    def _look(self, fully: bool) -> bool:
+        """Whether there are new commits; they are read then."""
+        self.looks += 1
+        try:
+            if not fully:
+                self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
+            self._coordinator.refresh()
+        except ObjectNotFoundError:
+            pass
+        except SparklogError as error:
+            logger.warning("could not look for new commits in %s: %s", self._coordinator.store.root, error)
+        if self._coordinator.state is self._noticed:
+            return False
+        self._noticed = self._coordinator.state
+        with self._changed:
+            self._changed.notify_all()
+        return True
+
+    def _fill_one(self) -> bool:
+        """Read one stored batch of the partition whose turn it is; whether there was one to read."""
+        with self._changed:
+            stream = self._next_stream()
+            if stream is None:
+                return False
+        chunk: RecordBatches | None = None
+        failure: SparklogError | None = None
+        try:
+            chunk = self._read(stream)
+        except StorageUnavailableError as error:
+            logger.warning("could not read %s, and tries again: %s", stream.place, error)
+            stream.reading = None
+            with self._changed:
+                self._changed.wait(_RETRY_SECONDS)
+        except SparklogError as error:
+            stream.reading = None
+            if self._reader.bounds(*stream.place) is not None:  # else its topic was deleted while it was read
+                failure = error
+        with self._changed:
+            if self._streams.get(stream.place) is stream:
+                self._store(stream, chunk, failure)
+        return True
+
+    def _store(self, stream: Stream, chunk: RecordBatches | None, failure: SparklogError | None) -> None:
+        if failure is not None:
+            stream.error = failure
+        elif chunk is not None:
+            stream.chunks.append(chunk)
+            stream.next = chunk.end_offset
+            self._resize(stream, _size(chunk))
+        if chunk is not None or failure is not None:
+            self._changed.notify_all()
+
+    def _next_stream(self) -> Stream | None:
+        """The stream that is to be read next: those with least waiting first, so that all get on."""
+        if self._size >= self._total_bytes:
+            return None
+        streams = [one for one in self._streams.values() if self._wants_more(one)]
+        return min(streams, key=lambda stream: stream.size, default=None)
+
+    def _wants_more(self, stream: Stream) -> bool:
+        if stream.paused or stream.error is not None or stream.size >= self._partition_bytes:
+            return False
+        if stream.reading is not None:
+            return True
+        bounds = self._reader.bounds(*stream.place)
+        return bounds is not None and (stream.next != bounds.end or stream.topic_id not in ("", bounds.topic_id))
+
+    def _read(self, stream: Stream) -> RecordBatches | None:
+        """The next stored batch from the stream's offset on. Raises OffsetOutOfRangeError."""
+        topic, partition = stream.place
+        if stream.reading is None:
+            bounds = self._reader.bounds(topic, partition)
+            if bounds is None:
+                return None
+            if not bounds.start <= stream.next <= bounds.end or stream.topic_id not in ("", bounds.topic_id):
+                raise _out_of_range(stream, bounds)
+            stream.topic_id = bounds.topic_id
+            stream.reading = self._reader.fetch(topic, partition, stream.next, bounds.end)
+        fetched = next(stream.reading, None)
+        if fetched is None:
+            stream.reading = None
+            return None
+        base_offset, batch, timestamp_type = fetched.records
+        return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch)
+
+
+def _size(batches: RecordBatches) -> int:
+    """bytes of its buffers, as far as these records use them."""
+    return int(batches.batch.nbytes)
+
+
+def _out_of_range(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:
+    topic, partition = stream.place
+    why = "was made anew since" if stream.topic_id not in ("", bounds.topic_id) else "has"
+    return OffsetOutOfRangeError(
+        f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {why} offsets {bounds.start} to "
+        f"{bounds.end}; seek to one of them, or set auto_offset_reset to earliest or latest",
+        topic=topic,
+        partition=partition,
+        offset=stream.next,
+    )

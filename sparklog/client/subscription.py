@@ -1,0 +1,198 @@
+"""What a consumer subscribes to, which partitions it has, and where in each it is.
+
+Three ways exclude each other, as in Kafka: topics by name, topics by pattern (both with the group deciding on
+partitions), and partitions given by the caller. Changing from one to another needs ``unsubscribe``.
+
+Rules: no storage and no threads here; the consumer's thread owns it. Not for: membership, reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparklog.errors import IllegalStateError, InvalidRequestError
+from sparklog.protocol.names import is_internal_topic, validate_topic_name
+from sparklog.types import TopicPartition
+
+
+class ConsumerRebalanceListener:
+    """Told, within ``poll``, of partitions that a group gives to a consumer and takes from it.
+
+    ``on_partitions_revoked``: they are still its own, and offsets may be committed. ``on_partitions_lost``: they may be
+    others' already, so what was read and not committed is read again by them. Any object with these methods will do.
+    """
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """These partitions are about to go to other members."""
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """These partitions were added; called after each rebalance, also with none."""
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """These partitions are gone already. By default the same as revoked, as in Kafka."""
+        self.on_partitions_revoked(lost)
+
+
+class PartitionPosition:
+    """Where a consumer is in one partition. ``position`` is None until it is known.
+
+    ``reset`` is how it is to be found where not by the committed offset. ``guard`` is another object after each change
+    that makes records in hand invalid.
+    """
+
+    __slots__ = ("committed", "epoch", "guard", "paused", "place", "position", "reset")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.position: int | None = None
+        self.paused = False
+        self.reset = ""
+        self.epoch = -1
+        self.committed: int | None = None
+        self.guard = object()
+
+    def move(self, position: int | None, reset: str = "") -> None:
+        """Go on from this offset, or from what ``reset`` finds."""
+        self.position = position
+        self.reset = reset
+        self.guard = object()
+
+
+class Subscription:
+    """The state of a consumer's subscription. Not thread-safe."""
+
+    def __init__(self, allow_internal: bool = False) -> None:
+        self._allow_internal = allow_internal
+        self.topics: frozenset[str] | None = None
+        self.pattern: re.Pattern[str] | None = None
+        self.listener: Any = None
+        self.manual = False
+        self.positions: dict[TopicPartition, PartitionPosition] = {}
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a group is to decide on the partitions."""
+        return self.topics is not None
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None, listener: object) -> None:
+        """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidRequestError."""
+        if self.manual:
+            raise IllegalStateError(
+                "subscribe() after assign(): a consumer has either its own partitions or those a group gives it; "
+                "call unsubscribe() first"
+            )
+        named = _names(topics)
+        if bool(named) == bool(pattern):
+            raise IllegalStateError("subscribe() takes topics or a pattern, one of the two; unsubscribe() ends it")
+        for method in ("on_partitions_revoked", "on_partitions_assigned"):
+            if listener is not None and not callable(getattr(listener, method, None)):
+                raise InvalidRequestError(
+                    f"the listener {listener!r} has no {method}(); use a ConsumerRebalanceListener"
+                )
+        self.pattern = _compiled(pattern) if pattern else None
+        self.topics = frozenset(named)
+        self.listener = listener
+
+    def matching(self, topics: Iterable[str]) -> frozenset[str]:
+        """What is subscribed to, given which topics exist."""
+        if self.pattern is None:
+            return self.topics or frozenset()
+        match = self.pattern.match
+        return frozenset(
+            name for name in topics if match(name) and (self._allow_internal or not is_internal_topic(name))
+        )
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Replace the caller's own partitions; positions of those that stay are kept. Raises as ``subscribe``."""
+        if self.automatic:
+            raise IllegalStateError(
+                "assign() after subscribe(): a consumer has either its own partitions or those a group gives it; "
+                "call unsubscribe() first"
+            )
+        wanted = {as_partition(one) for one in partitions}
+        for place in wanted:
+            validate_topic_name(place.topic)
+        self.manual = True
+        self.remove(self.positions.keys() - wanted)
+        self.add(wanted)
+
+    def unsubscribe(self) -> None:
+        """Have no topics and no partitions."""
+        self.remove(list(self.positions))
+        self.topics, self.pattern, self.listener, self.manual = None, None, None, False
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in sorted(partitions):
+            if place not in self.positions:
+                self.positions[place] = PartitionPosition(place)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in list(partitions):
+            gone = self.positions.pop(place, None)
+            if gone is not None:
+                gone.move(None)
+
+    def at(self, partition: object) -> PartitionPosition:
+        """The position in a partition that is assigned. Raises IllegalStateError."""
+        place = as_partition(partition)
+        found = self.positions.get(place)
+        if found is None:
+            raise IllegalStateError(
+                f"{place} is not assigned to this consumer; assign() it, or poll until its group gives it",
+                topic=place.topic,
+                partition=place.partition,
+            )
+        return found
+
+    def chosen(self, partitions: Iterable[object]) -> list[PartitionPosition]:
+        """The positions in these partitions, or in all that are assigned. Raises IllegalStateError."""
+        found = [self.at(one) for one in partitions] or list(self.positions.values())
+        if not found:
+            raise IllegalStateError("no partitions are assigned; assign() some, or poll until a group gives some")
+        return found
+
+
+def as_partition(given: object) -> TopicPartition:
+    """A (topic, partition) as a TopicPartition. Raises InvalidRequestError."""
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, partition = given
+        if isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
+            return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
+    raise InvalidRequestError(f"{given!r} is no TopicPartition of a topic's name and a number from 0")
+
+
+def as_offset(place: TopicPartition, offset: object) -> int:
+    """An offset to read from. Raises InvalidRequestError."""
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+        raise InvalidRequestError(
+            f"offset {offset!r} of {place}: give a whole number from 0; seek_to_beginning() and seek_to_end() go to "
+            "the ends",
+            topic=place.topic,
+            partition=place.partition,
+        )
+    return offset
+
+
+def as_partitions(given: object) -> list[TopicPartition]:
+    """Any collection of partitions. Raises InvalidRequestError."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise InvalidRequestError(f"give a list of TopicPartitions, not {given!r}")
+    return [as_partition(one) for one in given]
+
+
+def _names(topics: object) -> list[str]:
+    names = [topics] if isinstance(topics, str) else topics
+    if not isinstance(names, Iterable):
+        raise InvalidRequestError(f"subscribe() takes a list of topics' names, not {topics!r}")
+    return [validate_topic_name(name) for name in names]
+
+
+def _compiled(pattern: object) -> re.Pattern[str]:
+    if isinstance(pattern, re.Pattern):
+        return pattern
+    try:
+        return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
+    except (re.error, TypeError) as error:
+        raise InvalidRequestError(f"the pattern {pattern!r} is no regular expression: {error}") from error
