@@ -209,8 +209,8 @@ class FutureOffsets(Future):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
+    def __init__(self, condition: threading.Condition) -> None:
+        self._outcome = Outcome(condition)
         self._parts: list[tuple[RecordBatchResult, int]] = []
 
     def add_part(self, part: RecordBatchResult, rows: int) -> None:

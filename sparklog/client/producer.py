@@ -24,8 +24,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
-from sparklog.client.futures import FutureRecordMetadata
+from sparklog.client.futures import FutureOffsets, FutureRecordMetadata
 from sparklog.client.producer_config import producer_config
 from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
@@ -36,6 +37,7 @@ from sparklog.client.record_checks import (
     checked_headers,
 )
 from sparklog.client.sender import Sender
+from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
 from sparklog.client.transactions import Transactions
 from sparklog.errors import (
@@ -49,6 +51,9 @@ from sparklog.errors import (
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -166,8 +171,38 @@ class Producer:
             queue = found.queue_of_key(key)
         else:
             found.sticky_left -= size
-            queue = found.sticky if found.sticky_left >= 0 and found.sticky is not None else self._next_sticky(found)
+            queue = (
+                found.sticky if found.sticky_left >= 0 and found.sticky is not None else self._next_sticky(found, size)
+            )
         return accumulator.append(queue, value, key, stored, timestamp_ms, size)
+
+    def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch, partition: int | None = None) -> FutureOffsets:
+        """Send a table's rows as records; the future resolves to the offsets they got, when all are committed.
+
+        Columns are ``key``, ``value`` (bytes or text), ``timestamp`` (of any unit; now where it is null), ``headers``
+        (a list of structs of key and value) and ``partition``; all may be missing but one of key and value. Serializers
+        and a partitioner of the producer's own are not asked. A table larger than ``buffer_memory`` goes up with
+        several commits, unless it is part of a transaction.
+
+        Raises as ``send``, before any row is taken; KafkaTimeoutError also after some were, whose number is ``rows``.
+        """
+        if self._accumulator.refusal is not None:
+            raise self._accumulator.refusal()
+        found = self._known.get(topic) or self._find(topic)
+        batches = checked_table(table, found, partition, self._now_ms())
+        future = FutureOffsets(self._accumulator.changed)
+        at_once = max(min(limits.TARGET_BATCH_BYTES * len(found.queues), self._config.buffer_memory // 4), 1)
+        rows = 0
+        for piece in pieces(batches, found, at_once):
+            try:
+                part = self._accumulator.append_columns(found.queues[piece.partition], piece.columns, piece.size)
+            except KafkaTimeoutError as error:
+                raise KafkaTimeoutError(
+                    f"{error.message} The first {rows:,} rows of the table are on their way.", rows=rows
+                ) from error
+            future.add_part(part, piece.columns.num_rows)
+            rows += piece.columns.num_rows
+        return future.watch()
 
     def _serialize(self, topic: str, headers: RawHeaders | None, key: Any, value: Any) -> tuple[Any, Any]:
         given: list[tuple[str, Any]] = list(headers or ())
@@ -189,9 +224,9 @@ class Producer:
         self._start()
         return self._topics.find(topic)
 
-    def _next_sticky(self, found: TopicMetadata) -> PartitionQueue:
+    def _next_sticky(self, found: TopicMetadata, size: int) -> PartitionQueue:
         checked = self._topics.check(found.name) or found
-        return checked.next_sticky(self._jitter(), self._config.batch_size)
+        return checked.next_sticky(self._jitter(), self._config.batch_size - size)
 
     def _ask_partitioner(
         self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata

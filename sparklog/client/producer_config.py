@@ -148,7 +148,10 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
     level = arguments.get(f"compression_{codec}_level")
     if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
         raise _wrong(f"compression_{codec}_level", level, "give a whole number")
-    compressor(str(codec), level)  # refuses a level that the codec does not have
+    try:
+        compressor(str(codec), level)
+    except InvalidConfigurationError as error:
+        raise _wrong(f"compression_{codec}_level", level, error.message) from error
     return str(codec), level
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sparklog.client.topic_metadata import LOG_OVERHEAD_BYTES, TopicMetadata
+from sparklog.client.topic_metadata import TopicMetadata
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError, SerializationError
 
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
@@ -66,17 +66,14 @@ def neither_key_nor_value(topic: str) -> InvalidRecordError:
 
 def check_size(size: int, topic: TopicMetadata) -> None:
     """Refuse a record of ``size`` bytes that is over a limit. Raises MessageSizeTooLargeError."""
-    size += LOG_OVERHEAD_BYTES
-    if size <= topic.max_record_bytes:
-        return
-    of_topic = topic.settings.max_message_bytes == topic.max_record_bytes
-    name = "the topic's max.message.bytes" if of_topic else "the producer's max_request_size"
-    raise MessageSizeTooLargeError(
-        f"a record for topic {topic.name!r} has {size:,} bytes, and {name} is {topic.max_record_bytes:,}; send less, "
-        "or raise the setting",
-        topic=topic.name,
-        size=size,
-    )
+    for name, limit, overhead in topic.size_limits:
+        if size + overhead > limit:
+            raise MessageSizeTooLargeError(
+                f"a record for topic {topic.name!r} has {size + overhead:,} bytes, and {name} is {limit:,}; send less, "
+                "or raise the setting",
+                topic=topic.name,
+                size=size,
+            )
 
 
 def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> None:

@@ -19,7 +19,7 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from sparklog.protocol.names import validate_topic_name
-from sparklog.protocol.partitioner import partition_for_key
+from sparklog.protocol.partitioner import StickyPartitions, partition_for_key
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
 
@@ -40,13 +40,18 @@ class TopicMetadata:
         self.configs, self.cluster_configs = found.configs, state.configs
         self.checked_at = 0.0
         self.settings = settings
-        self.max_record_bytes = min(settings.max_message_bytes, config.max_request_size)
-        self.max_counted_bytes = self.max_record_bytes - LOG_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES
+        self.size_limits = (
+            ("the topic's max.message.bytes", settings.max_message_bytes, LOG_OVERHEAD_BYTES),
+            ("the producer's max_request_size", config.max_request_size, 0),
+        )
+        self.max_record_bytes = min(limit - overhead for _, limit, overhead in self.size_limits)
+        self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self.queues = [accumulator.queue(TopicPartition(found.name, n)) for n in range(len(found.partitions))]
         self.codec, self.level = _codec(settings, config)
         self.sticky: PartitionQueue | None = None
         self.sticky_left = 0
+        self._spread: StickyPartitions | None = None
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def is_current(self, found: TopicState, state: State) -> bool:
@@ -85,6 +90,12 @@ class TopicMetadata:
                 partition=number,
             )
         return self.queues[number]
+
+    def fewest_rows(self, rows: int) -> int:
+        """The partition for a piece of a table whose rows have no key: the one that got the fewest rows so far."""
+        if self._spread is None:
+            self._spread = StickyPartitions(len(self.queues))
+        return self._spread.next_partition(rows)
 
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
         """Another partition for the records without a key that come now; ``drawn`` is from [0, 1)."""
