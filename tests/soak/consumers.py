@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklog.client.consumer import Consumer
 from sparklog.errors import SparklogError
 from sparklog.testing.history import ASSIGN, COMMIT_OFFSETS, POLL, REVOKE, SEEK, Position, Read
 from sparklog.types import OffsetAndMetadata, TopicPartition
-from tests.soak.worker import IN, SESSION_TIMEOUT_MS, Worker
+from tests.soak.worker import COPIERS, IN, READERS, SESSION_TIMEOUT_MS, Worker
 
-try:
-    from sparklog.client.consumer import Consumer
-except ImportError:
-    from tests.soak.stand_in import Consumer
+ASSIGNORS = {READERS: ["range", "roundrobin"], COPIERS: ["cooperative-sticky"]}
+"""One group gives up everything in a rebalance, the other what moves alone."""
 
 
 class RecordedConsumer:
@@ -33,6 +32,7 @@ class RecordedConsumer:
             auto_offset_reset="earliest",
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=1_000,
+            partition_assignment_strategy=ASSIGNORS[group],
             max_poll_records=50,
         )
         self.client.subscribe([IN], listener=self)
@@ -42,7 +42,9 @@ class RecordedConsumer:
 
     def __exit__(self, *_: object) -> None:
         """It gives up everything, then leaves."""
-        self._let_go(self.owned)
+        if not self.committed_by_transactions:
+            self.commit()
+        self._let_go(set(self.owned))
         self.client.close(autocommit=False)
 
     # -- the listener

@@ -26,7 +26,7 @@ from sparklog.protocol.commits import CommitOffsets
 from sparklog.testing.checks import check
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import COMMITTED, OFFSET_LOG, READ, History, OperationLog, Position, Read
-from tests.soak.worker import COPIERS, IN, OUT, TOPICS
+from tests.soak.worker import COPIERS, IN, OUT, READERS, TOPICS
 
 WORKER = Path(__file__).with_name("worker.py")
 ROLES = {
@@ -46,6 +46,12 @@ ROLES = {
 LONGEST_PAUSE_SECONDS = 10.0
 """longer than a session, so that who is stopped with SIGSTOP comes back as a zombie."""
 
+CALM_SECONDS = 15.0
+"""without torments before the end: two sessions and a bit, after which every group must be at work again."""
+
+LARGEST_LAG_RECORDS = 500
+"""of one partition in the end: some seconds of what the producers send."""
+
 TAIL_RECORDS = 200
 """records that are read of the end of each partition while the run goes on."""
 
@@ -58,6 +64,7 @@ class Result(NamedTuple):
     copies: Counter[str]
     not_copied: list[str]
     torments: Counter[str]
+    stuck: list[str]
 
     def summary(self) -> str:
         outcomes = Counter(f"{operation.kind} {operation.outcome}" for operation in self.history.operations)
@@ -89,16 +96,32 @@ class Soak:
             while time.monotonic() < until:
                 time.sleep(0.5)
                 self.look_after()
-                if self.random.random() < 0.3:
+                if time.monotonic() < until - CALM_SECONDS and self.random.random() < 0.4:
                     self.torment(self.random.choice(sorted(ROLES)))
                 if self.random.random() < 0.15:
                     self.log.record(READ, reads=self.snapshot(TAIL_RECORDS))
+            stuck = self.stuck()
             self.stop()
         finally:
             for process in self.processes.values():
                 process.kill()
                 process.wait()
-        return self.result()
+        return self.result(stuck)
+
+    def stuck(self) -> list[str]:
+        """What is not as it should be once all are at work again: groups that rebalance still, records nobody reads."""
+        state = self.cluster.refresh()
+        found = []
+        for group, members in ((READERS, 3), (COPIERS, 2)):
+            known = state.groups[group]
+            if known.name_of_state != "Stable" or len(known.members) != members:
+                found.append(f"{group} is {known.name_of_state} with {sorted(known.members)}: {known}")
+            offsets = {(o.topic, o.partition): o.offset for o in known.offsets.values()}
+            for partition in range(TOPICS[IN]):
+                end = state.partition(IN, partition).log_end_offset
+                if end - offsets.get((IN, partition), 0) > LARGEST_LAG_RECORDS:
+                    found.append(f"{group} has {offsets.get((IN, partition))} of {IN}-{partition}, which ends at {end}")
+        return found
 
     # -- processes
 
@@ -177,7 +200,7 @@ class Soak:
                     found.append(Read(topic, partition, records, start, end))
         return found
 
-    def result(self) -> Result:
+    def result(self, stuck: list[str]) -> Result:
         self.cluster = open_cluster(str(self.folder / "cluster"))
         reads = self.snapshot()
         self.log.record(READ, reads=reads, final=True)
@@ -206,14 +229,16 @@ class Soak:
             if offset < committed.get((read.topic, read.partition), 0)
         ]
         not_copied = [value for value in due if value not in copies]
-        return Result(history, check(history), copies, not_copied, self.torments)
+        return Result(history, check(history), copies, not_copied, self.torments, stuck)
 
 
 def main(seconds: str, folder: str, seed: str = "0") -> None:
     result = Soak(Path(folder), int(seed)).run(float(seconds))
     print(result.summary())
     twice = [value for value, times in result.copies.items() if times > 1]
-    print(f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied")
+    print(
+        f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied, {result.stuck}"
+    )
     for finding in result.findings[:10]:
         print(finding)
 

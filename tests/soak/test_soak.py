@@ -32,6 +32,7 @@ def check(result: Result) -> None:
 
 def check_that_it_worked(result: Result, seconds: float) -> None:
     """A run in which nothing happens is clean too."""
+    assert result.stuck == []
     for kind in ("send", "transaction", "poll", "commit_offsets", "assign"):
         done = sum(operation.outcome == "ok" for operation in result.history.of(kind))
         assert done >= {"assign": 10}.get(kind, seconds), f"only {done} of {kind} were done"
