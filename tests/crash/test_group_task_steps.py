@@ -1,0 +1,98 @@
+"""A member of a consumer group that is a Spark task, with a fault at every step of its storage: each record once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client.records import Record, append_records
+from sparklog.clock import ManualClock
+from sparklog.coordinator import coordinator as coordinators
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import SparklogError
+from sparklog.spark import output
+from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    ERROR,
+    LOST_ANSWER,
+    OUTAGE,
+    UNAVAILABLE,
+    WRITES,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+from sparklog.types import TopicPartition
+from tests.crash.test_steps import contents
+
+RECORDS = 6
+ENDS = {TopicPartition("orders", number): RECORDS // 2 for number in range(2)}
+
+
+@pytest.fixture(autouse=True)
+def one_file_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are finished in a fixed order, so that a step is the same in every run."""
+    monkeypatch.setattr(output, "FINISH_THREADS", 1)
+
+
+def prepared() -> MemoryStore:
+    store = MemoryStore(uuid.uuid4().hex)
+    coordinator = create_cluster(store)
+    coordinator.create_topic("orders", 2)
+    coordinator.create_topic("copy", 1)
+    append_records(coordinator, "orders", [Record(value=str(n).encode(), partition=n % 2) for n in range(RECORDS)])
+    return store
+
+
+def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
+    context.send("copy", records.select(["value"]))
+
+
+@contextmanager
+def opened_by_url(store: Store) -> Iterator[None]:
+    """Whoever opens a root in here gets this very store, in a process that has opened nothing yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinators, "open_store", lambda url, options=None: store)
+        patch.setattr(coordinators, "_shared", {})
+        patch.setattr(coordinators, "open_cluster", lambda store: open_cluster(store, clock=ManualClock()))
+        yield
+
+
+def run(store: Store) -> None:
+    told = ConsumeSettings(root="/log", group="g", topics=("orders",), max_records=2, ends=ENDS)
+    with opened_by_url(store):
+        ConsumeTask(told, copy, 0).run()
+
+
+def faults() -> list[Fault]:
+    store = FaultyStore(prepared())
+    run(store)
+    found = list(every_crash(store.calls))
+    for step, call in enumerate(store.calls):
+        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE, OUTAGE)]
+        if call.operation in WRITES:
+            found.append(Fault(step, LOST_ANSWER))
+    return found
+
+
+def test_a_fault_at_any_step_of_a_member_leaves_every_record_once() -> None:
+    for fault in faults():
+        inner = prepared()
+        store = FaultyStore(inner, [fault])
+        try:
+            run(store)
+        except (SimulatedCrash, SparklogError):
+            log = open_cluster(inner)
+            log.leave_group("g", list(log.state.groups["g"].members) if "g" in log.state.groups else [], "expired")
+            run(inner)
+        log = open_cluster(inner)
+        copied = sorted(int(value) for value in contents(inner)["copy"][0])
+        assert copied == list(range(RECORDS)), fault
+        assert {one.offset for one in log.state.groups["g"].offsets.values()} == {RECORDS // 2}, fault
