@@ -10,6 +10,7 @@ commit. Not for: who owns what (``coordinator.membership``), reading.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -24,7 +25,7 @@ from sparklog.client.futures import Future, Outcome
 from sparklog.client.subscription import Subscription
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import Change, GroupMember
-from sparklog.errors import CommitFailedError, SparklogError
+from sparklog.errors import CommitFailedError, FencedInstanceIdError, SparklogError
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -176,7 +177,8 @@ class GroupSession:
         self._stop_heart()
         self._topics = frozenset()
         self._member.leave(reason)
-        self._member.reconcile()
+        with contextlib.suppress(FencedInstanceIdError):
+            self._member.reconcile()  # it knows now that it owns nothing
 
     # -- heartbeats
 
@@ -301,10 +303,17 @@ class GroupSession:
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
         finally:
-            if self._subscription.automatic:
-                self.leave()
             if self._commits is not None:
                 self._commits.shutdown()
+            if self._subscription.automatic:
+                self._leave_quietly()
+
+    def _leave_quietly(self) -> None:
+        """Where leaving fails, the session timeout does it."""
+        try:
+            self.leave()
+        except SparklogError as error:
+            logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
 
 def _log_failure(offsets: Offsets, answer: object) -> None:

@@ -123,7 +123,7 @@ class GroupMember:
         self._topics: tuple[str, ...] = ()
         self._owned: dict[TopicPartition, str] = {}
         self._lost: set[TopicPartition] = set()
-        self._fenced: FencedInstanceIdError | None = None
+        self._fenced = False
         self._generation = -1
         self._completed = -1
         self._looked_at: State | None = None
@@ -171,8 +171,7 @@ class GroupMember:
         and InvalidRequestError, and FencedInstanceIdError where another process has taken over the instance id. After
         any other error, such as IndeterminateCommitError, it may be called again.
         """
-        if self._fenced is not None:
-            raise self._fenced
+        self._check_not_fenced()
         self._topics = tuple(sorted(set(topics)))
         if not self._joined:
             self._begin()
@@ -277,17 +276,12 @@ class GroupMember:
         lost = frozenset(self._lost.union(self._owned))
         self._owned, self._lost = {}, set()
         if self._joined and member_of_instance(group, self.instance_id):
-            self._fenced = FencedInstanceIdError(
-                f"another process has joined group {self.group!r} with group.instance.id {self.instance_id!r}; stop "
-                "this one, and give every process an id of its own",
-                group=self.group,
-                member=self._member_id,
-            )
+            self._fenced = True
         elif self._joined:
             logger.warning("member %s is not in group %s any more and has to join again", self._member_id, self.group)
         self._joined, self._member_id = False, ""
-        if self._fenced is not None and not lost:
-            raise self._fenced
+        if not lost:
+            self._check_not_fenced()
         return Change(-1, lost=lost)
 
     def _compare(self, state: State, group: GroupState, me: MemberState) -> Change:
@@ -395,6 +389,14 @@ class GroupMember:
 
     def _group_state(self, state: State) -> GroupState:
         return state.groups.get(self.group, GroupState())
+
+    def _check_not_fenced(self) -> None:
+        if self._fenced:
+            raise FencedInstanceIdError(
+                f"another process has joined group {self.group!r} with group.instance.id {self.instance_id!r}; stop "
+                "this one, and give every process an id of its own",
+                group=self.group,
+            )
 
     def _insist(self, action: Callable[[], Result]) -> Result:
         """Repeat a change whose outcome is unknown: none of a member's own does harm when it happens twice."""
