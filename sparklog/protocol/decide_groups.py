@@ -12,6 +12,7 @@ import msgspec
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import (
+    CommitFailedError,
     FencedInstanceIdError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
@@ -214,13 +215,14 @@ def _member(state: State, commit: GroupCommit) -> MemberState:
 def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
     """Positions of a group, of a member in the present generation or, while it has no members, of anybody.
 
-    Raises IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError, UnknownTopicOrPartitionError, and
-    InvalidRequestError for an offset that none can be.
+    Raises IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError, CommitFailedError for a partition that
+    another member has, UnknownTopicOrPartitionError, and InvalidRequestError for an offset that none can be.
     """
     validate_group_id(commit.group)
     group = state.groups.get(commit.group, GroupState())
     if commit.member:
         _member(state, commit)
+        _check_held_by_no_other(group, commit)
     elif group.members:
         raise UnknownMemberIdError(
             f"group {commit.group!r} has {len(group.members)} members, and only they may commit its offsets; stop them "
@@ -232,6 +234,22 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
         return Decision([], None)
     generation = commit.generation if commit.member else -1
     return Decision([CommitOffsets(group=commit.group, generation=generation, offsets=committed)], None)
+
+
+def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
+    """Partitions change hands within a generation, too: what a member has let go of, its late commits must not move."""
+    for topic, partition in commit.offsets:
+        for name, member in group.members.items():
+            holds = partition in member.assigned.get(topic, ()) or partition in member.revoking.get(topic, ())
+            if holds and name != commit.member:
+                raise CommitFailedError(
+                    f"member {commit.member!r} of group {commit.group!r} cannot commit the offset of {topic}-{partition}, "
+                    f"which belongs to member {name!r} by now; that one reads on from what was committed before",
+                    group=commit.group,
+                    member=commit.member,
+                    topic=topic,
+                    partition=partition,
+                )
 
 
 def _committed(state: State, topic: str, partition: int, position: OffsetAndMetadata | int) -> CommittedOffset:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import (
+    CommitFailedError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
@@ -158,6 +159,14 @@ def test_offsets_of_an_older_generation_or_an_unknown_member_are_refused() -> No
         commit_group_offsets(state, GroupCommit(group="g", offsets=at))
     state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets=at, member="a", generation=2)))
     assert state.groups["g"].offsets["t1:0"].offset == 1
+
+
+def test_what_a_member_has_let_go_of_it_cannot_commit_any_more() -> None:
+    state = joined(joined(with_topic(partitions=4), "a"), "b")
+    late = GroupCommit(group="g", offsets={("orders", 2): 7}, member="a", generation=2)
+    assert commit_group_offsets(state, late).actions
+    with pytest.raises(CommitFailedError):
+        commit_group_offsets(acknowledged(state, "a"), late)
 
 
 def test_an_offset_keeps_its_metadata_and_leader_epoch() -> None:
