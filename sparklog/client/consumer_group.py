@@ -128,11 +128,13 @@ class GroupSession:
         if change.lost:
             self._call("on_partitions_lost", change.lost)
             self._remove(change.lost)
-        if change.revoked or change.to_acknowledge:
-            self._give_up(change)
-        if change.assigned or change.completed:
-            self._subscription.add(change.assigned)
-            self._call("on_partitions_assigned", change.assigned)
+        try:
+            if change.revoked or change.to_acknowledge:
+                self._give_up(change)
+        finally:  # an error of the storage must not cost what the group has given: it is told once
+            if change.assigned or change.completed:
+                self._subscription.add(change.assigned)
+                self._call("on_partitions_assigned", change.assigned)
 
     def _give_up(self, change: Change) -> None:
         last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}

@@ -322,7 +322,8 @@ class GroupMember:
             self.commit(last)
         except UnknownMemberIdError as error:
             raise self._failed(last, _TAKEN_OUT) from error
-        self._looked_at = self._looked_group = None
+        finally:  # also after an error of the storage: others wait until this is asked for again, and done
+            self._looked_at = self._looked_group = None
 
     def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:
         """Without those of partitions that were deleted, which nobody reads any more."""
