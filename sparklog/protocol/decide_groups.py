@@ -243,8 +243,8 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
             holds = partition in member.assigned.get(topic, ()) or partition in member.revoking.get(topic, ())
             if holds and name != commit.member:
                 raise CommitFailedError(
-                    f"member {commit.member!r} of group {commit.group!r} cannot commit the offset of {topic}-{partition}, "
-                    f"which belongs to member {name!r} by now; that one reads on from what was committed before",
+                    f"member {commit.member!r} of group {commit.group!r} cannot commit the offset of "
+                    f"{topic}-{partition}: member {name!r} has it by now, and reads on from what was committed before",
                     group=commit.group,
                     member=commit.member,
                     topic=topic,
