@@ -57,6 +57,17 @@ def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(t
     assert end["updates"] >= len(end["produced"]) == 8
 
 
+def test_getting_started_notebook_shares_the_work_shows_lag_and_commits_transactions(tmp_path: Path) -> None:
+    end = run("getting_started.ipynb", tmp_path, "read", "owned", "before", "after", "totals", "total")
+
+    assert sum(end["read"].values()) == 20_000
+    assert sorted([*end["owned"]["first"], *end["owned"]["second"]]) == [0, 1, 2, 3]
+    assert set(end["before"].values()) == {0}
+    assert sum(end["after"].values()) == 500
+    assert len(end["totals"]) >= 1
+    assert end["totals"][-1] == "500 orders, 500 in all"
+
+
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
 def test_notebooks_are_stored_without_outputs(path: Path) -> None:
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
