@@ -30,6 +30,7 @@ BENCHMARKS = {
     "projection": ("benchmarks.read", "run_projection"),
     "memory": ("benchmarks.memory", "run"),
     "stream": ("benchmarks.stream", "run"),
+    "clients": ("benchmarks.clients", "run"),
 }
 
 
