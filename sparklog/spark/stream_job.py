@@ -47,7 +47,7 @@ def add_stream_arguments(options: argparse.ArgumentParser) -> None:
     pace = options.add_mutually_exclusive_group()
     pace.add_argument("--available-now", action="store_true", help="read what there is now, then end")
     pace.add_argument("--interval", metavar="TIME", help='time between batches, as "10 seconds" (none)')
-    options.add_argument("--query-name", help="what Spark's UI and listeners call the query")
+    options.add_argument("--query-name", help="what Spark calls the query; its consumer group where --group gives none")
     options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
                          help="for the storage's client, repeatable")  # fmt: skip
     job.add_session_arguments(options)
@@ -74,6 +74,7 @@ def records(spark: SparkSession, options: argparse.Namespace, group: str | None 
         "startingOffsets": options.starting_offsets,
         "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
         "kafka.group.id": group,
+        "commitOffsets": "false" if options.group and not group else None,  # the sink has it, the name has no say
         "failOnDataLoss": not options.skip_lost_records,
         "includeHeaders": True,
     }

@@ -1,4 +1,8 @@
-"""Copy queries with a Spark session of their own, run as processes by tests that kill them or their executors."""
+"""Copy queries with a Spark session of their own, run as processes by tests that kill them or their executors.
+
+A process starts Spark at once and its query when a line comes in, so that the next instance of a query that is killed
+again and again can stand ready.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,9 @@ SPECULATION = {
 def start_copy(
     spark: SparkSession, root: str, checkpoint: str, limit: str, columns: tuple[str, ...], sink: str = "sparklog"
 ) -> StreamingQuery:
-    """Start to copy topic orders to topic copies, up to what there is now."""
+    """Wait for a line, then start to copy topic orders to topic copies, up to what there is now."""
     sparklog.register(spark)
+    sys.stdin.readline()
     source = spark.readStream.format("sparklog").options(
         **{
             "kafka.bootstrap.servers": root,

@@ -12,7 +12,9 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +27,8 @@ PARTITIONS = 3
 LIMIT = 60
 RUN_SECONDS = 300
 LONGEST_DELAY_SECONDS = 0.6
+BATCHES_A_KILL = 12
+"""More than a run gets done before it is killed, also on a fast machine: the query must not end before."""
 
 
 def produce(folder: Path, count: int, copies: int = PARTITIONS) -> Coordinator:
@@ -57,22 +61,31 @@ def by_key(found: dict[int, list[tuple[bytes, bytes]]]) -> dict[bytes, list[byte
 
 
 class CopyQuery:
-    """One run of a copy program, in a process group of its own."""
+    """One run of a copy program, in a process group of its own. It stands ready until ``start``."""
 
     def __init__(self, folder: Path, scratch: Path, program: str = "copy") -> None:
         repository = str(Path(__file__).parents[2])
         arguments = [program, str(folder), str(scratch / "checkpoint"), str(LIMIT), str(scratch / "spark")]
-        self.errors: IO[bytes] = (scratch / "errors").open("wb")
+        self.errors: IO[bytes] = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  closed by close()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.stream_programs", *arguments],
             cwd=repository,
             env={**os.environ, "PYTHONPATH": repository},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             start_new_session=True,
         )
         self.watchdog = threading.Timer(RUN_SECONDS, self.kill)
         self.watchdog.start()
+
+    def start(self) -> CopyQuery:
+        """Let the query begin."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it has failed, which its status will say
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+        return self
 
     def batches(self, count: int) -> bool:
         """Wait until so many batches are finished; False if the query ended before."""
@@ -98,8 +111,12 @@ class CopyQuery:
     def close(self) -> int:
         status = self.process.wait(RUN_SECONDS)
         self.watchdog.cancel()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        self.errors.seek(0)
+        self.error_text = self.errors.read().decode(errors="replace")[-3000:]
         self.errors.close()
         return status
 
@@ -108,16 +125,24 @@ def copy_with_kills(folder: Path, scratch: Path, seed: int, kills: int) -> tuple
     """Run the copy query to its end, killing it so often on the way. Returns the kills, and the runs that began."""
     chance = random.Random(seed)
     killed = 0
-    for run in range(1, 10 * kills + 2):
-        query = CopyQuery(folder, scratch)
-        if killed < kills and query.batches(chance.randrange(1, 5)):
-            query.die_after(chance.uniform(0, LONGEST_DELAY_SECONDS))
-            killed += 1
-            continue
-        query.batches(sys.maxsize)
-        status = query.close()
-        assert status == 0, f"seed {seed}, run {run}: {(scratch / 'errors').read_text()[-3000:]}"
-        return killed, run
+    ready = CopyQuery(folder, scratch)
+    try:
+        for run in range(1, 10 * kills + 2):
+            query = ready.start()
+            if killed < kills:
+                ready = CopyQuery(folder, scratch)
+                if query.batches(chance.randrange(1, 5)):
+                    query.die_after(chance.uniform(0, LONGEST_DELAY_SECONDS))
+                    killed += 1
+                    continue
+            query.batches(sys.maxsize)
+            status = query.close()
+            assert status == 0, f"seed {seed}, run {run}: {query.error_text}"
+            return killed, run
+    finally:
+        if ready.process.poll() is None:
+            ready.kill()
+            ready.close()
     raise AssertionError(f"seed {seed}: the query never came to its end")
 
 
@@ -143,16 +168,16 @@ def check_group(log: Coordinator, given: dict[int, list[tuple[bytes, bytes]]], s
 
 @pytest.mark.parametrize("seed", [20260101])
 def test_a_query_that_is_killed_copies_everything_once_and_in_order(tmp_path: Path, seed: int) -> None:
-    log = produce(tmp_path / "log", 12 * LIMIT)
-    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=2)
-    assert killed == 2
+    log = produce(tmp_path / "log", 3 * BATCHES_A_KILL * LIMIT)
+    killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=3)
+    assert killed == 3
     check_copy(tmp_path / "log", log, seed)
 
 
 @pytest.mark.slow
 def test_a_query_that_is_killed_fifty_times_copies_everything_once_and_in_order(tmp_path: Path) -> None:
     seed = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
-    log = produce(tmp_path / "log", 5 * 50 * LIMIT)
+    log = produce(tmp_path / "log", 50 * BATCHES_A_KILL * LIMIT)
     killed, _ = copy_with_kills(tmp_path / "log", tmp_path, seed, kills=50)
     assert killed >= 50
     check_copy(tmp_path / "log", log, seed)

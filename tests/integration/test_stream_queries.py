@@ -112,6 +112,26 @@ def test_a_query_that_starts_at_latest_keeps_its_start_before_anything_comes(
     assert values(spark, log) == list(range(9, 15))
 
 
+@pytest.mark.filterwarnings("ignore:.*Trigger:DeprecationWarning")
+def test_trigger_once_takes_all_there_is_in_one_batch_whatever_the_limits_say(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    limits = {"maxOffsetsPerTrigger": "600", "minOffsetsPerTrigger": "500"}
+
+    def once(**options: str) -> list[int]:
+        writer = stream(spark, log, **options).select("key", "value", "partition").writeStream.format("sparklog")
+        chosen = {"kafka.bootstrap.servers": log.store.root, "topic": "copies"}
+        writer = writer.options(**chosen).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return batch_sizes(finished(writer.trigger(once=True).start()))
+
+    produce(spark, log, 15)
+    assert once(maxOffsetsPerTrigger="6") == [15]
+    produce(spark, log, 3, first=15)
+    assert once(**limits) == [3]
+    assert once() == []
+    assert values(spark, log) == list(range(18))
+
+
 def recreate(log: Coordinator) -> None:
     log.delete_topic("orders")
     log.create_topic("orders", 3)
