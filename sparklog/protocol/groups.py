@@ -66,9 +66,20 @@ def without_members(group: GroupState, gone: Sequence[str], counts: Mapping[str,
 
 
 def acknowledged(group: GroupState, member: str) -> GroupState:
-    """The group once this member has let go of what it had to give up. The generation goes on."""
-    known = group.members[member]
-    return _handed_out(replace(group, members={**group.members, member: replace(known, revoking={})}))
+    """The group once this member has let go of what it had to give up. The generation goes on.
+
+    Only that is handed out, since everything else was: a rebalance of many members is as many acknowledgements.
+    """
+    freed = group.members[member].revoking
+    members = {**group.members, member: replace(group.members[member], revoking={})}
+    for name, other in group.members.items():
+        share = group.target.get(name, {})
+        if other.assigned == share:
+            continue
+        gained = {topic: set(share[topic]).intersection(freed[topic]) for topic in share.keys() & freed.keys()}
+        if any(gained.values()):
+            members[name] = replace(other, assigned=_joined(other.assigned, gained))
+    return replace(group, members=members)
 
 
 def rebalanced(group: GroupState, counts: Mapping[str, int]) -> GroupState:
@@ -115,6 +126,11 @@ def _grouped(partitions: Sequence[TopicPartition] | set[TopicPartition]) -> Part
     for topic, number in sorted(partitions):
         found.setdefault(topic, []).append(number)
     return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+
+def _joined(partitions: Partitions, more: Mapping[str, set[int]]) -> Partitions:
+    topics = sorted({*partitions, *(topic for topic, numbers in more.items() if numbers)})
+    return {topic: tuple(sorted({*partitions.get(topic, ()), *more.get(topic, ())})) for topic in topics}
 
 
 def _keeping(member: MemberState, share: Partitions, counts: Mapping[str, int]) -> MemberState:
