@@ -40,6 +40,10 @@ Result = TypeVar("Result")
 FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
 
+GATHER_SECONDS = 0.01
+"""How long a commit waits at most for requests of other threads that are known to be about to come."""
+_GATHER_POLL_SECONDS = 0.0005
+
 
 class _Request:
     """One caller's request and, once it is answered, its result or error."""
@@ -149,13 +153,16 @@ class Coordinator:
         )
 
     def acknowledge_revocation(
-        self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({})
+        self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({}), others: int = 0
     ) -> None:
         """Commit a member's last offsets of what it has to give up, and let others have it, in one commit.
 
+        So many ``others`` of this process are about to do the same: they get a moment to come into the same commit.
         Raises IllegalGenerationError, UnknownMemberIdError.
         """
-        self.submit(lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets))
+        self.submit(
+            lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets), others
+        )
 
     def commit_group_offsets(self, commit: GroupCommit) -> None:
         """Commit positions of a group. Errors as ``decide_groups.commit_group_offsets``."""
@@ -183,20 +190,29 @@ class Coordinator:
 
     # -- group commit
 
-    def submit(self, decide: Callable[[State], Decision]) -> Any:
+    def submit(self, decide: Callable[[State], Decision], others: int = 0) -> Any:
         """Decide and commit one request, together with whatever else is waiting, and return its result.
 
-        ``decide`` is pure and may be called several times, each time with a newer state.
+        ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
+        requests are known to be about to come: they are waited for, ``GATHER_SECONDS`` at most.
         """
         request = _Request(decide)
         with self._waiting_lock:
             self._waiting.append(request)
         with self._committing:
             if not request.answered:
+                self._gather(1 + others)
                 with self._waiting_lock:
                     requests, self._waiting = self._waiting, []
                 self._commit(requests)
         return request.answer()
+
+    def _gather(self, expected: int) -> None:
+        """Wait until so many requests are there, but not for long."""
+        clock = self.log.clock
+        deadline = clock.monotonic() + GATHER_SECONDS
+        while len(self._waiting) < expected and clock.monotonic() < deadline:
+            clock.sleep(_GATHER_POLL_SECONDS)
 
     def _commit(self, requests: list[_Request]) -> None:
         """Commit these requests; afterwards each is answered, whatever happened."""

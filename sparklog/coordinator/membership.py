@@ -33,6 +33,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import Lease, LeaseWatch, lease_key
@@ -64,6 +65,11 @@ _COMMIT_TRIES = 5
 _TAKEN_OUT = "it was taken out of the group"
 
 _NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+_locally = threading.Lock()
+_local: WeakKeyDictionary[Coordinator, WeakSet[GroupMember]] = WeakKeyDictionary()
+"""The members of this process by coordinator, so that they acknowledge a rebalance in one commit."""
 
 
 class Change(NamedTuple):
@@ -129,6 +135,8 @@ class GroupMember:
         self._looked_at: State | None = None
         self._looked_group: GroupState | None = None
         self._beaten = self._clock.monotonic()
+        with _locally:
+            _local.setdefault(coordinator, WeakSet()).add(self)
 
     # -- what it is
 
@@ -316,14 +324,22 @@ class GroupMember:
         """
         last = self._existing(offsets or {})
         member, generation = self.member_id, self._generation
+        others = self._others_in_this_process()
         try:
-            self._insist(lambda: self.coordinator.acknowledge_revocation(self.group, member, generation, last))
+            self._insist(lambda: self.coordinator.acknowledge_revocation(self.group, member, generation, last, others))
         except IllegalGenerationError:
             self.commit(last)
         except UnknownMemberIdError as error:
             raise self._failed(last, _TAKEN_OUT) from error
         finally:  # also after an error of the storage: others wait until this is asked for again, and done
             self._looked_at = self._looked_group = None
+
+    def _others_in_this_process(self) -> int:
+        """How many other members with this coordinator have something to give up as well, and will soon say so."""
+        known = self._group_state(self.coordinator.state).members
+        with _locally:
+            ids = [member.member_id for member in _local[self.coordinator] if member.group == self.group]
+        return sum(name != self.member_id and bool(known[name].revoking) for name in ids if name in known)
 
     def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:
         """Without those of partitions that were deleted, which nobody reads any more."""

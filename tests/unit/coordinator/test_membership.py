@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from sparklog.clock import ManualClock
@@ -355,3 +357,26 @@ def test_joining_forgets_offsets_that_are_past_their_time(group: Group) -> None:
     group.clock.advance(8 * 24 * 3600)
     group.member()
     assert "old" not in group.admin.refresh().groups
+
+
+def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: pytest.FixtureRequest) -> None:
+    coordinator = create_cluster(MemoryStore(request.node.name))
+    coordinator.create_topic("orders", 40)
+
+    def member() -> GroupMember:
+        made = GroupMember(coordinator, "g", assignors=("cooperative-sticky",))
+        made.join(["orders"])
+        return made
+
+    members = [member() for _ in range(4)]
+    while any(found.reconcile().to_acknowledge for found in members):
+        for found in members:
+            found.acknowledge()
+    joined = member()
+    giving_up = [found for found in members if found.reconcile().to_acknowledge]
+    assert len(giving_up) == 4
+    version = coordinator.state.version
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(GroupMember.acknowledge, giving_up))
+    assert coordinator.state.version <= version + 2  # one, unless a thread is late
+    assert len(joined.reconcile().assigned) == 8
