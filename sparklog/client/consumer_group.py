@@ -210,7 +210,7 @@ class GroupSession:
                     )
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
-                    self._member.beat()
+                    self._member.beat(refresh=False)  # the log is being read for records anyway
             except SparklogError as error:
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
 

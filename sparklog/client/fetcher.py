@@ -4,7 +4,7 @@ The consumer says where each partition is to be read from; the thread reads stor
 partition in turn, until ``max_partition_fetch_bytes`` of it or ``fetch_max_bytes`` in all wait to be taken. Then,
 or when there is no more, it looks for the next commit: after ``tail_backoff`` at first, and ever more rarely up to
 ``tail_backoff_max`` while none comes. A look is one request (does the next commit exist); what a checkpoint and its
-boundary may have hidden, every ``FULL_LOOK_EVERY`` looks find.
+boundary may have hidden, every ``FULL_LOOK_EVERY`` looks find out.
 
 Rules: the thread alone touches the storage here; everything shared is guarded by one condition, never held while
 reading. What goes wrong is handed to the consumer with the partition, in the order of its records.
@@ -15,10 +15,12 @@ Not for: positions, subscriptions, what a record looks like.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from sparklog.client.consumer_records import RecordBatches
 from sparklog.client.reader import Bounds, Fetched
@@ -32,7 +34,7 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 FULL_LOOK_EVERY = 10
-"""Every so many looks without a new commit, the log is read as if it were the first time."""
+"""Every so many looks ask for more than whether the next commit is there: it may have been removed already."""
 
 _RETRY_SECONDS = 0.1
 """after a storage that did not answer."""
@@ -104,6 +106,7 @@ class ReadAhead:
         self._woken = False
         self._closed = False
         self._idle = False
+        self._exhausted = False
         self._thread: threading.Thread | None = None
         self._noticed = coordinator.state
         self.looks = 0
@@ -115,7 +118,7 @@ class ReadAhead:
         with self._changed:
             self._drop(place)
             self._streams[place] = Stream(place, offset, paused)
-            self._changed.notify_all()
+            self._worth_a_try()
 
     def forget(self, place: TopicPartition) -> None:
         """Read this partition no more."""
@@ -127,7 +130,7 @@ class ReadAhead:
         with self._changed:
             if place in self._streams:
                 self._streams[place].paused = paused
-                self._changed.notify_all()
+                self._worth_a_try()
 
     def known(self, place: TopicPartition) -> bool:
         """Whether this partition is being read."""
@@ -138,6 +141,11 @@ class ReadAhead:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="sparklog-consumer-fetch", daemon=True)
             self._thread.start()
+
+    def _worth_a_try(self) -> None:
+        """There may be something to read that there was not before."""
+        self._exhausted = False
+        self._changed.notify_all()
 
     def _drop(self, place: TopicPartition) -> None:
         gone = self._streams.pop(place, None)
@@ -167,15 +175,17 @@ class ReadAhead:
                     left -= batches.batch.num_rows
                     taken.append(Taken(stream, batches))
                 self._streams.move_to_end(stream.place)
-            if taken and self._idle:
-                self._changed.notify_all()
+            if taken:
+                self._exhausted = False
+                if self._idle:
+                    self._changed.notify_all()
         return taken
 
     def _raise_error(self, stream: Stream, taken: list[Taken]) -> None:
         if stream.error is None or taken:
             return
         error, stream.error = stream.error, None
-        self._changed.notify_all()
+        self._worth_a_try()
         raise error
 
     def _pop(self, stream: Stream, most: int) -> RecordBatches:
@@ -244,14 +254,13 @@ class ReadAhead:
     # -- the thread
 
     def _run(self) -> None:
-        pause, fruitless = self._backoff, 0
+        pause = self._backoff
         while not self._closed:
             if self._fill_one():
                 continue
-            if self._look(fruitless % FULL_LOOK_EVERY == FULL_LOOK_EVERY - 1):
-                pause, fruitless = self._backoff, 0
+            if self._look(pause):
+                pause = self._backoff
                 continue
-            fruitless += 1
             if not self._rest(pause):
                 pause = min(pause * 1.5, self._backoff_max)
 
@@ -268,13 +277,15 @@ class ReadAhead:
             self._idle = False
             return self._next_stream() is not None
 
-    def _look(self, fully: bool) -> bool:
-        """Whether there are new commits; they are read then."""
-        self.looks += 1
+    def _look(self, pause: float) -> bool:
+        """Whether there are new commits; they are read then. Of several consumers that share a coordinator and look as
+        often, one asks the storage for all."""
         try:
-            if not fully:
-                self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
-            self._coordinator.refresh()
+            if not _looked_lately(self._coordinator, pause):
+                self.looks += 1
+                if self.looks % FULL_LOOK_EVERY:
+                    self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
+                self._coordinator.refresh()
         except ObjectNotFoundError:
             pass
         except SparklogError as error:
@@ -283,7 +294,7 @@ class ReadAhead:
             return False
         self._noticed = self._coordinator.state
         with self._changed:
-            self._changed.notify_all()
+            self._worth_a_try()
         return True
 
     def _fill_one(self) -> bool:
@@ -322,9 +333,10 @@ class ReadAhead:
 
     def _next_stream(self) -> Stream | None:
         """The stream that is to be read next: those with least waiting first, so that all get on."""
-        if self._size >= self._total_bytes:
+        if self._exhausted or self._size >= self._total_bytes:
             return None
         streams = [one for one in self._streams.values() if self._wants_more(one)]
+        self._exhausted = not streams
         return min(streams, key=lambda stream: stream.size, default=None)
 
     def _wants_more(self, stream: Stream) -> bool:
@@ -352,6 +364,20 @@ class ReadAhead:
             return None
         base_offset, batch, timestamp_type = fetched.records
         return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch)
+
+
+_looks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
+_looks_lock = threading.Lock()
+
+
+def _looked_lately(coordinator: Coordinator, pause: float) -> bool:
+    """Whether somebody in this process has looked since nearly a pause ago; if not, the caller does it now."""
+    now = coordinator.log.clock.monotonic()
+    with _looks_lock:
+        if now - _looks.get(coordinator, -math.inf) < pause * 0.9:
+            return True
+        _looks[coordinator] = now
+        return False
 
 
 def _size(batches: RecordBatches) -> int:

@@ -233,14 +233,19 @@ class GroupMember:
 
     # -- liveness
 
-    def beat(self) -> None:
-        """Renew the lease, read what is new, and take out who was silent for too long. Raises StorageError."""
+    def beat(self, refresh: bool = True) -> None:
+        """Renew the lease, read what is new, and take out who was silent for too long. Raises StorageError.
+
+        ``refresh=False`` saves two requests where something else reads the log all the time; a member that was late
+        itself reads it nevertheless.
+        """
         with self._beating:
             member, lease = self._member_id, self._lease
             if not self._joined or lease is None:
                 return
             lease.renew()
-            state = self.coordinator.refresh()
+            late = self._clock.monotonic() - self._beaten >= self._session_timeout_ms / 2000
+            state = self.coordinator.refresh() if refresh or late else self.coordinator.state
             group = self._group_state(state)
             if member not in group.members:
                 return  # reconcile tells its caller
