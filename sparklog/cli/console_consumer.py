@@ -1,7 +1,8 @@
 """``sparklog console-consumer``: Kafka's kafka-console-consumer. Prints records as lines, and waits for more.
 
 Records of one partition come in offset order; between partitions there is no order, as in Kafka. A topic that does not
-exist yet is waited for, and partitions that appear later are read from their beginning.
+exist yet is waited for, and partitions that appear later are read from their beginning. With ``--group`` it reads what
+the group gives it (``group_consumer``); without, it reads all partitions and commits nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +29,10 @@ from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from sparklog.cli.formatters import MessageFormatter
+    from sparklog.cli.group_consumer import GroupConsumer
     from sparklog.client.reader import ConsumerRecord, LogReader
+    from sparklog.coordinator import Coordinator
 
-NOT_YET = (
-    "groups come with the Python clients: without --group, every console-consumer reads all partitions and commits no "
-    "offsets"
-)
 FLUSH_RECORDS = 1000
 """records between flushes of the output while more are at hand; it is flushed before every wait."""
 FOREVER_SECONDS = 10.0**9
@@ -83,11 +82,13 @@ def parser() -> CommandParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="auto.offset.reset; Kafka's other consumer settings have no effect here",
+        help="auto.offset.reset; with --group also max.poll.records, session.timeout.ms and so on",
     )
     options.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="as --command-config")
     options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
-    options.add_argument("--group", metavar="GROUP", help="refused: groups come with the Python clients")
+    options.add_argument(
+        "--group", metavar="GROUP", help="read as a member of this group, which has its offsets committed"
+    )
     options.add_without_effect("--isolation-level", metavar="LEVEL")
     return options
 
@@ -96,12 +97,18 @@ def run(options: argparse.Namespace) -> int:
     if options.consumer_config:
         options.command_config = options.command_config or options.consumer_config
     _check(options)
-    reset = _reset(options)
+    properties = _properties(options)
+    group = _group(options, properties)
+    reset = _reset(options, properties)
     from sparklog.cli.formatters import formatter
 
     lines = formatter(options.formatter, _formatter_properties(options))
     wanted = _wanted(options)
     coordinator = connect(options)
+    if group:
+        return _consume_in_group(options, coordinator, group, reset, properties, lines)
+    for name in properties.keys() - {"auto.offset.reset", "bootstrap.servers"}:
+        logger.debug("consumer setting %s has no effect here", name)
     from sparklog.client.reader import LogReader
 
     with LogReader(coordinator) as reader:
@@ -115,8 +122,6 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     if (options.topic is None) == (options.include is None):
         raise UsageError('Exactly one of the following arguments is required: "[topic]", "[include]"')
-    if options.group is not None:
-        raise UsageError(f"--group {options.group!r}: {NOT_YET}", prefixed=True)
     if options.partition is None:
         if options.offset is not None:
             raise UsageError("The partition is required when offset is specified.")
@@ -127,14 +132,29 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Options from-beginning and offset cannot be specified together.")
 
 
-def _reset(options: argparse.Namespace) -> str:
-    """Where to start, and to go on where an offset is gone: auto.offset.reset."""
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """--command-property over --command-config."""
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    properties.update(parse_pairs(options.command_property, "--command-property"))
-    if "group.id" in properties:
-        raise UsageError(f"group.id {properties['group.id']!r}: {NOT_YET}", prefixed=True)
-    for name in properties.keys() - {"auto.offset.reset"}:
-        logger.debug("consumer setting %s has no effect here", name)
+    return {**properties, **parse_pairs(options.command_property, "--command-property")}
+
+
+def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
+    """The group id, empty without one. Raises UsageError."""
+    file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    given = {options.group, properties.get("group.id"), file.get("group.id")} - {None}
+    if len(given) > 1:
+        shown = ", ".join(f"'{one}'" for one in sorted(given))
+        raise UsageError(
+            "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"'--command-config') do not match. Detected group ids: {shown}"
+        )
+    if given and options.partition is not None:
+        raise UsageError("Options group and partition cannot be specified together.")
+    return str(given.pop()) if given else ""
+
+
+def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
+    """Where to start, and to go on where an offset is gone: auto.offset.reset."""
     reset = properties.get("auto.offset.reset")
     if reset is None:
         return "earliest" if options.from_beginning else "latest"
@@ -280,6 +300,60 @@ class _Consumer:
 # -- printing
 
 
+def _consume_in_group(
+    options: argparse.Namespace,
+    coordinator: Coordinator,
+    group: str,
+    reset: str,
+    properties: dict[str, str],
+    lines: MessageFormatter,
+) -> int:
+    """Print what the group gives this member. Offsets are committed as enable.auto.commit says, by default."""
+    from sparklog.cli.client_properties import client_arguments
+    from sparklog.cli.group_consumer import GroupConsumer
+    from sparklog.cli.patterns import topic_pattern
+    from sparklog.cli.throughput import StopRequest
+    from sparklog.client.consumer import Consumer
+    from sparklog.client.consumer_config import DEFAULTS
+
+    arguments = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
+    arguments.update(cluster=coordinator, group_id=group, auto_offset_reset=reset)
+    consumer = Consumer(**arguments)
+    limit = -1 if options.max_messages is None else options.max_messages
+    with StopRequest() as stop:
+        member = GroupConsumer(consumer, coordinator.log.clock, limit, stop)
+        printed = False
+        try:
+            if options.topic is not None:
+                if options.topic not in coordinator.state.topics:
+                    complain(f"topic {options.topic!r} does not exist in this cluster yet; waiting for it")
+                consumer.subscribe([options.topic])
+            else:
+                consumer.subscribe(pattern=f"(?:{topic_pattern(options.include).pattern})\\Z")
+            code, printed = _print_member(options, member, lines)
+            return code or stop.exit_code
+        finally:
+            member.close(printed)
+
+
+def _print_member(options: argparse.Namespace, member: GroupConsumer, lines: MessageFormatter) -> tuple[int, bool]:
+    """The exit code, and whether all that was read was printed."""
+    printer = _Printer(lines, options.skip_message_on_error)
+    try:
+        _consume(options, member, printer)
+        printer.flush()
+        return 0, True
+    except SystemExit:  # asked to stop, between two batches
+        printer.flush()
+        return 0, True
+    except BrokenPipeError:
+        complain("Unable to write to standard out, closing consumer.")
+        silence_output()
+        return 0, False
+    finally:
+        _conclude(options, printer)
+
+
 def _print_all(options: argparse.Namespace, consumer: _Consumer, lines: MessageFormatter) -> int:
     """Print until something ends it, and say how many there were."""
     printer = _Printer(lines, options.skip_message_on_error)
@@ -294,13 +368,17 @@ def _print_all(options: argparse.Namespace, consumer: _Consumer, lines: MessageF
     except KeyboardInterrupt:
         return 130
     finally:
-        printer.close()
-        complain(f"Processed a total of {printer.count} messages")
-        if options.enable_systest_events:
-            print("shutdown_complete")
+        _conclude(options, printer)
 
 
-def _consume(options: argparse.Namespace, consumer: _Consumer, printer: _Printer) -> None:
+def _conclude(options: argparse.Namespace, printer: _Printer) -> None:
+    printer.close()
+    complain(f"Processed a total of {printer.count} messages")
+    if options.enable_systest_events:
+        print("shutdown_complete")
+
+
+def _consume(options: argparse.Namespace, consumer: _Consumer | GroupConsumer, printer: _Printer) -> None:
     timeout = options.timeout_ms
     patience = FOREVER_SECONDS if timeout is None or timeout < 0 else timeout / 1000
     limit = -1 if options.max_messages is None else options.max_messages

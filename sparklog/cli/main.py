@@ -23,6 +23,10 @@ COMMANDS = {
     "consumer-groups": "describe and delete consumer groups, and set their offsets",
     "groups": "list groups with type and protocol",
     "transactions": "list and describe transactional ids and producers",
+    "producer-perf-test": "measure how fast records can be sent",
+    "consumer-perf-test": "measure how fast records can be read",
+    "verifiable-producer": "send numbers and print as JSON what came of each",
+    "verifiable-consumer": "read in a group and print as JSON what happens",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",
 }
@@ -70,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help() -> str:
-    return HELP.format(commands="\n".join(f"  {name:<18}{what}" for name, what in COMMANDS.items()))
+    return HELP.format(commands="\n".join(f"  {name:<21}{what}" for name, what in COMMANDS.items()))
 
 
 def _unknown(name: str) -> int:

@@ -249,11 +249,68 @@ def test_damaged_segment_ends_it_with_file_and_checksums(run: Run, filled: Coord
     assert "Processed a total of 1 messages" in result.err
 
 
-def test_groups_are_refused_for_now(run: Run, filled: Coordinator) -> None:
-    for flags in (["--group", "g"], ["--consumer-property", "group.id=g"]):
-        result = run("console-consumer", "--topic", "t", *flags, *NOW)
-        assert (result.code, result.out) == (1, "")
-        assert "groups come with the Python clients" in result.err
+GROUP = ["--topic", "t", "--group", "g", "--from-beginning"]
+
+
+def committed(cluster: Coordinator, group: str = "g") -> dict[int, int]:
+    return {one.partition: one.offset for one in cluster.refresh().groups[group].offsets.values()}
+
+
+def test_a_group_goes_on_where_it_stopped_and_commits_only_what_was_printed(run: Run, filled: Coordinator) -> None:
+    first = run("console-consumer", *GROUP, "--max-messages", "3", "--formatter-property", "print.partition=true")
+    assert (first.code, len(first.lines), first.err) == (0, 3, "Processed a total of 3 messages\n")
+    assert sum(committed(filled).values()) == 3
+    second = run("console-consumer", *GROUP, "--max-messages", "1", "--formatter-property", "print.partition=true")
+    assert sorted(first.lines + second.lines) == [
+        "Partition:0\tv0",
+        "Partition:0\tv1",
+        "Partition:0\tv2",
+        "Partition:1\tv3",
+    ]
+    assert committed(filled) == {0: 3, 1: 1}
+    assert filled.refresh().groups["g"].members == {}
+
+
+def test_a_group_may_be_named_by_a_property_and_read_a_pattern(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+    config = tmp_path / "consumer.properties"
+    config.write_text("group.id=g\nauto.offset.reset=earliest\nmax.poll.records=1\n")
+    flags = ["--include", "t|u", "--command-config", str(config), "--max-messages", "4"]
+    result = run("console-consumer", *flags)
+    assert (sorted(result.lines), result.err) == (["v0", "v1", "v2", "v3"], "Processed a total of 4 messages\n")
+
+
+def test_a_group_ends_when_nothing_comes_and_shows_key_and_time(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", *GROUP, "--timeout-ms", "300", *shown("timestamp", "offset", "key"))
+    assert (result.code, len(result.lines)) == (0, 4)
+    assert "CreateTime:1\tOffset:1\tk1\tv1" in result.lines
+
+
+def test_a_group_without_automatic_commits_commits_nothing(run: Run, filled: Coordinator) -> None:
+    flags = ["--max-messages", "2", "--command-property", "enable.auto.commit=false"]
+    assert len(run("console-consumer", *GROUP, *flags).lines) == 2
+    assert committed(filled) == {}
+
+
+def test_what_could_not_be_printed_is_not_committed(run: Run, filled: Coordinator) -> None:
+    deserializer = "value.deserializer=IntegerDeserializer"
+    result = run("console-consumer", *GROUP, "--max-messages", "4", "--formatter-property", deserializer)
+    assert result.code == 1
+    assert "offset 0" in result.err
+    assert committed(filled) == {}
+
+
+def test_a_group_is_left_with_a_commit_when_it_is_terminated(filled: Coordinator, root: str) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", *GROUP]
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        filled.commit_offsets("g", {("t", 0): 0, ("t", 1): 0})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        assert sorted(process.stdout.readline() for _ in range(4)) == [b"v0\n", b"v1\n", b"v2\n", b"v3\n"]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (code, b"Processed a total of 4 messages\n")
+        assert committed(filled) == {0: 3, 1: 1}
+        assert filled.refresh().groups["g"].members == {}
 
 
 def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
@@ -286,6 +343,11 @@ def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
         (["--topic", "t", "--formatter", "DefaultFormatter"],
          "there is no formatter 'DefaultFormatter' here, but DefaultMessageFormatter, LoggingMessageFormatter, "
          "NoOpMessageFormatter; did you mean DefaultMessageFormatter?"),
+        (["--topic", "t", "--group", "a", "--command-property", "group.id=b"],
+         "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+         "'--command-config') do not match. Detected group ids: 'a', 'b'"),
+        (["--topic", "t", "--group", "a", "--partition", "0"],
+         "Options group and partition cannot be specified together."),
         (["--include", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
     ],
 )  # fmt: skip

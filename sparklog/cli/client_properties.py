@@ -1,0 +1,100 @@
+"""Kafka's client properties (``linger.ms=5``) as arguments of the Python clients (``linger_ms=5``).
+
+A setting that only Java's clients or only connections have is passed over with a debug line; a name that neither
+knows gets a warning on standard error, as Kafka's clients give.
+
+Not for: what the settings do (``sparklog.client``).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from sparklog.cli.common import (
+    STORAGE_PROPERTY_PREFIX,
+    UsageError,
+    complain,
+    logger,
+    parse_pairs,
+    read_properties_file,
+    suggestion,
+)
+
+JAVA_ONLY = frozenset(
+    {
+        "auto.include.jmx.reporter", "bootstrap.resolve.timeout.ms",
+        "buffer.memory.allocation.strategy", "config.providers", "enable.metrics.push", "group.protocol",
+        "group.remote.assignor", "interceptor.classes", "key.deserializer", "key.serializer",
+        "metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
+        "metrics.recording.level", "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
+        "partitioner.class", "partitioner.ignore.keys", "partitioner.rack.aware", "receive.buffer.bytes",
+        "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "security.providers",
+        "send.buffer.bytes", "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
+    }
+)  # fmt: skip
+_PASSED_OVER = ("sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
+_NUMBERS = ("_ms", "_level", "_bytes")
+
+
+def add_properties(options: argparse.ArgumentParser, flags: Sequence[str], config_flag: str, example: str) -> None:
+    """``--command-property`` under these names, and ``--producer.config`` or its like as another --command-config."""
+    options.add_argument(
+        *flags,
+        dest="command_property",
+        metavar="NAME=VALUE",
+        action="extend",
+        nargs="+",
+        default=[],
+        help=f"settings of the client, such as {example}",
+    )
+    options.add_argument(config_flag, dest="old_config", metavar="FILE", help="as --command-config")
+
+
+def read_properties(options: argparse.Namespace, config_flag: str) -> dict[str, str]:
+    """``--command-property`` over ``--command-config``, which ``config_flag`` may stand for. Raises UsageError."""
+    if options.old_config:
+        if options.command_config:
+            raise UsageError(f"--command-config and {config_flag} cannot be specified together.")
+        complain(
+            f"Option {config_flag} has been deprecated and will be removed in a future version. Use --command-config "
+            "instead."
+        )
+        options.command_config = options.old_config
+    properties: dict[str, str] = {}
+    if options.command_config:
+        properties = read_properties_file(options.command_config, "--command-config")
+    properties.update(parse_pairs(options.command_property, "--command-property"))
+    if "bootstrap.servers" in properties and not options.bootstrap_server:
+        options.bootstrap_server = properties["bootstrap.servers"]
+    return properties
+
+
+def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, object]:
+    """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
+    arguments: dict[str, object] = {}
+    unknown: list[str] = []
+    for name, text in properties.items():
+        argument = name.replace(".", "_")
+        if name in JAVA_ONLY or name == "bootstrap.servers" or name.startswith(_PASSED_OVER):
+            logger.debug("client setting %s has no effect here", name)
+        elif argument in defaults:
+            arguments[argument] = _value(argument, text, defaults[argument])
+        else:
+            unknown.append(name + suggestion(argument, defaults))
+    if unknown:
+        complain(f"WARN: These configurations '[{', '.join(unknown)}]' were supplied but are not used here.")
+    return arguments
+
+
+def _value(argument: str, text: str, default: object) -> object:
+    stripped = text.strip()
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(stripped.lower(), text)
+    if isinstance(default, tuple):
+        return [item.strip() for item in text.split(",")]
+    if isinstance(default, int | float) or (default is None and argument.endswith(_NUMBERS)):
+        digits = stripped.removeprefix("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= 19
+        return int(stripped) if is_number else text
+    return text
