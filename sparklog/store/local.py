@@ -412,8 +412,12 @@ class _BackgroundSync:
     def __init__(self, file: int, error: OSError | None) -> None:
         self.error = error
         self._file = file
-        self._thread = threading.Thread(target=self._run, name="sparklog-sync", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="sparklog-sync", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter is ending, and from Python 3.12 on it starts no thread then
+            self._thread = None
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -422,10 +426,11 @@ class _BackgroundSync:
             self.error = error
 
     def done(self) -> bool:
-        return not self._thread.is_alive()
+        return self._thread is None or not self._thread.is_alive()
 
     def wait(self) -> None:
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self.error is not None:
             raise self.error
 
