@@ -14,6 +14,7 @@ Not for: storage, sequences, transactions.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ class PendingBatch(RecordBatchResult):
         self.size = 0
         self.rows = 0
         self.values: list[bytes | None] = []
-        self.stamps: list[int] = []
+        self.stamps: array[int] = array("q")
         self.keys: list[bytes | None] | None = None
         self.header_list: list[Headers | None] | None = None
         self.columns: pa.RecordBatch | None = None
@@ -137,7 +138,7 @@ class Accumulator:
             values = batch.values
             index = len(values)
             values.append(value)
-            batch.stamps.append(stamp)
+            batch.stamps.append(stamp * 1000)
             if key is not None or headers or batch.keys is not None or batch.header_list is not None:
                 batch.add_rare(index, key, headers)
             self.used += size

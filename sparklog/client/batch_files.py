@@ -6,11 +6,12 @@ column can hold. Not for: commits and retries.
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.client.accumulator import Headers, PendingBatch
 from sparklog.client.topic_metadata import TopicMetadata
@@ -20,9 +21,6 @@ from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE, columns_present
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import PartitionAppend
-
-_FEW_ROWS = 64
-"""rows up to which Python's own loops beat a call of Arrow's functions."""
 
 
 class PartitionRun(NamedTuple):
@@ -106,48 +104,58 @@ def _to_columns(batch: PendingBatch, topic: str) -> None:
 
 
 def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
-    values, keys, headers = batch.values, batch.keys, batch.header_list
-    stamps = batch.stamps
+    keys, headers = batch.keys, batch.header_list
     columns: dict[str, pa.Array] = {}
+    sizes: list[Sequence[int] | None] = [None, None, None]
     if keys is not None:
-        columns["key"] = pa.array(keys, pa.binary())
-    columns["value"] = pa.array(values, pa.binary())
-    columns["timestamp"] = _timestamps(stamps)
+        columns["key"], sizes[0] = _binary(keys)
+    columns["value"], sizes[1] = _binary(batch.values)
+    stamps = batch.stamps
+    columns["timestamp"] = pa.Array.from_buffers(TIMESTAMP_TYPE, len(stamps), [None, pa.py_buffer(stamps)], 0)
     if headers is not None:
         columns["headers"] = pa.array([_header_cell(one) for one in headers], HEADERS_TYPE)
-    batch.sizes = (
-        None if keys is None else _sizes(keys, columns["key"]),
-        _sizes(values, columns["value"]),
-        None if headers is None else [-1 if one is None else _headers_size(one) for one in headers],
-    )
+        sizes[2] = [-1 if one is None else _headers_size(one) for one in headers]
+    batch.sizes = (sizes[0], sizes[1], sizes[2])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 
-def _timestamps(milliseconds: Sequence[int]) -> pa.Array:
-    if len(milliseconds) <= _FEW_ROWS:
-        return pa.array([stamp * 1000 for stamp in milliseconds], TIMESTAMP_TYPE)
-    return pc.multiply_checked(pa.array(milliseconds, pa.int64()), 1000).view(TIMESTAMP_TYPE)
+def _binary(values: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
+    """A binary column and the length of each value.
+
+    Made from its buffers: ``pa.array`` would import pandas where that is installed, for 0.3 s of the first record.
+    """
+    try:
+        data, missing = b"".join(values), None  # type: ignore[arg-type]
+    except TypeError:
+        missing = [number for number, value in enumerate(values) if value is None]
+        values = [value or b"" for value in values]
+        data = b"".join(values)  # type: ignore[arg-type]
+    offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, values))))  # type: ignore[arg-type]
+    validity = None if missing is None else _validity(len(values), missing)
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers, len(missing or ())), _Lengths(offsets, missing)
 
 
-def _sizes(values: Sequence[bytes | None], column: pa.Array) -> Sequence[int]:
-    """bytes of each, -1 for null; as Arrow, 4 bytes each, where there are many."""
-    if len(values) <= _FEW_ROWS:
-        return [-1 if value is None else len(value) for value in values]
-    return _Sizes(pc.binary_length(column))
+def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer:
+    """Arrow's bitmap: bit i of the whole is 1 where row i has a value, least significant bit first."""
+    bits = bytearray(b"\xff" * ((rows + 7) // 8))
+    for row in missing:
+        bits[row >> 3] &= ~(1 << (row & 7))
+    return pa.py_buffer(bytes(bits))
 
 
-class _Sizes(Sequence[int]):
-    """An Arrow column of lengths as a sequence, -1 for null."""
+class _Lengths(Sequence[int]):
+    """The length of each value of a column, -1 for null, in four bytes each."""
 
-    def __init__(self, lengths: pa.Array) -> None:
-        self._lengths = lengths
+    def __init__(self, offsets: array[int], missing: Sequence[int] | None) -> None:
+        self._offsets = offsets
+        self._missing = frozenset(missing or ())
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self._offsets) - 1
 
     def __getitem__(self, index: int) -> int:  # type: ignore[override]
-        length = self._lengths[index].as_py()
-        return -1 if length is None else int(length)
+        return -1 if index in self._missing else self._offsets[index + 1] - self._offsets[index]
 
 
 def _header_cell(headers: Headers | None) -> list[dict[str, object]] | None:

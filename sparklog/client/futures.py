@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -162,7 +163,7 @@ def _ignore(_: object) -> None:
 class RecordBatchResult(Outcome):
     """The outcome of the records of one batch, which get consecutive offsets from ``base_offset`` on.
 
-    ``stamps`` are milliseconds; ``sizes`` are those of keys, values and headers, -1 for none. Both are sequences with
+    ``stamps`` are microseconds; ``sizes`` are those of keys, values and headers, -1 for none. Both are sequences with
     an item for each record, or None where no record has any.
     """
 
@@ -173,13 +174,13 @@ class RecordBatchResult(Outcome):
         self.topic_partition = topic_partition
         self.base_offset = -1
         self.append_time_ms = -1
-        self.stamps: Sequence[int] = ()
+        self.stamps: array[int] = array("q")
         self.sizes: tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None] = (None, None, None)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Of the record at this place in the batch."""
         topic, partition = self.topic_partition
-        stamp = self.append_time_ms if self.append_time_ms >= 0 else int(self.stamps[index])
+        stamp = self.append_time_ms if self.append_time_ms >= 0 else self.stamps[index] // 1000
         key, value, headers = (-1 if sizes is None else int(sizes[index]) for sizes in self.sizes)
         return RecordMetadata(
             topic, partition, self.topic_partition, self.base_offset + index, stamp, None, key, value, headers

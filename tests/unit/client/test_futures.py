@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from array import array
 
 import pytest
 
@@ -19,7 +20,7 @@ def batch() -> RecordBatchResult:
 
 def new_batch(partition: int = 0) -> RecordBatchResult:
     result = RecordBatchResult(threading.Condition(), TopicPartition("t", partition))
-    result.stamps = [5, 6, 7]
+    result.stamps = array("q", [5_000, 6_000, 7_000])
     result.sizes = (None, [1, -1, 3], [-1, 2, -1])
     return result
 
