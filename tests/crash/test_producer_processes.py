@@ -1,0 +1,87 @@
+"""Real producers on one local cluster, racing and killed with SIGKILL at moments nobody chose."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+
+WORKER = Path(__file__).with_name("producer_worker.py")
+
+
+def start(mode: str, root: str, name: str, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, str(WORKER), mode, root, name, str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def read_all(coordinator: Coordinator, topic: str) -> list[str]:
+    end = coordinator.refresh().partition(topic, 0).high_watermark
+    with LogReader(coordinator) as reader:
+        return [(record.value or b"").decode() for record in reader.records(topic, 0, 0, end)]
+
+
+def acknowledged(output: str) -> dict[int, int]:
+    """Number to offset. A last line that was cut by a kill does not count."""
+    lines = [line.split() for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    return {int(number): int(offset) for number, offset in lines}
+
+
+def check(found: list[str], told: dict[str, dict[int, int]], seed: int) -> None:
+    """Each record once, those of a producer in order and without a gap, and at the offset it was told."""
+    numbers: dict[str, list[int]] = {}
+    for value in found:
+        name, number = value.split("-")
+        numbers.setdefault(name, []).append(int(number))
+    for name, ones in numbers.items():
+        assert ones == list(range(len(ones))), f"seed {seed}: {name} is not once and in order"
+    for name, offsets in told.items():
+        for number, offset in offsets.items():
+            assert found[offset] == f"{name}-{number}", f"seed {seed}: an acknowledged record is not where it was told"
+
+
+@pytest.mark.parametrize("mode", ["records", "transactions"])
+def test_producers_killed_at_random_lose_nothing_acknowledged_and_write_nothing_twice(
+    tmp_path: Path, mode: str
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    root = str(tmp_path / "cluster")
+    coordinator = create_cluster(root)
+    coordinator.create_topic("t")
+    coordinator.create_topic("u")
+    told: dict[str, dict[int, int]] = {}
+    for round_number in range(3):
+        workers = {f"r{round_number}w{n}": start(mode, root, f"r{round_number}w{n}", 60) for n in range(3)}
+        heads = {name: process.stdout.readline() for name, process in workers.items() if process.stdout}
+        for name, process in workers.items():
+            time.sleep(chance.uniform(0, 0.3))  # when it is killed is what the test is about
+            process.kill()
+            output, errors = process.communicate(timeout=60)
+            assert not errors, errors
+            told[name] = acknowledged(heads[name] + output)
+            assert told[name]
+    found = read_all(open_cluster(root), "t")
+    check(found, told, seed)
+    if mode == "transactions":
+        assert read_all(open_cluster(root), "u") == found, f"seed {seed}: a torn transaction"
+
+
+def test_a_producer_that_ends_without_close_has_sent_what_it_could(tmp_path: Path) -> None:
+    root = str(tmp_path / "cluster")
+    create_cluster(root).create_topic("t")
+    program = (
+        "import sys; from sparklog.client.producer import Producer\n"
+        "producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)\n"
+        "for number in range(10): producer.send('t', b'%d' % number)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert read_all(open_cluster(root), "t") == [str(number) for number in range(10)]
