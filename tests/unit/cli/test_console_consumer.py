@@ -280,7 +280,7 @@ def test_a_group_may_be_named_by_a_property_and_read_a_pattern(run: Run, filled:
 
 
 def test_a_group_ends_when_nothing_comes_and_shows_key_and_time(run: Run, filled: Coordinator) -> None:
-    result = run("console-consumer", *GROUP, "--timeout-ms", "300", *shown("timestamp", "offset", "key"))
+    result = run("console-consumer", *GROUP, "--timeout-ms", "1500", *shown("timestamp", "offset", "key"))
     assert (result.code, len(result.lines)) == (0, 4)
     assert "CreateTime:1\tOffset:1\tk1\tv1" in result.lines
 

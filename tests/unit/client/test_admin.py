@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,16 @@ def test_a_closed_client_refuses_calls(admin: AdminClient) -> None:
             call()
     with pytest.raises(IllegalStateError):
         admin.delete_groups(["g"])
+
+
+def test_the_document_runs_as_it_stands(cluster: Coordinator, tmp_path: Path) -> None:
+    document = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.DOTALL | re.MULTILINE)
+    root = str(tmp_path / "log")
+    made = create_cluster(root)
+    exec(block.replace("/data/log", root))
+    assert made.refresh().topics["orders"].configs == {"retention.ms": "86400000", "cleanup.policy": "compact"}
+    assert [one.offset for one in made.state.groups["billing"].offsets.values()] == [0]
 
 
 # -- cluster
