@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 import sparklog
 from benchmarks.measure import ROOT
-from sparklog.spark.session import LOW_LATENCY
+from sparklog.spark.session import LOW_LATENCY, python_path
 
 CORES = 2
 
@@ -42,7 +42,7 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
     builder = SparkSession.Builder()
     for name, value in LOW_LATENCY.items():
         builder = builder.config(name, value)
-    session = (
+    builder = (
         builder.master(f"local[{CORES}]")
         .appName("sparklog benchmarks")
         .config("spark.ui.enabled", "false")
@@ -54,8 +54,9 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
     )
+    with python_path():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     sparklog.register(session)
     session.dataSource.register(IdentitySink)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import SparkSession
 
+from sparklog.spark import startup
 from sparklog.spark.api import register
 
 ARCHIVE_NAME = "env"
@@ -58,9 +60,23 @@ def sparklog_session(
     builder = SparkSession.Builder().master(master).appName(app_name)
     for name, value in {**settings(master, archive, py_files, executor_cores), **(config or {})}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with python_path() if is_local(master) else nullcontext():
+        spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+@contextmanager
+def python_path() -> Iterator[None]:
+    """Let the JVM that is started meanwhile start its Python processes half a second faster (``startup``)."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.dirname(startup.__file__), before]))
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def python_of(master: str, python: str | None, archive: str | None, environment: Mapping[str, str]) -> str:

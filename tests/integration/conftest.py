@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.spark.session import LOW_LATENCY
+from sparklog.spark.session import LOW_LATENCY, python_path
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.Builder()
     for name, value in LOW_LATENCY.items():
         builder = builder.config(name, value)
-    session = (
+    builder = (
         builder.master("local[2]")
         .appName("sparklog tests")
         .config("spark.ui.enabled", "false")
@@ -44,8 +44,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
     )
+    with python_path():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
