@@ -9,10 +9,10 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-slow lint format types imports check bench dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once lint format types imports check bench dist notebook clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh
@@ -39,6 +39,9 @@ test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they 
 
 test-slow: $(STAMP) ## the tests that take minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests
+
+test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (some six minutes; SPARKLOG_TEST_SEED=n for others)
+	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
 
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .

@@ -1,4 +1,4 @@
-"""Streaming: latency from a producer's commit to the sink's, a copy of many rows, and a trigger with nothing new.
+"""Streaming: latency from a producer's commit to the sink's, a copy of many rows, a trigger with nothing new, old age.
 
 Times of commits are those at which their files got their names, so both ends of a latency are on one clock and nothing
 has to watch the query. Records of one partition keep their order: the n-th of the output is the n-th of the input.
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from benchmarks import clusters, spark_session
+from benchmarks import clusters, spark_session, stream_age
 from benchmarks.measure import (
     Figure,
     Settings,
@@ -58,13 +58,14 @@ COLUMNS = ("key", "value", "timestamp")
 
 
 def run(settings: Settings) -> list[Figure]:
-    """All three, in a session of their own."""
+    """All of them, in a session of their own."""
     with scratch("stream") as folder, spark_session.spark_session(folder) as spark:
         spark.dataSource.register(NoopSink)
         spark.dataSource.register(TimedSource)
         figures = _latency(spark, folder, seconds=6.0 if settings.quick else 15.0, rounds=1 if settings.quick else 2)
         figures += _copy(spark, folder, settings.rows // 2, min(settings.runs, 3))
-        return figures + _idle(spark, folder, seconds=2.0 if settings.quick else 5.0)
+        figures += _idle(spark, folder, seconds=2.0 if settings.quick else 5.0)
+        return figures + stream_age.run(spark, _new(folder), settings.quick)
 
 
 _numbers = itertools.count()
