@@ -31,6 +31,7 @@ BENCHMARKS = {
     "memory": ("benchmarks.memory", "run"),
     "stream": ("benchmarks.stream", "run"),
     "clients": ("benchmarks.clients", "run"),
+    "consumers": ("benchmarks.consumers", "run"),
 }
 
 
