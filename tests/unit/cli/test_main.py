@@ -160,7 +160,15 @@ def test_help_loads_no_library(arguments: list[str]) -> None:
 
 def test_commands_load_neither_spark_nor_pandas_nor_numpy(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    for arguments in (["topics", "--list"], ["get-offsets"], ["console-consumer", "--topic", "t", "--timeout-ms", "0"]):
+    for arguments in (
+        ["topics", "--list"],
+        ["get-offsets"],
+        ["console-consumer", "--topic", "t", "--timeout-ms", "0"],
+        ["producer-perf-test", "--topic", "t", "--num-records", "9", "--record-size", "9", "--throughput", "-1"],
+        ["console-consumer", "--topic", "t", "--group", "g", "--from-beginning", "--max-messages", "9"],
+        ["consumer-groups", "--describe", "--group", "g"],
+        ["transactions", "list"],
+    ):
         modules = loaded_by(*arguments)
         assert "pyarrow" in modules
         assert not [name for name in modules if name.partition(".")[0] in ("pyspark", "pandas", "py4j")]
