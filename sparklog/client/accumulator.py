@@ -286,10 +286,9 @@ class Accumulator:
 
     def pause(self, seconds: float) -> bool:
         """Let the sender wait before it tries again; False at once where the producer is closed by force."""
-        deadline = self._clock.monotonic() + seconds
         with self.lock:
-            while not self._forced and (left := deadline - self._clock.monotonic()) > 0:
-                self._work.wait(left)
+            if seconds > 0 and not self._forced:
+                self._work.wait(seconds)
             return not self._forced
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:

@@ -58,8 +58,8 @@ class Record(NamedTuple):
     partition: int | None = None
 
 
-class RecordMetadata(NamedTuple):
-    """Where a record ended up, as Kafka's RecordMetadata."""
+class RecordOffset(NamedTuple):
+    """Where a record ended up. (``futures.RecordMetadata`` is what a producer tells of it.)"""
 
     topic: str
     partition: int
@@ -84,7 +84,7 @@ def append_records(
     *,
     compression: str = "none",
     level: int | None = None,
-) -> list[RecordMetadata]:
+) -> list[RecordOffset]:
     """Append records to a topic in one commit, and say where each is, in the order given.
 
     ``compression`` holds where the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
@@ -107,9 +107,9 @@ def append_records(
     appends = _write(coordinator, plan, records, stamps, rows, compression, level)
     answer = coordinator.append(AppendRequest(appends=appends, new_topics=plan.new_topics))
     offsets = {appended.partition: appended.base_offset for appended in answer.appended}
-    result: list[RecordMetadata] = []
+    result: list[RecordOffset] = []
     for partition in routes:
-        result.append(RecordMetadata(topic, partition, offsets[partition]))
+        result.append(RecordOffset(topic, partition, offsets[partition]))
         offsets[partition] += 1
     return result
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.client.reader import ConsumerRecord, LogReader
-from sparklog.client.records import STICKY_BYTES, Record, RecordMetadata, append_records, record_size
+from sparklog.client.records import STICKY_BYTES, Record, RecordOffset, append_records, record_size
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
@@ -76,7 +76,7 @@ def test_metadata_says_where_each_record_is_in_the_order_given(cluster: Coordina
     cluster.create_topic("t", partitions=2)
     append_records(cluster, "t", [Record(value=b"x", partition=1)])
     result = append_records(cluster, "t", [Record(partition=1), Record(partition=0), Record(partition=1)])
-    assert result == [RecordMetadata("t", 1, 1), RecordMetadata("t", 0, 0), RecordMetadata("t", 1, 2)]
+    assert result == [RecordOffset("t", 1, 1), RecordOffset("t", 0, 0), RecordOffset("t", 1, 2)]
 
 
 def test_explicit_partition_comes_before_the_key(cluster: Coordinator) -> None:
