@@ -218,6 +218,12 @@ class FutureOffsets(Future):
         """Wait for this batch too. Called before the future is handed out."""
         self._parts.append((part, rows))
 
+    def get(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            for part, _ in self._parts:
+                part.wait(None)
+        return super().get(timeout)
+
     def watch(self) -> FutureOffsets:
         """Resolve when all parts are: with the first error there is, or without one."""
         left = [len(self._parts)]

@@ -36,6 +36,9 @@ class ProducerMetrics:
     def failed(self, batches: Sequence[PendingBatch]) -> None:
         self.errors += sum(batch.rows or len(batch.values) for batch in batches)
 
+    def retried(self, batches: Sequence[PendingBatch]) -> None:
+        self.retries += sum(batch.rows or len(batch.values) for batch in batches)
+
     def snapshot(self) -> dict[str, float]:
         """Every metric by Kafka's name. Rates are per second since the producer was made."""
         elapsed = max(self._clock.monotonic() - self._started, 1e-9)

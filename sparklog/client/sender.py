@@ -114,15 +114,10 @@ class Sender:
                 result = self._try(parcels)
             except SparklogError as error:
                 if not may_pass(error):
-                    return self._give_up(parcels, error)
+                    parcels = self._give_up(parcels, error)
+                    continue
                 attempt += 1
-                for parcel in parcels:
-                    parcel.unclear |= isinstance(error, IndeterminateCommitError)
-                if attempt > self._config.retries:
-                    return self._fail(parcels, error)
-                logger.info("the commit of %d partitions is tried again: %s", len(parcels), error)
-                self._metrics.retries += sum(len(batch.stamps) for parcel in parcels for batch in parcel.batches)
-                if not self._accumulator.pause(self._config.retry_backoff):
+                if not self._wait_to_retry(parcels, error, attempt):
                     return self._fail(parcels, error)
             except Exception as error:  # a mistake of ours must not make the records' senders wait
                 logger.exception("the records of %d partitions cannot be sent", len(parcels))
@@ -130,6 +125,17 @@ class Sender:
             else:
                 return self._succeed(parcels, result)
         return None
+
+    def _wait_to_retry(self, parcels: Sequence[Parcel], error: SparklogError, attempt: int) -> bool:
+        """Whether there is to be another try, after a while."""
+        if isinstance(error, IndeterminateCommitError):
+            for parcel in parcels:
+                parcel.unclear = True
+        if attempt > self._config.retries:
+            return False
+        logger.info("the commit of %d partitions is tried again: %s", len(parcels), error)
+        self._metrics.retried([batch for parcel in parcels for batch in parcel.batches])
+        return self._accumulator.pause(self._config.retry_backoff)
 
     def _try(self, parcels: Sequence[Parcel]) -> AppendResult:
         identity = self._identify()
@@ -187,21 +193,19 @@ class Sender:
         self._metrics.committed(batches)
         self._accumulator.resolve(batches, None)
 
-    def _give_up(self, parcels: list[Parcel], error: SparklogError) -> None:
-        """An error that will not pass: fail what it is about, and go on with the rest."""
+    def _give_up(self, parcels: list[Parcel], error: SparklogError) -> list[Parcel]:
+        """An error that will not pass: fail what it is about, and return the rest."""
         if isinstance(error, FencedError):
             self._renew = True
-            return self._fail(parcels, error)
+            self._fail(parcels, error)
+            return []
         guilty = [parcel for parcel in parcels if _is_about(error, parcel.place)]
-        if not guilty:
-            guilty = parcels
-            if len(parcels) > 1:  # one of them is at fault, and it does not say which
-                for parcel in parcels:
-                    self._deliver([parcel])
-                return None
-        self._fail(guilty, error)
-        rest = [parcel for parcel in parcels if parcel not in guilty]
-        return self._deliver(rest) if rest else None
+        if guilty or len(parcels) == 1:
+            self._fail(guilty or parcels, error)
+            return [parcel for parcel in parcels if parcel not in guilty] if guilty else []
+        half = len(parcels) // 2  # one of them is at fault and it does not say which, or they are too many together
+        self._deliver(parcels[:half])
+        return parcels[half:]
 
     def _fail(self, parcels: Sequence[Parcel], error: BaseException) -> None:
         if any(parcel.unclear for parcel in parcels):

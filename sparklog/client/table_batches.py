@@ -69,11 +69,15 @@ def pieces(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, at_once: int
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about ``size`` bytes, of equal rows; rows of very different sizes make slices of as different sizes."""
+    """Slices of about ``size`` bytes, at most twice that but for single rows."""
     count = max(1, min(batch.num_rows, -(-batch.nbytes // max(size, 1))))
     rows = -(-batch.num_rows // count)
     for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+        part = batch.slice(start, rows)
+        if part.num_rows > 1 and part.nbytes > 2 * size:  # rows of very different sizes
+            yield from _cut(part, size)
+        else:
+            yield part
 
 
 # -- columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklog import limits
 from sparklog.client.futures import Future
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
@@ -180,6 +181,18 @@ def test_one_topic_that_cannot_be_written_does_not_hold_up_the_others(cluster: C
         producer.flush(WAIT)
         assert isinstance(lost.exception, UnknownTopicOrPartitionError)
         assert [future.get().offset for future in kept] == [0, 0]
+
+
+def test_records_of_more_partitions_than_a_commit_can_name_go_up_with_several(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("wide", 50)
+    monkeypatch.setattr(limits, "MAX_COMMIT_BYTES", 6_000)
+    with make(cluster) as producer:
+        futures = [producer.send("wide", b"v", partition=partition) for partition in range(50)]
+        producer.flush(WAIT)
+        assert [future.get().offset for future in futures] == [0] * 50
+        assert producer.metrics()["producer-metrics"]["request-total"] > 2
 
 
 def test_who_sends_waits_for_memory_no_longer_than_max_block_ms(cluster: Coordinator, store: FlakyStore) -> None:

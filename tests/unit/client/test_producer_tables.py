@@ -15,6 +15,7 @@ from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
+    IllegalStateError,
     InvalidRecordError,
     InvalidTimestampError,
     MessageSizeTooLargeError,
@@ -147,6 +148,26 @@ def test_a_table_larger_than_the_memory_goes_up_in_parts(cluster: Coordinator) -
         assert found == [value for value in values if partition_for_key(value, 2) == part[0].partition]
 
 
+def test_a_few_large_rows_among_many_small_ones_fit_the_memory(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    values = [b""] * 10_000 + [bytes(100_000)] * 30 + [b""] * 10_000
+    with Producer(cluster=cluster, buffer_memory=500_000) as producer:
+        assert producer.send_batch("t", pa.table({"value": values})).get(WAIT) == [OffsetRange("t", 0, 0, 20_030)]
+
+
+def test_columns_of_kindred_types_are_taken(cluster: Coordinator, producer: Producer) -> None:
+    cluster.create_topic("t")
+    kinds = [pa.string(), pa.large_string(), pa.binary_view(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    for kind in kinds:
+        producer.send_batch("t", pa.table({"value": pa.array(["a", None], pa.string()).cast(kind), "key": ["k", "k"]}))
+    headers = pa.array([[("h", b"1")], None], pa.map_(pa.string(), pa.binary()))
+    producer.send_batch("t", pa.table({"value": ["m", "n"], "headers": headers}))
+    producer.flush()
+    found = read(cluster, "t")
+    assert [record.value for record in found] == [b"a", None] * len(kinds) + [b"m", b"n"]
+    assert [list(record.headers) for record in found[-2:]] == [[("h", b"1")], []]
+
+
 def test_rows_without_a_key_are_spread_over_the_partitions(cluster: Coordinator, producer: Producer) -> None:
     cluster.create_topic("t", 4)
     producer.send_batch("t", pa.table({"value": [bytes(1000)] * 20_000})).get(WAIT)
@@ -164,6 +185,8 @@ def test_a_table_is_part_of_a_transaction(cluster: Coordinator) -> None:
         assert isinstance(dropped.exception, TransactionAbortedError)
         producer.begin_transaction()
         kept = producer.send_batch("t", pa.table({"value": [bytes(100)] * 1000}))
+        with pytest.raises(IllegalStateError, match="commit_transaction"):
+            kept.get()
         assert read(cluster, "t") == []
         producer.commit_transaction()
         assert kept.get(0) == [OffsetRange("t", 0, 0, 1000)]
