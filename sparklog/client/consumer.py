@@ -24,6 +24,7 @@ from typing import Any
 
 from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, consumer_config
 from sparklog.client.consumer_group import CommitFuture, GroupSession
+from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
 from sparklog.client.consumer_records import (
     ConsumerGroupMetadata,
@@ -33,7 +34,6 @@ from sparklog.client.consumer_records import (
     to_consumer_records,
 )
 from sparklog.client.fetcher import ReadAhead, Taken
-from sparklog.client.reader import LogReader
 from sparklog.client.subscription import PartitionPosition, Subscription, as_offset, as_partition
 from sparklog.errors import (
     CommitConflictError,
@@ -44,7 +44,7 @@ from sparklog.errors import (
     SerializationError,
     StorageUnavailableError,
 )
-from sparklog.protocol.names import is_internal_topic
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
@@ -101,10 +101,10 @@ class Consumer:
         self._clock = self._coordinator.log.clock
         self._alone = _Alone()
         self._subscription = Subscription(self._config.allow_internal)
-        self._reader = LogReader(self._coordinator)
+        self._reader = ConsumerReader(self._coordinator)
         self._read_ahead = ReadAhead(
             self._coordinator,
-            LogReader(self._coordinator),
+            ConsumerReader(self._coordinator),
             partition_bytes=self._config.max_partition_fetch_bytes,
             total_bytes=self._config.fetch_max_bytes,
             backoff=self._config.tail_backoff,
@@ -274,12 +274,11 @@ class Consumer:
 
     def _assign_all(self) -> None:
         """Without a group all partitions are this consumer's."""
-        topics = self._coordinator.state.topics
+        topics = [*self._coordinator.state.topics, CONSUMER_OFFSETS_TOPIC]
         wanted = {
             TopicPartition(name, number)
             for name in self._subscription.matching(topics)
-            if name in topics
-            for number in range(len(topics[name].partitions))
+            for number in range(self._reader.partitions(name))
         }
         known = set(self._subscription.positions)
         if wanted != known:
@@ -529,8 +528,8 @@ class Consumer:
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
         """The numbers of a topic's partitions, None where it does not exist."""
         with self._alone:
-            found = self._coordinator.refresh().topics.get(topic)
-            return None if found is None else set(range(len(found.partitions)))
+            self._coordinator.refresh()
+            return set(range(self._reader.partitions(topic))) or None
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Whether the cluster is there: always, once the consumer has been made."""

@@ -27,6 +27,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import Change, GroupMember
 from sparklog.errors import CommitFailedError, FencedInstanceIdError, SparklogError
 from sparklog.protocol.decide_groups import GroupCommit
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -221,7 +222,7 @@ class GroupSession:
         return {
             place: OffsetAndMetadata(at.position, "", at.epoch)
             for place, at in self._subscription.positions.items()
-            if at.position is not None
+            if at.position is not None and place.topic != CONSUMER_OFFSETS_TOPIC  # it is no group's to have read
         }
 
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sparklog.client.consumer_config import DURATION_RESET, EARLIEST_RESET, LATEST_RESET, ConsumerConfig, OffsetReset
+from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_records import OffsetAndTimestamp
 from sparklog.client.fetcher import ReadAhead
-from sparklog.client.reader import Bounds, LogReader
+from sparklog.client.reader import Bounds
 from sparklog.client.subscription import PartitionPosition, Subscription, as_partition, as_partitions
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
@@ -30,7 +31,7 @@ class Positions:
     def __init__(
         self,
         coordinator: Coordinator,
-        reader: LogReader,
+        reader: ConsumerReader,
         read_ahead: ReadAhead,
         subscription: Subscription,
         config: ConsumerConfig,

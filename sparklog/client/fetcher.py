@@ -64,11 +64,11 @@ class Taken(NamedTuple):
 class Stream:
     """One partition that is read ahead: the next offset to read, and what waits to be taken."""
 
-    __slots__ = ("chunks", "error", "next", "paused", "place", "reading", "size", "topic_id")
+    __slots__ = ("chunks", "end", "error", "next", "paused", "place", "reading", "size", "topic_id")
 
     def __init__(self, place: TopicPartition, offset: int, paused: bool) -> None:
         self.place = place
-        self.next = offset
+        self.next = self.end = offset
         self.paused = paused
         self.chunks: deque[RecordBatches] = deque()
         self.size = 0
@@ -107,6 +107,7 @@ class ReadAhead:
         self._closed = False
         self._idle = False
         self._exhausted = False
+        self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
         self._noticed = coordinator.state
         self.looks = 0
@@ -162,6 +163,8 @@ class ReadAhead:
         taken: list[Taken] = []
         left = max_records if max_records is not None else 2**62
         with self._changed:
+            if self._failure is not None:
+                raise self._failure
             for stream in list(self._streams.values()):
                 if left <= 0:
                     break
@@ -221,7 +224,7 @@ class ReadAhead:
         """Wait for records or a newer state than ``seen``, at most ``timeout`` seconds, or until ``wake``."""
         deadline = self._clock.monotonic() + timeout
         with self._changed:
-            while not (self._woken or self._ready() or self._coordinator.state is not seen):
+            while not (self._woken or self._failure or self._ready() or self._coordinator.state is not seen):
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     break
@@ -254,6 +257,15 @@ class ReadAhead:
     # -- the thread
 
     def _run(self) -> None:
+        """Read ahead; a mistake that nobody foresaw ends it, and is raised to whoever takes."""
+        try:
+            self._read_ahead()
+        except Exception as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _read_ahead(self) -> None:
         pause = self._backoff
         while not self._closed:
             if self._fill_one():
@@ -357,10 +369,10 @@ class ReadAhead:
             if not bounds.start <= stream.next <= bounds.end or stream.topic_id not in ("", bounds.topic_id):
                 raise _out_of_range(stream, bounds)
             stream.topic_id = bounds.topic_id
-            stream.reading = self._reader.fetch(topic, partition, stream.next, bounds.end)
+            stream.reading, stream.end = self._reader.fetch(topic, partition, stream.next, bounds.end), bounds.end
         fetched = next(stream.reading, None)
         if fetched is None:
-            stream.reading = None
+            stream.reading, stream.next = None, stream.end  # there may be no record for the last offsets
             return None
         base_offset, batch, timestamp_type = fetched.records
         return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch)

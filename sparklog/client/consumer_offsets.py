@@ -1,0 +1,221 @@
+"""``__consumer_offsets``: the commits of groups' offsets, readable as the topic that Kafka keeps them in.
+
+It is derived from the commit log and cannot be written. It has 50 partitions, a group's records are in the one of
+Kafka's rule, and keys and values have Kafka's bytes (big endian; a string is its length as int16 and UTF-8):
+
+    key    int16 1, string group, string topic, int32 partition                    (OffsetCommitKey)
+    value  int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms    (OffsetCommitValue)
+    key    int16 2, string group; no value: the group was deleted                  (GroupMetadataKey)
+
+For group "g", topic "t", partition 1, the key is ``0001 0001 67 0001 74 00000001``. Deleted offsets have no value.
+
+A record's offset is ``version of its commit * 65536 + its number in that commit``, so offsets have gaps, and the end
+offset is that of the next commit. Commits that were removed are not here any more; offsets that went with a deleted
+topic have no tombstones.
+
+Not thread-safe, like the reader it extends.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.client.reader import Bounds, Fetched, LogReader
+from sparklog.coordinator import Coordinator
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StorageUnavailableError
+from sparklog.format.schema import columns_present, record_schema
+from sparklog.log.fetch import Records, TimedOffset
+from sparklog.log.layout import read_boundary
+from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.state import State
+from sparklog.protocol.subscriptions import java_hash
+from sparklog.types import CREATE_TIME
+
+PARTITIONS = 50
+"""Kafka's default of ``offsets.topic.num.partitions``."""
+
+RECORDS_PER_COMMIT = 65536
+"""A commit of 4 MiB has room for fewer offsets than that."""
+
+_CACHED_COMMITS = 1024
+_SCHEMA = record_schema(columns_present(has_key=True, has_headers=False))
+
+
+class _Change(NamedTuple):
+    """One record to be: its number in the commit, partition, key, and value or None."""
+
+    number: int
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+def partition_of(group: str) -> int:
+    """The partition of a group: ``Utils.abs(groupId.hashCode) % 50``."""
+    hashed = java_hash(group)
+    signed = hashed - 2**32 if hashed >= 2**31 else hashed
+    return (0 if signed == -(2**31) else abs(signed)) % PARTITIONS
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """OffsetCommitKey, version 1."""
+    return struct.pack(">h", 1) + _string(group) + _string(topic) + struct.pack(">i", partition)
+
+
+def offset_value(offset: int, leader_epoch: int, metadata: str, timestamp_ms: int) -> bytes:
+    """OffsetCommitValue, version 3."""
+    return struct.pack(">hqi", 3, offset, leader_epoch) + _string(metadata) + struct.pack(">q", timestamp_ms)
+
+
+def group_key(group: str) -> bytes:
+    """GroupMetadataKey, version 2."""
+    return struct.pack(">h", 2) + _string(group)
+
+
+def changes(commit: Commit) -> list[_Change]:
+    """The records of one commit."""
+    found: list[tuple[str, bytes, bytes | None]] = []
+    for action in commit.actions:
+        if isinstance(action, CommitOffsets):
+            for at in action.offsets:
+                value = offset_value(at.offset, at.leader_epoch, at.metadata, commit.timestamp)
+                found.append((action.group, offset_key(action.group, at.topic, at.partition), value))
+        elif isinstance(action, DeleteOffsets):
+            for gone in action.partitions:
+                found.append((action.group, offset_key(action.group, gone.topic, gone.partition), None))
+        elif isinstance(action, DeleteGroup):
+            found.append((action.group, group_key(action.group), None))
+    return [_Change(number, partition_of(group), key, value) for number, (group, key, value) in enumerate(found)]
+
+
+class ConsumerReader(LogReader):
+    """A LogReader that has ``__consumer_offsets`` beside the topics of the cluster."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        super().__init__(coordinator)
+        self._first = -1
+        self._scanned = -1
+        self._versions: dict[int, list[int]] = {}
+        self._cache: OrderedDict[int, Commit] = OrderedDict()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has, 0 where it does not exist."""
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            return PARTITIONS
+        found = self.state.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def bounds(self, topic: str, partition: int) -> Bounds | None:
+        """As ``LogReader.bounds``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return super().bounds(topic, partition)
+        if partition >= PARTITIONS:
+            return None
+        try:
+            if self._first < 0:
+                self._look_for_first()
+        except StorageUnavailableError:
+            return None  # not known yet
+        end = (self.state.version + 1) * RECORDS_PER_COMMIT
+        return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0)
+
+    def _look_for_first(self) -> None:
+        self._first = read_boundary(self._coordinator.store) + 1
+        self._scanned = max(self._scanned, self._first - 1)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        columns: Sequence[str] | None = None,
+        state: State | None = None,
+    ) -> Iterator[Fetched]:
+        """As ``LogReader.fetch``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            yield from super().fetch(topic, partition, start, end, columns, state)
+            return
+        for version in self._with_changes(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT)):
+            commit = self._commit(version)
+            base = version * RECORDS_PER_COMMIT
+            for run in _runs([one for one in changes(commit) if one.partition == partition]):
+                kept = [one for one in run if start <= base + one.number < end]
+                if kept:
+                    records = Records(base + kept[0].number, _batch(kept, commit.timestamp), CREATE_TIME)
+                    yield Fetched(records, 0)
+
+    def find_timestamp(self, topic: str, partition: int, timestamp_us: int) -> TimedOffset | None:
+        """As ``LogReader.find_timestamp``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return super().find_timestamp(topic, partition, timestamp_us)
+        self.bounds(topic, partition)
+        for version in self._with_changes(partition, self._first, self.state.version + 1):
+            commit = self._commit(version)
+            if commit.timestamp * 1000 >= timestamp_us:
+                number = next(one.number for one in changes(commit) if one.partition == partition)
+                return TimedOffset(version * RECORDS_PER_COMMIT + number, commit.timestamp * 1000)
+        return None
+
+    def _with_changes(self, partition: int, first: int, end: int) -> list[int]:
+        """The versions from ``first`` and before ``end`` whose commits have records for a partition."""
+        self._scan(end)
+        versions = self._versions.get(partition, [])
+        return versions[bisect.bisect_left(versions, first) : bisect.bisect_left(versions, end)]
+
+    def _scan(self, end: int) -> None:
+        """Note which of the commits before ``end`` have records for which partition. Each is read once for that."""
+        for version in range(self._scanned + 1, end):
+            for partition in {one.partition for one in changes(self._commit(version))}:
+                self._versions.setdefault(partition, []).append(version)
+            self._scanned = version
+
+    def _commit(self, version: int) -> Commit:
+        found = self._cache.get(version)
+        if found is None:
+            try:
+                found = next(self._coordinator.log.commits(version, version))
+            except ObjectNotFoundError as error:
+                self._look_for_first()
+                raise OffsetOutOfRangeError(
+                    f"commit {version} was removed, and {CONSUMER_OFFSETS_TOPIC} begins at commit {self._first}",
+                    topic=CONSUMER_OFFSETS_TOPIC,
+                    offset=version * RECORDS_PER_COMMIT,
+                ) from error
+            self._cache[version] = found
+            if len(self._cache) > _CACHED_COMMITS:
+                self._cache.popitem(last=False)
+        return found
+
+
+def _runs(found: Sequence[_Change]) -> list[list[_Change]]:
+    """Records whose offsets follow one another."""
+    runs: list[list[_Change]] = []
+    for one in found:
+        if runs and runs[-1][-1].number == one.number - 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _batch(found: Sequence[_Change], timestamp_ms: int) -> pa.RecordBatch:
+    columns = {
+        "key": [one.key for one in found],
+        "value": [one.value for one in found],
+        "timestamp": [timestamp_ms * 1000] * len(found),
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
