@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.futures import FutureRecordMetadata, RecordBatchResult
+from sparklog.client.futures import FutureRecordMetadata, RecordBatchResult, longest_wait
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
@@ -330,7 +330,7 @@ class Accumulator:
             self._flushing += 1
             self._wake()
             try:
-                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), timeout)
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), longest_wait(timeout))
             finally:
                 self._flushing -= 1
         if not done:

@@ -15,12 +15,17 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError
 from sparklog.types import OffsetRange, TopicPartition
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class RecordMetadata(NamedTuple):
@@ -66,7 +71,7 @@ class Outcome:
                     "the record is in a transaction that is still open, and its offset is known at the commit: call "
                     "commit_transaction() first, or wait in another thread with a timeout"
                 )
-            return self.condition.wait_for(lambda: self.done, timeout)
+            return self.condition.wait_for(lambda: self.done, longest_wait(timeout))
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` once this is done: now, or in the thread that resolves it."""
@@ -83,6 +88,11 @@ class Outcome:
             _call(callback)
 
 
+def longest_wait(timeout: float | None) -> float | None:
+    """Seconds that a lock can wait for; infinity, which programs use for no limit, is more."""
+    return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+
+
 def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
@@ -90,7 +100,7 @@ def _call(callback: Callable[[], None]) -> None:
         logger.exception("a callback of a producer's future failed")
 
 
-class Future:
+class Future(Generic[Result]):
     """The interface of both futures: kafka-python's. Thread-safe."""
 
     __slots__ = ("_outcome",)
@@ -102,7 +112,7 @@ class Future:
         return self._outcome.done
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Result | None:
         """The result; None while it is pending and where it failed."""
         return self._result() if self.succeeded() else None
 
@@ -122,7 +132,7 @@ class Future:
         error = self.exception
         return isinstance(error, SparklogError) and error.retriable
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | None = None) -> Result:
         """Wait until it is committed, at most ``timeout`` seconds, and return the result.
 
         Raises KafkaTimeoutError where it is still pending then, IllegalStateError for an endless wait for a
@@ -136,23 +146,23 @@ class Future:
             raise self._outcome.error
         return self._result()
 
-    def add_callback(self, f: Callable[..., object], *args: object, **kwargs: object) -> Future:
+    def add_callback(self, f: Callable[..., object], *args: object, **kwargs: object) -> Self:
         """Call ``f(*args, result, **kwargs)`` when it is committed."""
         call = functools.partial(f, *args, **kwargs)
         self._outcome.call_when_done(lambda: None if self.failed() else _ignore(call(self._result())))
         return self
 
-    def add_errback(self, f: Callable[..., object], *args: object, **kwargs: object) -> Future:
+    def add_errback(self, f: Callable[..., object], *args: object, **kwargs: object) -> Self:
         """Call ``f(*args, exception, **kwargs)`` when it fails."""
         call = functools.partial(f, *args, **kwargs)
         self._outcome.call_when_done(lambda: _ignore(call(self.exception)) if self.failed() else None)
         return self
 
-    def add_both(self, f: Callable[..., object], *args: object, **kwargs: object) -> Future:
+    def add_both(self, f: Callable[..., object], *args: object, **kwargs: object) -> Self:
         """Call ``f`` with the result or the exception."""
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
-    def _result(self) -> Any:
+    def _result(self) -> Result:
         raise NotImplementedError
 
 
@@ -187,7 +197,7 @@ class RecordBatchResult(Outcome):
         )
 
 
-class FutureRecordMetadata(Future):
+class FutureRecordMetadata(Future[RecordMetadata]):
     """The future of one record; resolves to its ``RecordMetadata``."""
 
     __slots__ = ("_index",)
@@ -202,7 +212,7 @@ class FutureRecordMetadata(Future):
         return outcome.metadata(self._index)
 
 
-class FutureOffsets(Future):
+class FutureOffsets(Future[list[OffsetRange]]):
     """The future of a table: resolves to the ``OffsetRange`` of each partition that got rows of it, by partition.
 
     More than one of a partition where other records came in between.
@@ -218,7 +228,7 @@ class FutureOffsets(Future):
         """Wait for this batch too. Called before the future is handed out."""
         self._parts.append((part, rows))
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | None = None) -> list[OffsetRange]:
         if timeout is None:
             for part, _ in self._parts:
                 part.wait(None)

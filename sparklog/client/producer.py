@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
-from sparklog.client.futures import FutureOffsets, FutureRecordMetadata
+from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
 from sparklog.client.producer_config import producer_config
 from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
@@ -277,7 +277,7 @@ class Producer:
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+            thread.join(longest_wait(timeout))
         left = self._accumulator.force_close()
         if self._transactions is not None:
             self._transactions.close(_not_sent(timeout))

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.client.futures import Future
+from sparklog.client.futures import FutureRecordMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
@@ -60,9 +60,9 @@ def make(store: FaultyStore, **more: object) -> Producer:
     return Producer(cluster=coordinator, linger_ms=60_000, retry_backoff_ms=0, **more)
 
 
-def produce(store: FaultyStore) -> dict[bytes, Future]:
+def produce(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
     """Three flushes of records for all partitions; the future of each."""
-    sent: dict[bytes, Future] = {}
+    sent: dict[bytes, FutureRecordMetadata] = {}
     with suppress(SparklogError, SimulatedCrash), make(store) as producer:
         for number in range(3):
             for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
@@ -72,9 +72,9 @@ def produce(store: FaultyStore) -> dict[bytes, Future]:
     return sent
 
 
-def transact(store: FaultyStore) -> dict[bytes, Future]:
+def transact(store: FaultyStore) -> dict[bytes, FutureRecordMetadata]:
     """Two transactions of records for all partitions and offsets of a group, the second with files before its end."""
-    sent: dict[bytes, Future] = {}
+    sent: dict[bytes, FutureRecordMetadata] = {}
     with suppress(SparklogError, SimulatedCrash), make(store, transactional_id="tx") as producer:
         producer.init_transactions()
         for number in range(2):
@@ -106,12 +106,14 @@ def in_order(values: list[bytes]) -> bool:
     return numbers == list(range(len(numbers)))
 
 
-def acknowledged(sent: dict[bytes, Future]) -> set[bytes]:
+def acknowledged(sent: dict[bytes, FutureRecordMetadata]) -> set[bytes]:
     return {value for value, future in sent.items() if future.succeeded()}
 
 
 @pytest.mark.parametrize("operation", [produce, transact])
-def test_without_faults_everything_is_there(operation: Callable[[FaultyStore], dict[bytes, Future]]) -> None:
+def test_without_faults_everything_is_there(
+    operation: Callable[[FaultyStore], dict[bytes, FutureRecordMetadata]],
+) -> None:
     inner = prepared()
     sent = operation(FaultyStore(inner))
     found = records(inner)
@@ -133,7 +135,7 @@ def test_a_fault_at_any_step_of_producing_leaves_each_record_once_and_what_was_a
             assert in_order(values), f"{fault}: {topic}-{partition} has {values}"
             for offset, value in enumerate(values):
                 future = sent[value]
-                assert not future.succeeded() or future.value.offset == offset, f"{fault}: {value!r} is elsewhere"
+                assert not future.succeeded() or future.get(0).offset == offset, f"{fault}: {value!r} is elsewhere"
         there = {value for values in found.values() for value in values}
         assert acknowledged(sent) <= there, f"{fault}: acknowledged and lost"
         if sent and not store_crashed(fault):
@@ -169,7 +171,7 @@ def test_a_fault_at_any_step_of_a_transaction_leaves_all_of_it_or_nothing() -> N
 @pytest.mark.parametrize("operation", [produce, transact])
 @pytest.mark.parametrize("kind", [UNAVAILABLE, LOST_ANSWER])
 def test_a_commit_that_nobody_can_tell_the_outcome_of_happens_once(
-    operation: Callable[[FaultyStore], dict[bytes, Future]], kind: str
+    operation: Callable[[FaultyStore], dict[bytes, FutureRecordMetadata]], kind: str
 ) -> None:
     """Neither its answer arrives, nor can it be read back or the boundary be read after it."""
     counted = FaultyStore(prepared())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import uuid
@@ -534,6 +535,13 @@ def test_a_forked_child_may_not_use_it(cluster: Coordinator) -> None:
             assert file.read() == b"refused refused refused"
         os.waitpid(child, 0)
     assert values(cluster, "t") == [b"v"]
+
+
+def test_infinity_is_no_limit_of_time(cluster: Coordinator) -> None:
+    producer = Producer(cluster=cluster)
+    assert producer.send("t", b"v").get(math.inf).offset == 0
+    producer.flush(math.inf)
+    producer.close(math.inf)
 
 
 def test_a_flush_that_takes_too_long_says_so(cluster: Coordinator) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog import limits
-from sparklog.client.futures import Future
+from sparklog.client.futures import FutureRecordMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
@@ -55,7 +55,7 @@ def values(cluster: Coordinator, topic: str = "t", partition: int = 0) -> list[b
         return [record.value for record in reader.records(topic, partition, 0, end)]
 
 
-def send(producer: Producer, value: bytes, partition: int = 0) -> Future:
+def send(producer: Producer, value: bytes, partition: int = 0) -> FutureRecordMetadata:
     future = producer.send("t", value, partition=partition)
     producer.flush(WAIT)
     return future
@@ -126,7 +126,7 @@ def test_what_waits_behind_a_commit_that_hangs_fails_in_time_too(cluster: Coordi
     with make(cluster) as producer:
         send(producer, b"0")
         store.down = True
-        waiting: list[Future] = []
+        waiting: list[FutureRecordMetadata] = []
         store.before_retry = lambda: waiting.append(producer.send("t", b"2", partition=1))
         first = producer.send("t", b"1", partition=0)
         producer.flush(WAIT)
