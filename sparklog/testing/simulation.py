@@ -24,13 +24,20 @@ from sparklog.store.base import Store
 from sparklog.testing.faulty_store import FaultyStore
 
 
+def _closed_gate() -> threading.Lock:
+    """A lock that one thread waits for and another releases: a binary semaphore, and cheaper than the real one."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
+
 class _Actor:
     """One simulated process. Its thread waits for ``go`` whenever it is not its turn."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self.name = name
         self.work = work
-        self.go = threading.Semaphore(0)
+        self.go = _closed_gate()
         self.wakes_at = 0.0
         self.finished = False
         self.error: BaseException | None = None
@@ -47,7 +54,7 @@ class Simulation:
         self._now = 0.0
         self._actors: list[_Actor] = []
         self._current: _Actor | None = None
-        self._handed_back = threading.Semaphore(0)
+        self._all_finished = _closed_gate()
 
     # -- what actors use
 
@@ -90,8 +97,8 @@ class Simulation:
         threads = [threading.Thread(target=self._run_actor, args=(actor,), daemon=True) for actor in self._actors]
         for thread in threads:
             thread.start()
-        while waiting := [actor for actor in self._actors if not actor.finished]:
-            self._resume(self._pick(waiting))
+        self._pass_on()
+        self._all_finished.acquire()
         for actor in self._actors:
             if actor.error is not None:
                 raise AssertionError(f"seed {self.seed}: {actor.name} failed: {actor.error!r}") from actor.error
@@ -101,14 +108,22 @@ class Simulation:
         self._now = max(self._now, min(actor.wakes_at for actor in waiting))
         return self.random.choice([actor for actor in waiting if actor.wakes_at <= self._now])
 
-    def _resume(self, actor: _Actor) -> None:
-        self._current = actor
-        actor.go.release()
-        self._handed_back.acquire()
-
     def _hand_over(self, actor: _Actor) -> None:
-        self._handed_back.release()
-        actor.go.acquire()
+        """Let the next one go on, and wait for this one's turn, unless that is now."""
+        if self._pass_on() is not actor:
+            actor.go.acquire()
+
+    def _pass_on(self) -> _Actor | None:
+        """Whose turn it is now. Runs in the thread of the actor that stops, whom nothing wakes up."""
+        before = self._current
+        waiting = [actor for actor in self._actors if not actor.finished]
+        if not waiting:
+            self._all_finished.release()
+            return None
+        following = self._current = self._pick(waiting)
+        if following is not before:
+            following.go.release()  # from here on the others run, and ``_current`` is theirs
+        return following
 
     def _run_actor(self, actor: _Actor) -> None:
         actor.go.acquire()
@@ -117,4 +132,4 @@ class Simulation:
         except BaseException as error:
             actor.error = error
         actor.finished = True
-        self._handed_back.release()
+        self._pass_on()

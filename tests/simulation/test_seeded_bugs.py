@@ -127,15 +127,15 @@ def a_reader_begins_one_record_early(patch: Patch) -> None:
 
 def a_reader_leaves_out_its_first_record(patch: Patch) -> None:
     """It moves on as if it had read it."""
-    real = members._Life.poll
+    real = members.Life.poll
 
-    def poll(self: members._Life) -> None:
+    def poll(self: members.Life) -> None:
         if self.world.random.random() < 0.2:
             ends = {place: self.coordinator.state.partition(*place).log_end_offset for place in self.positions}
             self.positions = {place: min(at + 1, ends[place]) for place, at in self.positions.items()}
         real(self)
 
-    patch.setattr(members._Life, "poll", poll)
+    patch.setattr(members.Life, "poll", poll)
 
 
 def epochs_are_not_compared(patch: Patch) -> None:
