@@ -1,0 +1,165 @@
+"""A member dies, or the storage fails it, at every step of everything it does: afterwards the others own all partitions
+within a session timeout, what it was told to be committed is, and doing it again ends as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.membership import GroupMember
+from sparklog.errors import SparklogError
+from sparklog.ids import SeededIds
+from sparklog.protocol.groups import held, listed
+from sparklog.protocol.state import State
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    ERROR,
+    FULL,
+    LOST_ANSWER,
+    UNAVAILABLE,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+from sparklog.types import TopicPartition
+
+ALL = frozenset(TopicPartition("orders", number) for number in range(4))
+
+
+class Run:
+    """A member in a process that may die, one that stays, and the log as both leave it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(uuid.uuid4().hex, self.clock)
+        create_cluster(self.store, clock=self.clock, ids=SeededIds(0)).create_topic("orders", 4)
+        self.faulty = FaultyStore(self.store)
+        self.acknowledged_offsets: dict[tuple[str, int], int] = {}
+        self.stays = self.member(FaultyStore(self.store), 1)
+        self.stays.join(["orders"])
+        self.stays.reconcile()
+        self.dies = self.member(self.faulty, 2)
+
+    def member(self, store: FaultyStore, seed: int) -> GroupMember:
+        coordinator = open_cluster(store, clock=self.clock, ids=SeededIds(seed))
+        return GroupMember(coordinator, "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
+
+    def hand_over(self) -> None:
+        """The member that stays gives up what the other is to have."""
+        self.stays.coordinator.refresh()
+        if self.stays.reconcile().to_acknowledge:
+            self.stays.acknowledge()
+            self.stays.reconcile()
+
+    def commit(self, offset: int) -> None:
+        offsets = {(place.topic, place.partition): offset for place in self.dies.owned}
+        self.dies.commit(offsets)
+        self.acknowledged_offsets.update(offsets)
+
+    def check(self, state: State) -> None:
+        """Nobody shares a partition; what was acknowledged is committed."""
+        group = state.groups["g"]
+        everything = [place for member in group.members.values() for place in held(member)]
+        assert len(everything) == len(set(everything))
+        committed = {(at.topic, at.partition): at.offset for at in group.offsets.values()}
+        assert all(committed.get(place, -1) >= offset for place, offset in self.acknowledged_offsets.items())
+
+
+def live(run: Run) -> None:
+    """All a member does: join, read on with others, commit, give up, expire nobody, leave."""
+    run.dies.join(["orders"])
+    run.hand_over()
+    run.dies.beat()
+    run.dies.reconcile()
+    run.commit(1)
+    run.clock.advance(3)
+    run.stays.beat()
+    run.dies.beat()
+    run.commit(2)
+    run.stays.join(["orders", "audit"])  # a rebalance in which nothing moves
+    run.commit(3)
+    run.dies.coordinator.refresh()
+    run.dies.reconcile()
+    third = run.member(FaultyStore(run.store), 3)
+    third.join(["orders"])
+    run.hand_over()
+    run.dies.coordinator.refresh()
+    change = run.dies.reconcile()
+    if change.to_acknowledge:
+        last = {(place.topic, place.partition): 4 for place in change.revoked}
+        run.dies.acknowledge(last)
+        run.acknowledged_offsets.update(last)
+    third.leave()
+    run.dies.leave()
+
+
+def steps() -> list[Fault]:
+    run = Run()
+    run.faulty.reset_counts()
+    live(run)
+    crashes = list(every_crash(run.faulty.calls))
+    count = len(run.faulty.calls)
+    return crashes + [Fault(step, kind) for step in range(count) for kind in (ERROR, UNAVAILABLE, LOST_ANSWER, FULL)]
+
+
+def test_there_are_steps_to_fail_at() -> None:
+    assert len(steps()) > 150
+
+
+def planned(fault: Fault) -> Run:
+    run = Run()
+    run.faulty.reset_counts()
+    run.faulty._plan[fault.step] = fault.kind
+    return run
+
+
+def survive(run: Run) -> None:
+    """The one that stays takes out whoever is silent, and has everything in the end."""
+    for _ in range(12):
+        run.clock.advance(3)
+        run.stays.beat()
+        change = run.stays.reconcile()
+        if change.to_acknowledge:
+            run.stays.acknowledge()
+        run.check(run.stays.coordinator.state)
+    group = run.stays.coordinator.state.groups["g"]
+    assert set(group.members) == {run.stays.member_id}
+    assert set(listed(group.members[run.stays.member_id].assigned)) == ALL
+    assert run.stays.owned == ALL
+
+
+def test_a_member_that_fails_at_any_step_leaves_the_group_whole() -> None:
+    for fault in steps():
+        run = planned(fault)
+        with suppress(SimulatedCrash, SparklogError):
+            live(run)
+        survive(run)
+
+
+def test_a_member_that_met_a_failing_storage_goes_on() -> None:
+    for fault in steps():
+        if fault.kind.startswith("crash"):
+            continue
+        run = planned(fault)
+        with suppress(SparklogError):
+            live(run)
+        run.faulty.reopen()
+        again = run.dies
+        again.coordinator.refresh()
+        again.reconcile()
+        again.join(["orders"])
+        for _ in range(12):
+            run.clock.advance(3)
+            for member in (run.stays, again):
+                member.beat()
+                if member.reconcile().to_acknowledge:
+                    member.acknowledge()
+            run.check(run.stays.coordinator.state)
+        group = run.stays.coordinator.state.groups["g"]
+        assert set(group.members) == {run.stays.member_id, again.member_id}
+        assert run.stays.owned | again.owned == ALL
+        assert len(run.stays.owned) == len(again.owned) == 2
