@@ -333,7 +333,8 @@ class LocalOutputFile:
 
     def close_with(self, other: LocalOutputFile) -> None:
         """Close two files at the price of little more than one: they are synced at the same time, and a folder that
-        both are in only once. Not to be written to meanwhile. Errors as ``close``; of two files one may then be there."""
+        both are in only once. Not to be written to meanwhile. Errors as ``close``; one of the two may then be there.
+        """
         if self._file is None or other._file is None or os.path.dirname(self._path) != os.path.dirname(other._path):
             self.close()
             other.close()
