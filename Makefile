@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once lint format types imports check bench dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once test-simulation test-soak lint format types imports check bench dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ test-slow: $(STAMP) ## the tests that take minutes
 
 test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (some six minutes; SPARKLOG_TEST_SEED=n for others)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
+
+test-simulation: $(STAMP) ## simulate SEEDS runs of groups and transactions (2000), some minutes; a failure prints its seed
+	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation
+
+test-soak: $(STAMP) ## torment ten processes on a failing storage for half an hour, and check their history
+	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
 
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .
