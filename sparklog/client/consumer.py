@@ -45,6 +45,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
+from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
@@ -115,6 +116,7 @@ class Consumer:
         if self._config.group_id:
             self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
         self._closing = False
+        self._assigned_at: State | None = None
         self._in_hand: tuple[PartitionPosition, Taken] | None = None
         self._iterator: Iterator[ConsumerRecord] | None = None
         self._counts = {"records-consumed-total": 0, "fetch-total": 0, "commit-total": 0}
@@ -274,7 +276,11 @@ class Consumer:
 
     def _assign_all(self) -> None:
         """Without a group all partitions are this consumer's."""
-        topics = [*self._coordinator.state.topics, CONSUMER_OFFSETS_TOPIC]
+        state = self._coordinator.state
+        if state is self._assigned_at and not self._positions.stale:
+            return
+        self._assigned_at = state
+        topics = [*state.topics, CONSUMER_OFFSETS_TOPIC]
         wanted = {
             TopicPartition(name, number)
             for name in self._subscription.matching(topics)

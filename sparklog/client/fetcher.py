@@ -102,6 +102,7 @@ class ReadAhead:
         self._backoff_max = backoff_max
         self._changed = threading.Condition()
         self._streams: OrderedDict[TopicPartition, Stream] = OrderedDict()
+        self._turns: deque[Stream] = deque()
         self._size = 0
         self._woken = False
         self._closed = False
@@ -315,6 +316,7 @@ class ReadAhead:
             stream = self._next_stream()
             if stream is None:
                 return False
+            self._turns.popleft()
         chunk: RecordBatches | None = None
         failure: SparklogError | None = None
         try:
@@ -344,12 +346,18 @@ class ReadAhead:
             self._changed.notify_all()
 
     def _next_stream(self) -> Stream | None:
-        """The stream that is to be read next: those with least waiting first, so that all get on."""
+        """The stream that is to be read next. All that want more get a turn, those with least waiting first."""
         if self._exhausted or self._size >= self._total_bytes:
             return None
-        streams = [one for one in self._streams.values() if self._wants_more(one)]
-        self._exhausted = not streams
-        return min(streams, key=lambda stream: stream.size, default=None)
+        while self._turns:
+            stream = self._turns[0]
+            if self._streams.get(stream.place) is stream and self._wants_more(stream):
+                return stream
+            self._turns.popleft()
+        wanting = [stream for stream in self._streams.values() if self._wants_more(stream)]
+        self._turns.extend(sorted(wanting, key=lambda stream: stream.size))
+        self._exhausted = not wanting
+        return self._turns[0] if wanting else None
 
     def _wants_more(self, stream: Stream) -> bool:
         if stream.paused or stream.error is not None or stream.size >= self._partition_bytes:

@@ -69,6 +69,7 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.listener: Any = None
         self.manual = False
+        self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
     @property
@@ -96,9 +97,15 @@ class Subscription:
         self.listener = listener
 
     def matching(self, topics: Iterable[str]) -> frozenset[str]:
-        """What is subscribed to, given which topics exist."""
+        """What is subscribed to, given which topics exist. The same collection is gone through once."""
         if self.pattern is None:
             return self.topics or frozenset()
+        if self._matched is None or self._matched[:2] != (self.pattern, id(topics)):
+            self._matched = (self.pattern, id(topics), topics, self._matches(topics))
+        return self._matched[3]
+
+    def _matches(self, topics: Iterable[str]) -> frozenset[str]:
+        assert self.pattern is not None
         match = self.pattern.match
         return frozenset(
             name for name in topics if match(name) and (self._allow_internal or not is_internal_topic(name))
