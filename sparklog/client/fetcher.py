@@ -159,7 +159,7 @@ class ReadAhead:
     def take(self, max_records: int | None) -> list[Taken]:
         """What waits, at most so many records, beginning with the partition that has waited longest.
 
-        Raises what went wrong with a partition once everything before that was taken; the next call tries again.
+        Raises what went wrong with a partition once there is nothing else to take; the next call tries again.
         """
         taken: list[Taken] = []
         left = max_records if max_records is not None else 2**62
@@ -169,28 +169,28 @@ class ReadAhead:
             for stream in list(self._streams.values()):
                 if left <= 0:
                     break
-                if stream.paused:
-                    continue
-                if not stream.chunks:
-                    self._raise_error(stream, taken)
+                if stream.paused or not stream.chunks:
                     continue
                 while stream.chunks and left > 0:
                     batches = self._pop(stream, left)
                     left -= batches.batch.num_rows
                     taken.append(Taken(stream, batches))
                 self._streams.move_to_end(stream.place)
-            if taken:
+            if not taken:
+                self._raise_error()
+            elif self._idle:
+                self._worth_a_try()
+            else:
                 self._exhausted = False
-                if self._idle:
-                    self._changed.notify_all()
         return taken
 
-    def _raise_error(self, stream: Stream, taken: list[Taken]) -> None:
-        if stream.error is None or taken:
-            return
-        error, stream.error = stream.error, None
-        self._worth_a_try()
-        raise error
+    def _raise_error(self) -> None:
+        for stream in self._streams.values():
+            if stream.error is not None and not stream.paused and not stream.chunks:
+                error, stream.error = stream.error, None
+                self._streams.move_to_end(stream.place)
+                self._worth_a_try()
+                raise error
 
     def _pop(self, stream: Stream, most: int) -> RecordBatches:
         """The first chunk, or the first so many records of it."""
