@@ -40,6 +40,9 @@ from tests.simulation.world import (
     until_known,
 )
 
+CALM_ROUNDS = 16
+"""of a quarter of a session each: to expire who has died, and for two rebalances."""
+
 REFUSED = (IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError)
 
 
@@ -66,10 +69,11 @@ class Member:
         self.assignors = assignors
         self.life = life or Life
         self.lives = 0
+        self.done = False
         self.log = world.log(name)
 
     def work(self) -> None:
-        while self.left > 0:
+        while not self.done:
             try:
                 self.life(self).run()
             except SimulatedCrash:
@@ -117,20 +121,45 @@ class Life:
         while self.of.left > 0:
             self.of.left -= 1
             self.world.simulation.sleep(chance.choice([0.2, 0.5, 1.0, 2.0, 3 * SESSION_SECONDS]))
-            try:
-                # A zombie does not look before it acts: what it holds was taken from it while it stalled.
-                if chance.random() < 0.8:
-                    self.look()
-                self.poll()
-                self.commit()
-            except (IndeterminateCommitError, *NOTHING_WRITTEN, IllegalGenerationError):
-                self.rewind()
-            except UnknownMemberIdError:
-                self.out()
-            except (FencedInstanceIdError, ProducerFencedError):
-                self.lose()
+            # A zombie does not look before it acts: what it holds was taken from it while it stalled.
+            if not self.act(look=chance.random() < 0.8):
                 return
+        if self.world.members and not self.settle():
+            return
         self.leave()
+        self.of.done = True
+
+    def act(self, look: bool) -> bool:
+        """One round; whether this life goes on."""
+        try:
+            if look:
+                self.look()
+            self.poll()
+            self.commit()
+        except (IndeterminateCommitError, *NOTHING_WRITTEN, IllegalGenerationError):
+            self.rewind()
+        except UnknownMemberIdError:
+            self.out()
+        except (FencedInstanceIdError, ProducerFencedError):
+            self.lose()
+            return False
+        return True
+
+    def settle(self) -> bool:
+        """Go on until all have done their work, and for some sessions without faults and stalls."""
+        self.world.rest(self.of.name)
+        calm = 0
+        while calm < CALM_ROUNDS:
+            self.world.simulation.sleep(SESSION_SECONDS / 4)
+            if not self.act(look=True):
+                return False
+            calm += not self.world.at_work
+        self.world.settled[self.of.name] = set(self.positions)
+        while len(self.world.settled) < self.world.members:
+            self.world.simulation.sleep(SESSION_SECONDS / 4)
+            if not self.act(look=True):
+                return False
+        return True
 
     # -- membership
 

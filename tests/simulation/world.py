@@ -72,9 +72,16 @@ class _Steps:
 
 
 class World:
-    """One run: the storage, the actors and their logs."""
+    """One run: the storage, the actors and their logs.
+
+    ``at_work`` are the members that wait for one another in the end, so that ``settled`` says who owns what once the
+    storage has worked for some sessions.
+    """
 
     def __init__(self, seed: int, rates: Mapping[str, float] = RATES) -> None:
+        self.at_work: set[str] = set()
+        self.members = 0
+        self.settled: dict[str, set[TopicPartition]] = {}
         self.simulation = Simulation(seed)
         self.random: random.Random = self.simulation.random
         self.rates = rates
@@ -100,6 +107,18 @@ class World:
                 return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
             except StorageError:
                 continue
+
+    def settle_in_the_end(self, *members: str) -> None:
+        """These members wait for one another before they leave."""
+        self.at_work, self.members = set(members), len(members)
+
+    def rest(self, member: str) -> None:
+        """A member has done its work. Once all of the group have, nothing fails any more."""
+        self.at_work.discard(member)
+        if not self.at_work:
+            self.rates = {}
+            for store in self.lives:
+                store._rates.clear()
 
     def spawn(self, name: str, work: Callable[[], None]) -> None:
         self.simulation.spawn(name, work)
