@@ -41,7 +41,7 @@ _MOST_CHANGES = 100
 """rebalances that one ``poll`` takes part in before it looks at records again."""
 
 
-class CommitFuture(Future):
+class CommitFuture(Future[Offsets]):
     """What ``commit_async`` returns; resolves to the offsets."""
 
     __slots__ = ("_offsets",)
@@ -84,6 +84,7 @@ class GroupSession:
         self._heart: threading.Thread | None = None
         self._stopping = threading.Event()
         self._polled = float("inf")
+        self._last: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
         self._commits: ThreadPoolExecutor | None = None
         self._pending: deque[Any] = deque()
@@ -127,6 +128,7 @@ class GroupSession:
 
     def _apply(self, change: Change) -> None:
         if change.lost:
+            self._last = {}
             self._call("on_partitions_lost", change.lost)
             self._remove(change.lost)
         try:
@@ -148,11 +150,23 @@ class GroupSession:
         self._remove(change.revoked)
         try:
             if change.to_acknowledge:
-                self._member.acknowledge(_plain(last))
+                self._acknowledge(last)
             else:
                 self._member.commit(_plain(last))
         except CommitFailedError as error:
             logger.warning("the last offsets before a rebalance were not committed: %s", error)
+
+    def _acknowledge(self, last: Offsets) -> None:
+        """Where the storage does not answer, ``poll`` comes here again, and these offsets are still to be committed;
+        but not those of a partition that has come back meanwhile, which may be further by then."""
+        kept = {place: at for place, at in self._last.items() if place not in self._subscription.positions}
+        self._last = {**kept, **last}
+        try:
+            self._member.acknowledge(_plain(self._last))
+        except CommitFailedError:
+            self._last = {}
+            raise
+        self._last = {}
 
     def _remove(self, partitions: frozenset[TopicPartition]) -> None:
         for place in partitions:

@@ -281,7 +281,8 @@ class GroupMember:
             return self._out_of(group)
         change = self._compare(state, group, me) if group is not self._looked_group else Change(self._generation)
         self._generation = group.generation
-        self._looked_at, self._looked_group = state, group
+        if not change.to_acknowledge:  # else it is said again until it is done
+            self._looked_at, self._looked_group = state, group
         return change
 
     def _out_of(self, group: GroupState) -> Change:

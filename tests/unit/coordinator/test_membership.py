@@ -156,6 +156,17 @@ def test_a_member_without_an_assignor_in_common_is_refused(group: Group) -> None
         group.member()
 
 
+def test_what_is_to_be_acknowledged_is_said_until_it_is(group: Group) -> None:
+    first = group.member()
+    first.reconcile()
+    group.member()
+    assert refreshed(first).revoked
+    assert not first.reconcile().revoked
+    assert first.reconcile().to_acknowledge
+    first.acknowledge()
+    assert not first.reconcile().to_acknowledge
+
+
 # -- eager assignors
 
 
