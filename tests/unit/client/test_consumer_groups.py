@@ -295,3 +295,24 @@ def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRe
 
         until(lambda: len(seen) == 80 and shared(first, second), step)
         faulty._rates[UNAVAILABLE] = 0.0
+
+
+def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(request: pytest.FixtureRequest) -> None:
+    faulty = FaultyStore(MemoryStore(request.node.name))
+    cluster = Cluster("", partitions=4, store=faulty)
+    for partition in range(4):
+        cluster.write(partition, b"a")
+
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            step = len(faulty.calls)
+            faulty._plan.update(dict.fromkeys(range(step, step + 30), UNAVAILABLE))
+
+    configs: dict[str, Any] = {"group_id": "g", "retry_backoff_ms": 1, "auto_commit_interval_ms": 60_000, **COOPERATIVE}
+    with cluster.consumer(**configs) as first, cluster.consumer("orders", **configs) as second:
+        first.subscribe(["orders"], listener=Failing())
+        read(first, 4)
+        second.poll()
+        until(lambda: shared(first, second), together(first, second))
+        assert {place: second.position(place) for place in second.assignment()} == dict.fromkeys(second.assignment(), 1)
+        first.subscribe(["orders"])
