@@ -108,26 +108,10 @@ class Draft:
         self._topic_sums: dict[str, int] = {}
         self._checksum = sums.from_text(state.checksum)
         self._next_producer_id = state.next_producer_id
-        self._folds: dict[type, Callable[[Any], None]] = {
-            RegisterBroker: self._register_broker,
-            CreateTopic: self._create_topic,
-            CreatePartitions: self._create_partitions,
-            DeleteTopic: self._delete_topic,
-            AlterConfig: self._alter_config,
-            Append: self._append,
-            ApplicationWrite: self._application_write,
-            InitProducer: self._init_producer,
-            CommitOffsets: self._commit_offsets,
-            JoinGroup: self._join_group,
-            LeaveGroup: self._leave_group,
-            AcknowledgeRevocation: self._acknowledge_revocation,
-            DeleteGroup: self._delete_group,
-            DeleteOffsets: self._delete_offsets,
-        }
 
     def apply(self, action: Action) -> None:
         """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
-        self._folds[type(action)](action)
+        _FOLDS[type(action)](self, action)
 
     def finish(self, version: int, digest: str) -> State:
         """The new state; the draft may be gone on with."""
@@ -329,6 +313,25 @@ class Draft:
             if not keys.isdisjoint(group.offsets):
                 offsets = {key: offset for key, offset in group.offsets.items() if key not in keys}
                 self._map("groups")[name] = replace(group, offsets=offsets)
+
+
+# A table of the class: bound methods in each draft would be reference cycles, three a commit, for the collector.
+_FOLDS: dict[type, Callable[[Draft, Any], None]] = {
+    RegisterBroker: Draft._register_broker,
+    CreateTopic: Draft._create_topic,
+    CreatePartitions: Draft._create_partitions,
+    DeleteTopic: Draft._delete_topic,
+    AlterConfig: Draft._alter_config,
+    Append: Draft._append,
+    ApplicationWrite: Draft._application_write,
+    InitProducer: Draft._init_producer,
+    CommitOffsets: Draft._commit_offsets,
+    JoinGroup: Draft._join_group,
+    LeaveGroup: Draft._leave_group,
+    AcknowledgeRevocation: Draft._acknowledge_revocation,
+    DeleteGroup: Draft._delete_group,
+    DeleteOffsets: Draft._delete_offsets,
+}
 
 
 def _altered(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
