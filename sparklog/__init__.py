@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparklog.client.admin_types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
     from sparklog.client.consumer import Consumer
     from sparklog.client.consumer import Consumer as KafkaConsumer
-    from sparklog.client.consumer_records import ConsumerRecord, OffsetAndTimestamp
+    from sparklog.client.consumer_records import ConsumerRecord
     from sparklog.client.futures import RecordMetadata
     from sparklog.client.producer import Producer
     from sparklog.client.producer import Producer as KafkaProducer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
     from sparklog.spark.stream_batch import write_batch
-    from sparklog.types import OffsetAndMetadata, TopicPartition
+    from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
     "AdminClient",
@@ -80,7 +80,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "NewPartitions": ("sparklog.client.admin_types", "NewPartitions"),
     "NewTopic": ("sparklog.client.admin_types", "NewTopic"),
     "OffsetAndMetadata": ("sparklog.types", "OffsetAndMetadata"),
-    "OffsetAndTimestamp": ("sparklog.client.consumer_records", "OffsetAndTimestamp"),
+    "OffsetAndTimestamp": ("sparklog.types", "OffsetAndTimestamp"),
     "OffsetSpec": ("sparklog.client.admin_types", "OffsetSpec"),
     "Producer": ("sparklog.client.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.futures", "RecordMetadata"),

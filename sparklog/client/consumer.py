@@ -29,7 +29,6 @@ from sparklog.client.consumer_positions import Positions
 from sparklog.client.consumer_records import (
     ConsumerGroupMetadata,
     ConsumerRecord,
-    OffsetAndTimestamp,
     RecordBatches,
     to_consumer_records,
 )
@@ -46,7 +45,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
 """What ``poll`` waits out when it happens in managing the group: the same is tried again."""
@@ -77,7 +76,7 @@ class _Alone:
                 raise IllegalStateError("another thread is using this consumer; only one may at a time")
             self._owner = me
         self._depth += 1
-        if self.closed and not wait:
+        if self.closed and not wait and self._depth == 1:  # a listener may commit while ``close`` calls it
             self.__exit__()
             raise IllegalStateError("this consumer is closed; make another one")
 

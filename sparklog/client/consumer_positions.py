@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from sparklog.client.consumer_config import DURATION_RESET, EARLIEST_RESET, LATEST_RESET, ConsumerConfig, OffsetReset
 from sparklog.client.consumer_offsets import ConsumerReader
-from sparklog.client.consumer_records import OffsetAndTimestamp
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.reader import Bounds
 from sparklog.client.subscription import PartitionPosition, Subscription, as_partition, as_partitions
@@ -22,7 +21,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.state import GroupState, State
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
 class Positions:

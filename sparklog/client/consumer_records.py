@@ -58,14 +58,6 @@ class RecordBatches(NamedTuple):
         return self.base_offset + int(self.batch.num_rows)
 
 
-class OffsetAndTimestamp(NamedTuple):
-    """A record found by time; ``timestamp`` is milliseconds since the epoch."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
 class ConsumerGroupMetadata(NamedTuple):
     """Who a consumer is in its group: what a transaction that commits its offsets is checked against."""
 

@@ -88,13 +88,21 @@ def test_a_record_that_cannot_be_sent_is_an_event(run: Run, topic: Coordinator) 
     assert events(result)[-1]["acked"] == 0
 
 
+def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process says until it ends. ``communicate`` would lose what reading lines has taken ahead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        return process.stdout.read(), process.stderr.read()
+
+
 def test_it_sends_until_it_is_terminated(topic: Coordinator, root: str) -> None:
     command = [sys.executable, "-m", "sparklog.cli", *PRODUCE, "--throughput", "100"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(5)]
     process.send_signal(signal.SIGTERM)
-    rest, err = process.communicate(timeout=30)
+    rest, err = the_rest(process)
     assert (process.returncode, err) == (143, "")
     found = [json.loads(line) for line in [*lines, *rest.splitlines()]]
     assert [event["name"] for event in found[-2:]] == ["shutdown_complete", "tool_data"]
@@ -144,7 +152,7 @@ def test_settings_reach_the_member_and_the_end_is_asked_for_by_a_signal(filled: 
         seen = process.stdout.readline()
     (member,) = filled.refresh().groups["g"].members.values()
     process.send_signal(signal.SIGINT)
-    rest, err = process.communicate(timeout=30)
+    rest, err = the_rest(process)
     assert (member.instance_id, member.session_timeout_ms, member.assignors) == ("shelf", 10_000, ("roundrobin",))
     assert member.client_id == "me"
     assert (process.returncode, err) == (130, "")
