@@ -132,9 +132,20 @@ def _latency(producer: Producer, folder: Path, settings: Settings) -> Figure:
         median(samples["raw"]) / seconds,
         "<= 2 ms",
         seconds <= 0.002,
-        where_time_goes(lambda: [one() for _ in range(200)]),
+        _where(folder),
         samples,
     )
+
+
+def _where(folder: Path) -> str:
+    """What the producer's own thread does with one record, done in this one, where it can be profiled."""
+    with Producer(bootstrap_servers=str(folder / "log"), linger_ms=60_000) as producer:
+
+        def deliver() -> None:
+            producer.send("records", VALUE)
+            producer._sender.deliver(producer._accumulator.take())
+
+        return where_time_goes(lambda: [deliver() for _ in range(200)])
 
 
 # -- processes
