@@ -191,6 +191,7 @@ class GroupSession:
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call("on_partitions_revoked", owned)
+            self.finish_commits()
         self._stop_heart()
         self._topics = frozenset()
         self._member.leave(reason)
@@ -320,10 +321,10 @@ class GroupSession:
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
         finally:
-            if self._commits is not None:
-                self._commits.shutdown()
             if self._subscription.automatic:
                 self._leave_quietly()
+            if self._commits is not None:
+                self._commits.shutdown()
 
     def _leave_quietly(self) -> None:
         """Where leaving fails, the session timeout does it."""

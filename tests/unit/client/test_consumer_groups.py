@@ -316,3 +316,18 @@ def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(reques
         until(lambda: shared(first, second), together(first, second))
         assert {place: second.position(place) for place in second.assignment()} == dict.fromkeys(second.assignment(), 1)
         first.subscribe(["orders"])
+
+
+def test_a_listener_may_commit_asynchronously_while_its_consumer_closes(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    answers: list[object] = []
+
+    class Committing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            consumer.commit_async(callback=lambda _, answer: answers.append(answer))
+
+    with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"], listener=Committing())
+        read(consumer, 1)
+    assert answers == [True]
+    assert committed(cluster)[0] == 1
