@@ -192,9 +192,8 @@ class RecordBatchResult(Outcome):
         topic, partition = self.topic_partition
         stamp = self.append_time_ms if self.append_time_ms >= 0 else self.stamps[index] // 1000
         key, value, headers = (-1 if sizes is None else int(sizes[index]) for sizes in self.sizes)
-        return RecordMetadata(
-            topic, partition, self.topic_partition, self.base_offset + index, stamp, None, key, value, headers
-        )
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return RecordMetadata(topic, partition, self.topic_partition, offset, stamp, None, key, value, headers)
 
 
 class FutureRecordMetadata(Future[RecordMetadata]):

@@ -33,7 +33,7 @@ from sparklog.errors import (
     StoragePermissionError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol.decide import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
@@ -121,6 +121,8 @@ class Sender:
                     return self._fail(parcels, error)
             except Exception as error:  # a mistake of ours must not make the records' senders wait
                 logger.exception("the records of %d partitions cannot be sent", len(parcels))
+                for parcel in parcels:
+                    parcel.unclear = True  # it says nothing of whether it came before the commit or after
                 return self._fail(parcels, error)
             else:
                 return self._succeed(parcels, result)
@@ -232,7 +234,8 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
     for batch in batches:
         batch.base_offset = base_offset
         batch.append_time_ms = append_time_ms
-        base_offset += batch.rows
+        if base_offset != UNKNOWN_OFFSET:
+            base_offset += batch.rows
         batch.columns = None
 
 

@@ -128,7 +128,7 @@ class Transactions:
                 self._identity = self._until_answered(self._init_producer, "init_transactions()")
             self._enter(READY)
 
-    def _init_producer(self) -> ProducerIdentity:
+    def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
         limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
         if isinstance(limit, int) and self._config.transaction_timeout * 1000 > limit:
             raise InvalidConfigurationError(
@@ -136,7 +136,7 @@ class Transactions:
                 f"transaction.max.timeout.ms, {limit}; give less, or raise that",
                 config="transaction_timeout_ms",
             )
-        return self._coordinator.init_producer(self._config.transactional_id)
+        return self._coordinator.init_producer(self._config.transactional_id, present)
 
     def begin(self) -> None:
         """Begin a transaction. Raises InvalidTxnStateError."""
@@ -208,9 +208,11 @@ class Transactions:
                 self._make_fatal(error)
                 raise
             except SparklogError as error:
-                if not self._unclear or (result := self._settle()) is None:
+                settled = self._settle() if self._unclear else None
+                if settled is None:
                     self._make_abortable(error)
                     raise
+                result = settled
             self._succeed(result)
 
     def abort(self) -> None:
@@ -301,6 +303,8 @@ class Transactions:
                     batch.columns = None
 
     def _append(self) -> AppendResult:
+        """Until an error says that nothing was written nobody knows, also where the program is interrupted in here."""
+        before, self._unclear = self._unclear, True
         try:
             return self._coordinator.append(
                 AppendRequest(
@@ -310,21 +314,34 @@ class Transactions:
                 )
             )
         except IndeterminateCommitError:
-            self._unclear = True
+            raise
+        except SparklogError:
+            self._unclear = before
             raise
 
     def _settle(self) -> AppendResult | None:
         """What an earlier try got that had no answer, after a later one was refused; None if it got nothing.
 
-        A new epoch makes that certain: its commit takes the place that a stalled try could still have got.
+        A new epoch makes that certain: its commit takes the place that a stalled try could still have got. An instance
+        that has taken over meanwhile is not fenced by this.
         """
-        following = self._until_answered(self._init_producer, "commit_transaction()")
+        following: ProducerIdentity | None = None
+        replaced: SparklogError | None = None
+        try:
+            following = self._until_answered(lambda: self._init_producer(self._identity), "commit_transaction()")
+        except _FATAL as error:
+            replaced = error
         try:
             result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
         except _FATAL:
             result = None
-        self._identity = following
-        return None if result is None else result._replace(producer=following)
+        if replaced is None:
+            self._identity = following
+            return None if result is None else result._replace(producer=following)
+        if result is None:
+            self._make_fatal(replaced)
+            raise replaced
+        return result
 
     def _succeed(self, result: AppendResult) -> None:
         timestamp_ms = self._coordinator.state.timestamp_ms

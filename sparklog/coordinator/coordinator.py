@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import CommitConflictError, InvalidRequestError, SparklogError
+from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import read_cluster_file
@@ -135,10 +135,14 @@ class Coordinator:
         """Make written runs part of the log, all or none. Errors as ``decide.append``."""
         return cast(AppendResult, self.submit(lambda state: decide.append(state, request)))
 
-    def init_producer(self, transactional_id: str = "") -> ProducerIdentity:
-        """A producer id with an epoch that fences older instances of the same transactional id."""
+    def init_producer(self, transactional_id: str = "", present: ProducerIdentity | None = None) -> ProducerIdentity:
+        """A producer id with an epoch that fences older instances of the same transactional id.
+
+        Errors as ``decide_producers.init_producer``, which says what ``present`` is.
+        """
         return cast(
-            ProducerIdentity, self.submit(lambda state: decide_producers.init_producer(state, transactional_id))
+            ProducerIdentity,
+            self.submit(lambda state: decide_producers.init_producer(state, transactional_id, present)),
         )
 
     def join_group(self, request: JoinRequest) -> Joined:
@@ -223,11 +227,13 @@ class Coordinator:
                 requests[0].error = error
             else:  # too much for one commit, or one of them cannot be stored: alone each may
                 self._commit_one_by_one(requests)
-        except BaseException as error:
+        except SparklogError as error:
             for request in requests:
                 request.error = request.error or error
-            if not isinstance(error, SparklogError):
-                raise
+        except BaseException as error:  # such as KeyboardInterrupt: this thread's alone, and others wait for an answer
+            for request in requests:
+                request.error = request.error or self._interrupted(error)
+            raise
         finally:
             for request in requests:
                 request.answered = True
@@ -239,8 +245,17 @@ class Coordinator:
         except BaseException as error:
             for request in requests:
                 if not request.answered:  # what was decided for it is of a commit that did not happen
-                    request.error = error
+                    request.error = self._interrupted(error)
             raise
+
+    def _interrupted(self, error: BaseException) -> IndeterminateCommitError:
+        interrupted = IndeterminateCommitError(
+            f"the thread that made a commit to {self.store.root} for several ended with {error!r}; whether it happened "
+            "is not known: read the log again, or repeat the write with a producer id, which writes nothing twice",
+            path=self.store.root,
+        )
+        interrupted.__cause__ = error
+        return interrupted
 
     def _commit_until_won(self, requests: list[_Request]) -> None:
         for attempt in range(limits.COMMIT_ATTEMPTS):

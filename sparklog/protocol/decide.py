@@ -55,6 +55,9 @@ from sparklog.protocol.names import (
 )
 from sparklog.protocol.state import PartitionState, State
 
+UNKNOWN_OFFSET = -1
+"""``Appended.base_offset`` of what is in the log for certain, where its offsets cannot be told any more."""
+
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic to create. ``assignment`` is one list of broker ids per partition, else they are spread evenly."""
@@ -98,7 +101,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(NamedTuple):
-    """Where one run ended up: offsets ``[base_offset, base_offset + records)``."""
+    """Where one run ended up: offsets ``[base_offset, base_offset + records)``, or at ``UNKNOWN_OFFSET``."""
 
     topic: str
     topic_id: str
@@ -272,15 +275,25 @@ def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentit
 
     Runs without sequences were written all the same; where, nobody remembers.
     """
-    appended: list[Appended] = []
-    for item in request.appends:
-        if item.producer_id < 0:
-            continue
-        # Of many runs for a partition only the last are remembered; all of them got consecutive offsets.
-        last = state.partition(item.topic, item.partition).producers[transaction.producer_id].appends[-1]
-        base = last.base_offset - (last.first - item.base_sequence)
-        appended.append(Appended(item.topic, state.topic(item.topic).topic_id, item.partition, base, item.run.records))
+    appended = [
+        Appended(item.topic, item.topic_id, item.partition, _offset_got(state, item, transaction), item.run.records)
+        for item in request.appends
+        if item.producer_id >= 0
+    ]
     return AppendResult(appended, duplicate=True, producer=after_transaction(transaction))
+
+
+def _offset_got(state: State, item: PartitionAppend, transaction: ProducerIdentity) -> int:
+    """Where a run of a committed transaction is, ``UNKNOWN_OFFSET`` where its topic is gone or does not remember it."""
+    topic = state.topics.get(item.topic)
+    if topic is None or item.topic_id not in ("", topic.topic_id) or item.partition >= len(topic.partitions):
+        return UNKNOWN_OFFSET
+    known = topic.partitions[item.partition].producers.get(transaction.producer_id)
+    if known is None or known.epoch != transaction.producer_epoch:
+        return UNKNOWN_OFFSET
+    # Of many runs for a partition only the last are remembered; all of them got consecutive offsets.
+    last = known.appends[-1]
+    return last.base_offset - (last.first - item.base_sequence)
 
 
 def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
@@ -316,13 +329,15 @@ def _creation_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
 
 def _check_distinct(creations: Sequence[CreateTopic]) -> None:
     """Names that are created together must not collide either."""
-    first: dict[str, str] = {}
+    first: dict[str, CreateTopic] = {}
     for action in creations:
-        other = first.setdefault(collision_key(action.topic), action.topic)
-        if other != action.topic:
+        other = first.setdefault(collision_key(action.topic), action)
+        if other.topic == action.topic and other is not action:
+            raise InvalidTopicError(f"topic {action.topic!r} is to be created twice; name it once", topic=action.topic)
+        if other is not action:
             raise InvalidTopicError(
-                f"topics {other!r} and {action.topic!r} cannot be created together: names may not differ only in '.' "
-                "and '_', which metrics cannot tell apart; choose another name",
+                f"topics {other.topic!r} and {action.topic!r} cannot be created together: names may not differ only "
+                "in '.' and '_', which metrics cannot tell apart; choose another name",
                 topic=action.topic,
             )
 

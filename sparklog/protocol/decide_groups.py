@@ -69,13 +69,18 @@ class Joined(NamedTuple):
 
 
 class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """Positions of a group. Without a member they come from outside its membership, as from a tool or a query."""
+    """Positions of a group. Without a member they come from outside its membership, as from a tool or a query.
+
+    ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was made again since are
+    refused, since they would pass over its records.
+    """
 
     group: str
     offsets: Offsets
     member: str = ""
     generation: int = -1
     instance_id: str = ""
+    topic_ids: Mapping[str, str] = {}
 
 
 # -- membership
@@ -97,6 +102,13 @@ def join_group(state: State, request: JoinRequest) -> Decision:
     _check_assignors(group, request)
     topics = sorted(set(request.topics))
     known = group.members.get(request.member)
+    if known is not None and known.instance_id != request.instance_id:
+        raise InvalidRequestError(
+            f"member {request.member!r} of group {request.group!r} has group.instance.id {known.instance_id!r} and "
+            f"cannot take {request.instance_id!r}; join under another member id",
+            group=request.group,
+            member=request.member,
+        )
     if known is not None and (known.topics, known.assignors) == (tuple(topics), tuple(request.assignors)):
         return Decision([], Joined(request.member, group.generation))
     action = JoinGroup(
@@ -229,6 +241,7 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
             "first, or use another group",
             group=commit.group,
         )
+    _check_same_topics(state, commit)
     committed = [_committed(state, topic, partition, at) for (topic, partition), at in sorted(commit.offsets.items())]
     if not committed:
         return Decision([], None)
@@ -250,6 +263,20 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
                     topic=topic,
                     partition=partition,
                 )
+
+
+def _check_same_topics(state: State, commit: GroupCommit) -> None:
+    for topic, partition in commit.offsets:
+        found, read = state.topics.get(topic), commit.topic_ids.get(topic)
+        if found is not None and read is not None and found.topic_id != read:
+            raise CommitFailedError(
+                f"group {commit.group!r} cannot commit the offset of {topic}-{partition}: the topic was deleted and "
+                f"created again (id {read} then, {found.topic_id} now), and what was read is of the former one",
+                group=commit.group,
+                member=commit.member,
+                topic=topic,
+                partition=partition,
+            )
 
 
 def _committed(state: State, topic: str, partition: int, position: OffsetAndMetadata | int) -> CommittedOffset:

@@ -27,11 +27,15 @@ class ProducerIdentity(NamedTuple):
     producer_epoch: int
 
 
-def init_producer(state: State, transactional_id: str = "") -> Decision:
+def init_producer(state: State, transactional_id: str = "", present: ProducerIdentity | None = None) -> Decision:
     """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances.
 
-    Where epochs are used up, a new id too, as in Kafka.
+    Where epochs are used up, a new id too, as in Kafka. An instance that is at work already says who it is at
+    ``present``: it raises ProducerFencedError where another one has taken over, which it must not fence in turn
+    (KIP-360), and UnknownProducerIdError for an expired producer.
     """
+    if present is not None:
+        _check_is_present(state, present)
     fence: list[Action] = []
     known = next((item for item in state.producers.items() if item[1].transactional_id == transactional_id), None)
     if transactional_id and known is not None:
@@ -42,6 +46,15 @@ def init_producer(state: State, transactional_id: str = "") -> Decision:
         fence = [_init(identity, "", producer.committed_epoch)]  # nobody is given this epoch, so it fences all others
     identity = ProducerIdentity(state.next_producer_id, 0)
     return Decision([*fence, _init(identity, transactional_id)], identity)
+
+
+def _check_is_present(state: State, present: ProducerIdentity) -> None:
+    """Nobody has begun anything since this instance did: it is at its epoch, or its transaction was the last step."""
+    known, following = _known(state, present), present.producer_epoch + 1
+    if known.epoch == following and known.committed_epoch == present.producer_epoch:
+        return
+    if known.epoch != present.producer_epoch:
+        raise _replaced(present, known)
 
 
 def _init(identity: ProducerIdentity, transactional_id: str, committed_epoch: int = -1) -> InitProducer:
@@ -66,11 +79,15 @@ def is_committed(state: State, transaction: ProducerIdentity) -> bool:
         return False
     if known.committed_epoch == transaction.producer_epoch:
         return True
-    raise ProducerFencedError(
-        f"producer {transaction.producer_id} of transactional id {known.transactional_id!r} has epoch "
-        f"{transaction.producer_epoch}, and the cluster knows {known.epoch}: a newer instance has taken over; stop "
+    raise _replaced(transaction, known)
+
+
+def _replaced(identity: ProducerIdentity, known: ProducerState) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"producer {identity.producer_id} of transactional id {known.transactional_id!r} has epoch "
+        f"{identity.producer_epoch}, and the cluster knows {known.epoch}: a newer instance has taken over; stop "
         "this one",
-        producer_id=transaction.producer_id,
+        producer_id=identity.producer_id,
     )
 
 
