@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once test-simulation test-soak lint format types imports check bench dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ check: $(STAMP) ## rules of the project itself: sizes, leftovers, run bits, shel
 
 bench: $(STAMP) ## measure against references in the same run; prints a table and JSON
 	@$(WITH_JAVA) $(PY) benchmarks/run.py
+
+bench-kafka: $(STAMP) ## measure the Python clients against a Kafka broker, which it starts (Maven fetches it once)
+	@$(WITH_JAVA) $(PY) benchmarks/kafka_peer.py
 
 dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into dist/
 	@$(PY) scripts/dist.py
