@@ -98,6 +98,7 @@ class LeaseWatch:
         self._group = group
         self._seen: dict[str, _Seen] = {}
         self._looked = clock.monotonic()
+        self._stalled = False
 
     def look(self, members: Mapping[str, int], me: str = "") -> list[str]:
         """The members that were silent for their session timeout. ``members`` has those in milliseconds, by member id.
@@ -117,9 +118,13 @@ class LeaseWatch:
         return gone
 
     def _forget_after_a_stall(self, shortest_timeout_seconds: float) -> None:
-        """Who has not looked for long cannot tell how long others were silent: it may have been stopped with them."""
+        """Who has not looked for long cannot tell how long others were silent: it may have been stopped with them.
+
+        Twice in a row it is no stall: it looks more rarely than a member with a short timeout has to be looked after.
+        """
         now = self._clock.monotonic()
-        if now - self._looked >= shortest_timeout_seconds:
+        self._stalled = not self._stalled and now - self._looked >= shortest_timeout_seconds
+        if self._stalled:
             self._seen.clear()
         self._looked = now
 

@@ -128,6 +128,7 @@ class GroupMember:
         self._joined = False
         self._topics: tuple[str, ...] = ()
         self._owned: dict[TopicPartition, str] = {}
+        self._topic_ids: dict[str, str] = {}
         self._lost: set[TopicPartition] = set()
         self._fenced = False
         self._generation = -1
@@ -164,6 +165,11 @@ class GroupMember:
     def owned(self) -> frozenset[TopicPartition]:
         """What its caller was told that it owns."""
         return frozenset(self._owned)
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that its caller was told to read, by name; not to be changed."""
+        return self._topic_ids
 
     @property
     def overdue(self) -> bool:
@@ -316,6 +322,7 @@ class GroupMember:
         if completed:
             self._completed = group.generation
         self._owned = {place: ids[place.topic] for place in (kept - revoked) | added}
+        self._topic_ids = {**self._topic_ids, **{place.topic: topic_id for place, topic_id in self._owned.items()}}
         lost |= self._lost
         self._lost = set()
         return Change(
@@ -362,8 +369,8 @@ class GroupMember:
         """Commit positions as a member of the present generation.
 
         A rebalance that this member does not know of yet is no hindrance as long as it holds the partitions still.
-        Raises CommitFailedError where it does not, FencedInstanceIdError, UnknownTopicOrPartitionError,
-        InvalidRequestError; after IndeterminateCommitError it may be called again.
+        Raises CommitFailedError where it does not or the topic was made again since, FencedInstanceIdError,
+        UnknownTopicOrPartitionError, InvalidRequestError; after IndeterminateCommitError it may be called again.
         """
         if not offsets:
             return
@@ -377,6 +384,7 @@ class GroupMember:
                 member=member,
                 generation=generation,
                 instance_id=self.instance_id,
+                topic_ids=self._topic_ids,
             )
             try:
                 return self._insist(partial(self.coordinator.commit_group_offsets, commit))

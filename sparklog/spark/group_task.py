@@ -207,12 +207,16 @@ class ConsumeTask:
 
     # -- partitions
 
-    def _take_part(self) -> None:
-        """Follow the group: forget what is given up, start with what is new, join again where it was taken out."""
+    def _take_part(self) -> frozenset[TopicPartition]:
+        """Follow the group: forget what is given up, start with what is new, join again where it was taken out.
+
+        Returns what is gone, also where it has come back at once: as another topic of that name, say.
+        """
         if not self._member.joined:
             self._member.join(self._settings.topics)
         change = self._member.reconcile()
-        for place in change.revoked | change.lost:
+        gone = change.revoked | change.lost
+        for place in gone:
             self._positions.pop(place, None)
         if change.to_acknowledge:
             self._member.acknowledge()  # all that was read is committed
@@ -220,6 +224,7 @@ class ConsumeTask:
             self._positions[place] = start_of(
                 self._coordinator.state, self._settings.group, place, self._settings.reset
             )
+        return gone
 
     # -- records
 
@@ -237,7 +242,10 @@ class ConsumeTask:
     def _chunk(self, place: TopicPartition, start: int) -> tuple[pa.RecordBatch, int] | None:
         """The next records of a partition and the offset after them."""
         state = self._coordinator.state
-        end = state.partition(*place).high_watermark
+        topic = state.topics.get(place.topic)
+        if topic is None or topic.topic_id != self._member.topic_ids.get(place.topic):
+            return None  # deleted, or another one by now: the group tells with its next change
+        end = topic.partitions[place.partition].high_watermark
         if self._settings.ends is not None:
             end = min(end, self._settings.ends.get(place, end))
         if start >= end:
@@ -305,20 +313,23 @@ class ConsumeTask:
                 offsets={place: end},
                 member=self._member.member_id,
                 generation=self._member.generation,
+                topic_ids=self._member.topic_ids,
             )
             request = AppendRequest(appends=appends, new_topics=new_topics, groups=[commit], transaction=producer)
             try:
                 self._producer = self._coordinator.append(request).producer
             except IndeterminateCommitError as error:
                 unsure = error  # the same request again tells
-            except (IllegalGenerationError, UnknownMemberIdError):
+            except (IllegalGenerationError, UnknownMemberIdError, CommitFailedError):
                 unsure = None
-                self._take_part()
-                if place not in self._member.owned:
+                if place in self._take_part() or place not in self._member.owned:
                     return False
             except SparklogError:
                 if unsure is not None:
                     self._sends.clear()  # a commit may name these files
+                raise
+            except BaseException:  # the task is interrupted, perhaps after the commit
+                self._sends.clear()
                 raise
             else:
                 return True
@@ -362,13 +373,17 @@ def start_of(state: State, group: str, place: TopicPartition, reset: str) -> int
 
 
 def behind(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """The partitions whose records before the end are not all done; deleted ones are."""
+    """The partitions whose records before the end are not all done.
+
+    Those of a deleted topic are, and of one that was made again since only as many as it has come to: it may never get
+    to an end that was another one's.
+    """
     found = []
     for place, end in ends.items():
         topic = state.topics.get(place.topic)
         if topic is not None and place.partition < len(topic.partitions):
-            committed = committed_offset(state, group, place)
-            if committed is None or committed < end:
+            reachable = min(end, topic.partitions[place.partition].high_watermark)
+            if (committed_offset(state, group, place) or 0) < reachable:
                 found.append(place)
     return found
 
