@@ -116,7 +116,7 @@ class Consumer:
             self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
         self._closing = False
         self._assigned_at: State | None = None
-        self._in_hand: tuple[PartitionPosition, Taken] | None = None
+        self._in_hand: list[Taken] = []
         self._iterator: Iterator[ConsumerRecord] | None = None
         self._counts = {"records-consumed-total": 0, "fetch-total": 0, "commit-total": 0}
         if topics:
@@ -364,29 +364,45 @@ class Consumer:
                 yield record
 
     def _next_records(self) -> tuple[PartitionPosition, list[ConsumerRecord]] | None:
+        """The next records of one partition; the rest of what a poll gave stays in hand."""
+        self._drop_finished()
         while True:
-            taken = self._poll(self._config.consumer_timeout, self._config.max_poll_records)
-            if not taken:
+            if not self._in_hand:
+                self._in_hand = self._poll(self._config.consumer_timeout, self._config.max_poll_records)
+            if not self._in_hand:
                 return None
-            for later in reversed(taken[1:]):
-                self._read_ahead.give_back(later, later.batches.base_offset)
-            records = self._records_of(taken[:1], must=True)
-            position = self._subscription.positions.get(taken[0].stream.place)
+            found, self._in_hand = self._in_hand, []
+            records = self._records_of(found, must=True)
+            position = self._subscription.positions.get(found[0].stream.place)
             if position is not None and records:
                 self._counts["records-consumed-total"] += len(records)
-                position.epoch = taken[0].batches.leader_epoch
-                self._in_hand = (position, taken[0])
+                position.epoch = found[0].batches.leader_epoch
+                self._in_hand = found if len(records) == found[0].batches.batch.num_rows else []
                 return position, records
+            self._in_hand = found[1:]
+
+    def _drop_finished(self) -> None:
+        """Go on with what comes after the records in hand, or with them where an iteration was left early."""
+        if not self._in_hand:
+            return
+        first = self._in_hand[0]
+        position = self._subscription.positions.get(first.stream.place)
+        if position is None or (position.position or 0) >= first.batches.end_offset:
+            self._in_hand = self._in_hand[1:]
+        else:
+            self._put_back()
 
     def _put_back(self) -> None:
         """What iteration has in hand and has not returned is read again by whoever asks next."""
-        if self._in_hand is None:
+        found, self._in_hand = self._in_hand, []
+        if not found:
             return
-        position, taken = self._in_hand
-        self._in_hand = None
-        if position.position is not None:
-            self._read_ahead.give_back(taken, position.position)
-        position.guard = object()
+        position = self._subscription.positions.get(found[0].stream.place)
+        offset = found[0].batches.end_offset
+        if position is not None:
+            offset = offset if position.position is None else position.position
+            position.guard = object()
+        self._give_back(found, offset)
 
     # -- positions
 

@@ -55,10 +55,18 @@ class PartitionReader(Protocol):
 
 
 class Taken(NamedTuple):
-    """Records that were taken out of the buffer, and the stream they may be given back to."""
+    """Records in the buffer or taken out of it, the stream they may be given back to, and their size in bytes."""
 
     stream: Stream
     batches: RecordBatches
+    size: int
+
+    def split(self, rows: int) -> tuple[Taken, Taken]:
+        """The first so many records, and the rest."""
+        batches, size = self.batches, self.size * rows // int(self.batches.batch.num_rows)
+        first = batches._replace(batch=batches.batch.slice(0, rows))
+        rest = batches._replace(base_offset=batches.base_offset + rows, batch=batches.batch.slice(rows))
+        return self._replace(batches=first, size=size), self._replace(batches=rest, size=self.size - size)
 
 
 class Stream:
@@ -70,7 +78,7 @@ class Stream:
         self.place = place
         self.next = self.end = offset
         self.paused = paused
-        self.chunks: deque[RecordBatches] = deque()
+        self.chunks: deque[Taken] = deque()
         self.size = 0
         self.topic_id = ""
         self.reading: Iterator[Fetched] | None = None
@@ -172,9 +180,8 @@ class ReadAhead:
                 if stream.paused or not stream.chunks:
                     continue
                 while stream.chunks and left > 0:
-                    batches = self._pop(stream, left)
-                    left -= batches.batch.num_rows
-                    taken.append(Taken(stream, batches))
+                    taken.append(self._pop(stream, left))
+                    left -= taken[-1].batches.batch.num_rows
                 self._streams.move_to_end(stream.place)
             if not taken:
                 self._raise_error()
@@ -192,18 +199,14 @@ class ReadAhead:
                 self._worth_a_try()
                 raise error
 
-    def _pop(self, stream: Stream, most: int) -> RecordBatches:
+    def _pop(self, stream: Stream, most: int) -> Taken:
         """The first chunk, or the first so many records of it."""
         first = stream.chunks.popleft()
-        rows = int(first.batch.num_rows)
-        if rows <= most:
-            self._resize(stream, -_size(first))
-            return first
-        rest = first._replace(base_offset=first.base_offset + most, batch=first.batch.slice(most))
-        stream.chunks.appendleft(rest)
-        part = first._replace(batch=first.batch.slice(0, most))
-        self._resize(stream, _size(rest) - _size(first))
-        return part
+        if first.batches.batch.num_rows > most:
+            first, rest = first.split(most)
+            stream.chunks.appendleft(rest)
+        self._resize(stream, -first.size)
+        return first
 
     def _resize(self, stream: Stream, by: int) -> None:
         stream.size += by
@@ -211,14 +214,13 @@ class ReadAhead:
 
     def give_back(self, taken: Taken, offset: int) -> None:
         """Put back what was taken and not used, from ``offset`` on; it is handed out next."""
-        stream, batches = taken
-        used = offset - batches.base_offset
+        stream, used = taken.stream, offset - taken.batches.base_offset
         with self._changed:
-            if self._streams.get(stream.place) is not stream or used >= batches.batch.num_rows:
+            if self._streams.get(stream.place) is not stream or used >= taken.batches.batch.num_rows:
                 return
-            rest = batches._replace(base_offset=offset, batch=batches.batch.slice(used))
+            rest = taken.split(used)[1] if used else taken
             stream.chunks.appendleft(rest)
-            self._resize(stream, _size(rest))
+            self._resize(stream, rest.size)
             self._streams.move_to_end(stream.place, last=False)
 
     def wait(self, seen: State, timeout: float) -> None:
@@ -339,9 +341,10 @@ class ReadAhead:
         if failure is not None:
             stream.error = failure
         elif chunk is not None:
-            stream.chunks.append(chunk)
+            size = int(chunk.batch.nbytes)
+            stream.chunks.append(Taken(stream, chunk, size))
             stream.next = chunk.end_offset
-            self._resize(stream, _size(chunk))
+            self._resize(stream, size)
         if chunk is not None or failure is not None:
             self._changed.notify_all()
 
@@ -398,11 +401,6 @@ def _looked_lately(coordinator: Coordinator, pause: float) -> bool:
             return True
         _looks[coordinator] = now
         return False
-
-
-def _size(batches: RecordBatches) -> int:
-    """bytes of its buffers, as far as these records use them."""
-    return int(batches.batch.nbytes)
 
 
 def _out_of_range(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:

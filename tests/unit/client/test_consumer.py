@@ -457,3 +457,34 @@ def test_asynchronous_commits_call_back_in_a_later_call(cluster: Cluster) -> Non
         consumer.commit()
         assert failed.failed()
         assert isinstance(calls[1][1], UnknownTopicOrPartitionError)
+
+
+def test_iterations_that_are_left_early_lose_nothing(cluster: Cluster) -> None:
+    """Small batches of two partitions, so that iteration always has several in hand."""
+    for number in range(30):
+        cluster.write(number % 2, b"%d" % number, b"%d again" % number)
+    with cluster.consumer("orders", max_poll_records=7) as consumer:
+        consumer.poll(max_records=1, update_offsets=False)
+        seen: list[bytes] = []
+        for step in range(60):
+            if step % 4 == 3:
+                seen += values(read(consumer, 1))
+            elif step % 4 == 2:
+                seen += [
+                    value
+                    for found in consumer.poll_batches(5000, 3)
+                    for value in found.batch.column("value").to_pylist()
+                ]
+            elif step % 4 == 1:
+                seen.append(next(consumer).value)
+            else:
+                for record in consumer:
+                    seen.append(record.value)
+                    if len(seen) % 3 == 0 or len(seen) == 60:
+                        break
+            if len(seen) == 60:
+                break
+        assert sorted(seen) == sorted(b"%d%s" % (n, again) for n in range(30) for again in (b"", b" again"))
+        for partition in (0, 1):
+            mine = [value for value in seen if int(value.split()[0]) % 2 == partition]
+            assert mine == sorted(mine, key=lambda value: (int(value.split()[0]), len(value)))
