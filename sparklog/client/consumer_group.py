@@ -233,11 +233,16 @@ class GroupSession:
     # -- commits
 
     def positions(self) -> Offsets:
-        """Where the consumer is in each partition, where that is known."""
+        """Where the consumer is in each partition, where that is known.
+
+        But not where no group can have been: in ``__consumer_offsets``, and in deleted topics, of which a commit would
+        be refused together with all others.
+        """
+        topics = self._coordinator.state.topics
         return {
             place: OffsetAndMetadata(at.position, "", at.epoch)
             for place, at in self._subscription.positions.items()
-            if at.position is not None and place.topic != CONSUMER_OFFSETS_TOPIC  # it is no group's to have read
+            if at.position is not None and place.topic != CONSUMER_OFFSETS_TOPIC and place.topic in topics
         }
 
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
