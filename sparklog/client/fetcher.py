@@ -341,7 +341,7 @@ class ReadAhead:
         if failure is not None:
             stream.error = failure
         elif chunk is not None:
-            size = int(chunk.batch.nbytes)
+            size = int(chunk.batch.get_total_buffer_size())  # what it keeps in memory, also where it is a slice
             stream.chunks.append(Taken(stream, chunk, size))
             stream.next = chunk.end_offset
             self._resize(stream, size)
