@@ -212,14 +212,17 @@ class Consumer:
         most = self._config.max_poll_records if max_records is None else _positive("max_records", max_records)
         with self._alone:
             records: dict[TopicPartition, list[ConsumerRecord]] = {}
+            ends: list[tuple[Taken, int]] = []
             found = self._poll(_seconds(timeout_ms), most)
             for number, taken in enumerate(found):
-                made = self._records_of(found[number:], must=not records)
+                made = self._records_of(found[number:], found[:number])
                 if made:
                     records.setdefault(taken.stream.place, []).extend(made)
-                    self._advance(taken, made[-1].offset + 1, update_offsets)
+                    ends.append((taken, made[-1].offset + 1))
                 if len(made) < taken.batches.batch.num_rows:
                     break
+            for taken, end in ends:
+                self._advance(taken, end, update_offsets)
             return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
@@ -301,21 +304,28 @@ class Consumer:
         self._counts["fetch-total"] += len(taken)
         return taken
 
-    def _records_of(self, found: Sequence[Taken], must: bool) -> list[ConsumerRecord]:
+    def _records_of(self, found: Sequence[Taken], before: Sequence[Taken] = ()) -> list[ConsumerRecord]:
         """The records of the first of these, up to one that cannot be deserialised; what follows is given back then.
 
-        That record's error is raised once no other record comes before it and some ``must`` be returned.
+        That record's error is raised where no other record comes ``before`` it. Where the program is interrupted in a
+        deserializer, all of these are given back, with those before.
         """
         config, batches = self._config, found[0].batches
         try:
-            return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
-        except SerializationError as error:
-            good = int(error.offset) - batches.base_offset
-            self._give_back(found, int(error.offset))
-            if not good and must:
-                raise
+            try:
+                return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
+            except SerializationError as error:
+                good, failure = int(error.offset) - batches.base_offset, error
             part = batches._replace(batch=batches.batch.slice(0, good))
-            return to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
+            made = to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
+        except BaseException:
+            everything = [*before, *found]
+            self._give_back(everything, everything[0].batches.base_offset)
+            raise
+        self._give_back(found, batches.base_offset + good)
+        if not made and not before:
+            raise failure
+        return made
 
     def _give_back(self, found: Sequence[Taken], offset: int) -> None:
         """Put back all of these, the first from ``offset`` on."""
@@ -372,12 +382,15 @@ class Consumer:
             if not self._in_hand:
                 return None
             found, self._in_hand = self._in_hand, []
-            records = self._records_of(found, must=True)
+            records = self._records_of(found)
             position = self._subscription.positions.get(found[0].stream.place)
             if position is not None and records:
                 self._counts["records-consumed-total"] += len(records)
                 position.epoch = found[0].batches.leader_epoch
-                self._in_hand = found if len(records) == found[0].batches.batch.num_rows else []
+                if len(records) < found[0].batches.batch.num_rows:  # the others have been given back
+                    batches = found[0].batches
+                    found = [found[0]._replace(batches=batches._replace(batch=batches.batch.slice(0, len(records))))]
+                self._in_hand = found
                 return position, records
             self._in_hand = found[1:]
 
