@@ -236,9 +236,8 @@ def main(seconds: str, folder: str, seed: str = "0") -> None:
     result = Soak(Path(folder), int(seed)).run(float(seconds))
     print(result.summary())
     twice = [value for value, times in result.copies.items() if times > 1]
-    print(
-        f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied, {result.stuck}"
-    )
+    print(f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied")
+    print(f"not as it should be in the end: {result.stuck}")
     for finding in result.findings[:10]:
         print(finding)
 

@@ -50,11 +50,12 @@ class Worker:
 
     def open(self) -> Coordinator:
         """The cluster, however often that has to be tried."""
-        while True:
+        while self.going:
             try:
                 return open_cluster(self.store)
             except SparklogError:
                 time.sleep(0.05)
+        sys.exit(0)
 
     def value(self) -> bytes:
         """A value that nobody else sends."""
