@@ -227,7 +227,7 @@ class GroupSession:
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
                     self._member.beat(refresh=False)  # the log is being read for records anyway
-            except SparklogError as error:
+            except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
 
     # -- commits

@@ -48,7 +48,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide_groups import GroupCommit, JoinRequest, Offsets, join_group
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.groups import listed, member_of_instance
-from sparklog.protocol.state import GroupState, MemberState, State
+from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -136,6 +136,7 @@ class GroupMember:
         self._looked_at: State | None = None
         self._looked_group: GroupState | None = None
         self._beaten = self._clock.monotonic()
+        self._giving_up: dict[str, tuple[Partitions, float]] = {}
         with _locally:
             _local.setdefault(coordinator, WeakSet()).add(self)
 
@@ -240,7 +241,8 @@ class GroupMember:
     # -- liveness
 
     def beat(self, refresh: bool = True) -> None:
-        """Renew the lease, read what is new, and take out who was silent for too long. Raises StorageError.
+        """Renew the lease, read what is new, and take out who was silent for too long, or has not given up what others
+        wait for within its rebalance timeout. Raises StorageError.
 
         ``refresh=False`` saves two requests where something else reads the log all the time; a member that was late
         itself reads it nevertheless.
@@ -255,9 +257,26 @@ class GroupMember:
             group = self._group_state(state)
             if member not in group.members:
                 return  # reconcile tells its caller
+            if late:
+                self._giving_up = {}
             self._beaten = self._clock.monotonic()
             timeouts = {name: known.session_timeout_ms for name, known in group.members.items()}
             expire(self.coordinator, self.group, self._watch.look(timeouts, member), group.generation)
+            stuck = self._stuck(group)
+            expire(
+                self.coordinator, self.group, stuck, group.generation, "has let nothing go for its rebalance timeout"
+            )
+
+    def _stuck(self, group: GroupState) -> list[str]:
+        """The other members that live and have not given up for their rebalance timeout what others wait for."""
+        now, before = self._clock.monotonic(), self._giving_up
+        self._giving_up = {
+            name: before[name] if name in before and before[name][0] == known.revoking else (known.revoking, now)
+            for name, known in group.members.items()
+            if known.revoking and name != self._member_id
+        }
+        limits = {name: group.members[name].rebalance_timeout_ms / 1000 for name in self._giving_up}
+        return [name for name, (_, since) in self._giving_up.items() if now - since >= limits[name] > 0]
 
     def _forget_lease(self, member: str) -> None:
         self._quietly(lambda: self.coordinator.store.delete(lease_key(self.group, member)), "delete a lease")
@@ -447,13 +466,19 @@ def _join(state: State, request: JoinRequest, known: bool) -> Decision:
     return join_group(state, request)
 
 
-def expire(coordinator: Coordinator, group: str, members: Sequence[str], generation: int) -> list[str]:
+def expire(
+    coordinator: Coordinator,
+    group: str,
+    members: Sequence[str],
+    generation: int,
+    why: str = "was silent for its session timeout",
+) -> list[str]:
     """Take silent members out, if the group is still in this generation; returns who was taken out."""
     if not members:
         return []
     gone = coordinator.leave_group(group, members, "expired", generation)
     for member in gone:
-        logger.warning("member %s of group %s was silent for its session timeout and was taken out", member, group)
+        logger.warning("member %s of group %s %s and was taken out", member, group, why)
         try:
             coordinator.store.delete(lease_key(group, member))
         except SparklogError as error:

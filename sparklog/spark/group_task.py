@@ -53,6 +53,9 @@ FIRST_WAIT_SECONDS = 0.01
 LONGEST_WAIT_SECONDS = 1.0
 """Pauses of a member that has nothing to read; each look for news costs two small requests."""
 
+LONGEST_CALL_MS = 86_400_000
+"""How long others wait for a partition that is to move while the user's function is at work: its work would be lost."""
+
 COMMIT_TRIES = 10
 """tries of a commit whose outcome the storage does not tell, or that rebalances overtake."""
 
@@ -129,6 +132,7 @@ class ConsumeTask:
             host=socket.gethostname(),
             assignors=(settings.assignor,),
             session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=LONGEST_CALL_MS,
             incremental=True,
         )
         stores = broker_stores(self._coordinator, settings.storage_options)
@@ -178,7 +182,7 @@ class ConsumeTask:
                 self._member.beat()
                 if self._is_stop_wanted():
                     self._stopping.set()
-            except SparklogError as error:
+            except Exception as error:  # whatever it is: without heartbeats the task would be expired again and again
                 logger.warning("a heartbeat of %s failed: %s", self._member.member_id, error)
 
     def _is_stop_wanted(self) -> bool:

@@ -36,3 +36,30 @@ def test_a_member_with_a_short_timeout_is_taken_out_by_one_that_looks_more_rarel
     group.beats(slow, seconds=1.5 * SESSION_MS / 1000, times=5)
     assert group.names() == {slow.member_id}
     assert dead.member_id not in group.names()
+
+
+def test_a_member_that_beats_but_lets_nothing_go_is_taken_out_after_its_rebalance_timeout(
+    request: pytest.FixtureRequest,
+) -> None:
+    group = Group(request.node.name)
+    hung = group.member(rebalance_timeout_ms=30_000)
+    refreshed(hung)
+    second = group.member()
+    group.beats(hung, second, times=9)
+    assert group.names() == {hung.member_id, second.member_id}
+    group.beats(hung, second, times=1)
+    assert group.names() == {second.member_id}
+    assert len(refreshed(second).assigned) == 4
+
+
+def test_a_member_that_lets_go_in_time_stays(request: pytest.FixtureRequest) -> None:
+    group = Group(request.node.name)
+    members = [group.member(rebalance_timeout_ms=30_000)]
+    refreshed(members[0])
+    for _ in range(4):
+        members.append(group.member(rebalance_timeout_ms=30_000))
+        group.beats(*members, times=9)
+        for member in members:
+            if refreshed(member).to_acknowledge:
+                member.acknowledge()
+    assert len(group.names()) == 5
