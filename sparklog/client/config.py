@@ -19,9 +19,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.coordinator import shared_cluster
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidConfigurationError, StorageUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,6 @@ SOCKET_ARGUMENTS = frozenset(
     {
         "api_version",
         "api_version_auto_timeout_ms",
-        "bootstrap_timeout_ms",
         "bootstrap_topics_filter",
         "client_dns_lookup",
         "connections_max_idle_ms",
@@ -74,8 +74,17 @@ SOCKET_ARGUMENTS = frozenset(
 )
 """What kafka-python's clients take for connections and their metrics. There are no connections: accepted, no effect."""
 
-CLUSTER_ARGUMENTS: Mapping[str, object] = {"bootstrap_servers": None, "storage_options": None, "cluster": None}
-"""What names the cluster: its root, the options of the storage's client, or a coordinator that is open already."""
+CLUSTER_ARGUMENTS: Mapping[str, object] = {
+    "bootstrap_servers": None,
+    "bootstrap_timeout_ms": 30_000,
+    "storage_options": None,
+    "cluster": None,
+}
+"""What names the cluster: its root, how long to try to open it, the options of the storage's client, or a coordinator
+that is open already."""
+
+OPEN_PAUSE_SECONDS = 0.1
+"""seconds between two tries to open a cluster whose storage does not answer."""
 
 
 def check_arguments(
@@ -146,6 +155,8 @@ def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequen
 def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
     """The coordinator of the cluster that the arguments name; clients of one process share it.
 
+    A storage that does not answer is asked again for ``bootstrap_timeout_ms``, as Kafka's clients do.
+
     Raises InvalidConfigurationError where they name none, or what ``shared_cluster`` raises.
     """
     given = config.get("cluster")
@@ -164,7 +175,21 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
             config="storage_options",
         )
     root = root_of(client, config.get("bootstrap_servers"))
-    return shared_cluster(root, cast("Mapping[str, object] | None", options))
+    timeout_ms = whole_number(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
+    return _opened(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
+
+
+def _opened(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while True:
+        try:
+            return shared_cluster(root, options)
+        except StorageUnavailableError as error:
+            if clock.monotonic() + OPEN_PAUSE_SECONDS > deadline:
+                raise
+            logger.info("%s does not answer and is asked again: %s", root, error)
+            clock.sleep(OPEN_PAUSE_SECONDS)
 
 
 def root_of(client: str, servers: object) -> str:

@@ -118,9 +118,26 @@ class CommitLog:
         Finishes a creation that was interrupted after cluster.json: broker 0 is registered by the first commit.
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer)
-        if log.refresh().version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
+        log._catch_up()
+        if log.state.version < 0 and log.attempt([RegisterBroker(broker=0)]) is Outcome.LOST:
             log.refresh()
         return log
+
+    def _catch_up(self) -> None:
+        """Read all commits there are. A storage that fails now and then would else make opening a matter of luck: what
+        has been read is kept, so only failures in a row count."""
+        failures = 0
+        while True:
+            reached = self._state.version
+            try:
+                self.refresh()
+            except StorageUnavailableError:
+                failures = 0 if self._state.version > reached else failures + 1
+                if failures >= READ_BACK_ATTEMPTS:
+                    raise
+                self.clock.sleep(0.05 * 2**failures)
+            else:
+                return
 
     def _load(self, listed: bool = False) -> None:
         """Start over from the newest checkpoint, or from the empty state."""

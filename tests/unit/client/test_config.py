@@ -10,7 +10,10 @@ import pytest
 
 from sparklog.client.config import check_arguments, cluster_of, one_of, root_of, whole_number
 from sparklog.coordinator import create_cluster
-from sparklog.errors import ClusterNotFoundError, InvalidConfigurationError
+from sparklog.errors import ClusterNotFoundError, InvalidConfigurationError, StorageUnavailableError
+from sparklog.store.local import LocalStore
+from sparklog.store.open import substituted
+from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore
 
 KNOWN = {"linger_ms": 0, "batch_size": 16384, "acks": -1}
 
@@ -85,3 +88,18 @@ def test_an_open_coordinator_comes_before_the_address(tmp_path: Path) -> None:
 def test_an_address_without_a_cluster_says_how_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotFoundError, match="sparklog cluster create"):
         cluster_of("Producer", {"bootstrap_servers": str(tmp_path)})
+
+
+def test_a_storage_that_does_not_answer_at_first_is_asked_again(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path))
+    store = FaultyStore(LocalStore(str(tmp_path)), [Fault(step, UNAVAILABLE) for step in (0, 2, 3)])
+    with substituted(store):
+        assert cluster_of("Consumer", {"bootstrap_servers": str(tmp_path)}).state.version == 0
+    assert len(store.injected) == 3
+
+
+def test_a_storage_that_never_answers_is_given_up_after_the_timeout(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path))
+    store = FaultyStore(LocalStore(str(tmp_path)), seed=1, rates={UNAVAILABLE: 1.0})
+    with substituted(store), pytest.raises(StorageUnavailableError):
+        cluster_of("Consumer", {"bootstrap_servers": str(tmp_path), "bootstrap_timeout_ms": 150})
