@@ -42,8 +42,9 @@ def run(settings: Settings) -> list[Figure]:
     with scratch("clients") as folder:
         create_cluster(str(folder / "log")).create_topic("records", PARTITIONS)
         with Producer(bootstrap_servers=str(folder / "log")) as producer:
-            figures = [*_rates(producer, folder, settings), _latency(producer, folder, settings)]
-    return [*figures, _processes(settings)]
+            latency = _latency(producer, folder, settings)  # first: the disk is busy for long after the others
+            processes = _processes(settings)
+            return [*_rates(producer, folder, settings), latency, processes]
 
 
 # -- rates

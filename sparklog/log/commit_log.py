@@ -264,8 +264,13 @@ class CommitLog:
 
         Only spares the losers' work: put-if-absent stays the arbiter.
         """
-        with self._lock, self.store.commit_lock():
+        with self._lock, self.store.commit_lock(self._refresh_quietly):
             yield
+
+    def _refresh_quietly(self) -> None:
+        """Read what others commit while waiting for them, so that little is left to read once it is one's turn."""
+        with contextlib.suppress(SparklogError):
+            self.refresh()
 
     def next_timestamp_ms(self) -> int:
         """The time of the next commit: now, but after the one before, also when clocks differ or go back."""

@@ -16,7 +16,7 @@ Not for: deciding anything. Retrying, reading back and comparing belong to the c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -143,9 +143,11 @@ class Store(Protocol):
     def open_output(self, key: str) -> OutputFile:
         """Open for a streaming write."""
 
-    def commit_lock(self) -> AbstractContextManager[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         """A lock that saves racing committers of one machine wasted work. Advisory: it may be no lock at all, may be
-        given up on, and a crash of its holder frees it. Correctness rests on ``put_if_absent`` alone."""
+        given up on, and a crash of its holder frees it. Correctness rests on ``put_if_absent`` alone.
+
+        ``while_waiting`` may be called now and then for as long as another process holds it."""
 
     def remove_unfinished(self, before_ms: int) -> int:
         """Remove what crashed writers left invisibly, if last touched before ``before_ms`` (since the epoch).

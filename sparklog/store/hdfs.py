@@ -164,7 +164,7 @@ class HdfsStore:
     def open_output(self, key: str) -> HdfsOutputFile:
         return HdfsOutputFile(self, key, overwrite=True)
 
-    def commit_lock(self) -> AbstractContextManager[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:

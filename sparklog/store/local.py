@@ -22,7 +22,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -54,8 +54,9 @@ from sparklog.store.os_errors import translate_os_error
 LOCK_WAIT_SECONDS = 2.0
 """How long a committer waits for the advisory lock before it goes on without: its holder may be a stopped process."""
 
-_LOCK_POLL_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001)
-"""Pauses between tries for the lock; the last one repeats. A commit takes about half a millisecond."""
+_FIRST_LOCK_PAUSE_SECONDS, _LAST_LOCK_PAUSE_SECONDS = 0.00005, 0.004
+"""Pauses between tries for the lock grow with the time waited: who has waited for long is one of many, and of many one
+comes soon. A commit takes about half a millisecond."""
 
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
 """A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
@@ -170,12 +171,12 @@ class LocalStore:
         return LocalOutputFile(key, path, temporary, file)
 
     @contextmanager
-    def commit_lock(self) -> Iterator[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> Iterator[None]:
         path = f"{self._base}meta/{LOCK_NAME}"
         in_process = _lock_of_process(path)
         got_in_process = in_process.acquire(timeout=LOCK_WAIT_SECONDS)
         try:
-            file = self._lock_file(path) if got_in_process else None
+            file = self._lock_file(path, while_waiting) if got_in_process else None
             try:
                 yield
             finally:
@@ -225,24 +226,29 @@ class LocalStore:
             raise translate_os_error(error, "write", path) from error
         return temporary
 
-    def _lock_file(self, path: str) -> int | None:
+    def _lock_file(self, path: str, while_waiting: Callable[[], object] | None) -> int | None:
         """The locked file, or None where locking is not possible or its holder keeps it too long."""
         try:
             file = _open_lock(path)
         except OSError:
             return None
         try:
-            deadline = self._clock.monotonic() + LOCK_WAIT_SECONDS
-            attempt = 0
+            start = self._clock.monotonic()
             while not _try_lock(file):
-                if self._clock.monotonic() > deadline:
+                waited = self._clock.monotonic() - start
+                if waited > LOCK_WAIT_SECONDS:
                     os.close(file)
                     return None
-                self._clock.sleep(_LOCK_POLL_SECONDS[min(attempt, len(_LOCK_POLL_SECONDS) - 1)])
-                attempt += 1
+                pause = max(waited / 2, _FIRST_LOCK_PAUSE_SECONDS)
+                if while_waiting is not None and pause >= _LAST_LOCK_PAUSE_SECONDS:
+                    while_waiting()
+                self._clock.sleep(min(pause, _LAST_LOCK_PAUSE_SECONDS))
         except OSError:  # a mount without locks
             os.close(file)
             return None
+        except BaseException:
+            os.close(file)
+            raise
         return file
 
 

@@ -11,7 +11,7 @@ Not for: sharing between processes (Spark's workers), or keeping anything.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -117,7 +117,7 @@ class MemoryStore:
         validate_key(key)
         return MemoryOutputFile(key, self)
 
-    def commit_lock(self) -> AbstractContextManager[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:

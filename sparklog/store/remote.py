@@ -14,7 +14,7 @@ Not for: decisions about retrying commits.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from typing import Any
@@ -144,7 +144,7 @@ class FsspecStore:
             raise self._translate(error, "write", key) from error
         return FsspecOutputFile(self, key, file)
 
-    def commit_lock(self) -> AbstractContextManager[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:

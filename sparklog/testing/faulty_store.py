@@ -200,9 +200,9 @@ class FaultyStore:
         self._unfinished.add(file)
         return FaultyOutputFile(self, file)
 
-    def commit_lock(self) -> AbstractContextManager[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         self._check_alive(Call("commit_lock", ""))
-        return self._store.commit_lock()
+        return self._store.commit_lock(while_waiting)
 
     def remove_unfinished(self, before_ms: int) -> int:
         return self._step(Call("remove_unfinished", ""), lambda: self._store.remove_unfinished(before_ms))

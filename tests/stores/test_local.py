@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import pickle
 import resource
 import stat
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.store.base import Store
+from sparklog.store.base import LOCK_NAME, Store
 from sparklog.store.local import LOCK_WAIT_SECONDS, LocalStore
 from tests.stores import processes
 
@@ -293,3 +295,28 @@ def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
         store.get("x")
     assert files_below(tmp_path) == []
     assert not (tmp_path / "a").exists()
+
+
+def test_who_waits_for_the_lock_may_do_something_meanwhile(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    done = threading.Event()
+    released = threading.Event()
+
+    def hold() -> None:  # as another process would
+        file = os.open(f"{tmp_path}/meta/{LOCK_NAME}", os.O_RDWR)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        held.set()
+        done.wait(30)
+        os.close(file)
+        released.set()
+
+    with store.commit_lock():  # makes the file
+        pass
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(30)
+    with store.commit_lock(done.set):
+        assert done.is_set()
+    holder.join()
+    assert released.is_set()
