@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -31,19 +30,17 @@ from scripts.servers.common import (
     HOST,
     SERVERS,
     ServerFailed,
-    Skipped,
     free_ports,
-    only_one,
     run_beside,
     running,
     tail,
     wait_until,
 )
+from scripts.servers.jars import fetch_jars, find_java
 
 POM = Path(__file__).with_name("hdfs-pom.xml")
 VERSION = "3.5.0"
 DATANODES = 3
-FETCH_SECONDS = 900
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 OPENED = ("java.lang", "java.io", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
@@ -52,8 +49,8 @@ OPENED = ("java.lang", "java.io", "java.net", "java.nio", "java.util", "java.uti
 @contextmanager
 def server() -> Iterator[dict[str, str]]:
     """A running HDFS; yields the environment by which tests find it. Raises ``Skipped`` or ``ServerFailed``."""
-    java = find_java()
-    jars = fetch_jars()
+    java = find_java("HDFS")
+    jars = fetch_jars(f"Hadoop {VERSION}", POM, SERVERS / f"hadoop-{VERSION}", 114)
     home = Path(tempfile.mkdtemp(prefix="hdfs-", dir=SERVERS))
     rpc, http = free_ports(2)
     try:
@@ -72,50 +69,6 @@ def server() -> Iterator[dict[str, str]]:
             yield {"SPARKLOG_TEST_HDFS_URL": f"hdfs://{HOST}:{rpc}", "HADOOP_USER_NAME": "sparklog"}
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-def find_java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    if java is None or not os.path.exists(java):
-        raise Skipped("HDFS needs Java 17 or newer, in JAVA_HOME or PATH")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    version = re.search(r'version "(\d+)', answer)
-    if version is None or int(version.group(1)) < 17:
-        raise Skipped(f"HDFS needs Java 17 or newer, and {java} is: {answer.splitlines()[:1]}")
-    return java
-
-
-def fetch_jars() -> Path:
-    """The folder of the jars, fetched unless it is there. Maven's own repository stays inside ``.servers`` too."""
-    jars = SERVERS / f"hadoop-{VERSION}"
-    if jars.exists():
-        return jars
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Skipped(
-            "the jars of HDFS are fetched with Maven, and there is no `mvn` in PATH; install Maven 3.8 or newer"
-        )
-    with only_one("fetch-hdfs"):
-        if not jars.exists():
-            _copy_dependencies(maven, jars)
-    return jars
-
-
-def _copy_dependencies(maven: str, jars: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="maven-", dir=SERVERS))
-    print(f"fetching Hadoop {VERSION}, once, about 114 MB", file=sys.stderr, flush=True)
-    command = [maven, "-q", "-B", "-f", str(POM), f"-Dmaven.repo.local={work / 'repository'}"]
-    command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
-        if done.returncode:
-            raise ServerFailed(f"mvn ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
-        os.replace(work / "jars", jars)
-    except subprocess.TimeoutExpired as error:
-        raise ServerFailed(f"mvn took more than {FETCH_SECONDS} s") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def configure(folder: Path, home: Path, rpc: int, http: int) -> None:

@@ -66,6 +66,7 @@ def hide_package(scratch: Path) -> None:
     )
 
 
+@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
 def test_an_executor_that_dies_while_it_writes_leaves_every_record_once(log: Coordinator, tmp_path: Path) -> None:
     before = log.refresh().version
     marker = tmp_path / "killed"
@@ -90,6 +91,7 @@ def test_a_task_that_is_retried_after_its_worker_left_files_behind_writes_every_
     assert len(list(Path(log.store.root).glob("orders-3/*.log"))) == len(committed) + left_behind
 
 
+@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
 def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path: Path) -> None:
     write_records(log)
     hide_package(tmp_path)
@@ -104,6 +106,7 @@ def test_executors_without_the_package_say_what_to_do(log: Coordinator, tmp_path
     assert log.refresh().version == before
 
 
+@pytest.mark.slow  # test_jobs.py has the same for a program of spark-submit
 def test_executors_without_the_package_work_with_the_zip(log: Coordinator, tmp_path: Path) -> None:
     hide_package(tmp_path)
     packed = tmp_path / "sparklog-0-py.zip"
