@@ -40,7 +40,7 @@ test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they 
 test-slow: $(STAMP) ## the tests that take minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests
 
-test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (some six minutes; SPARKLOG_TEST_SEED=n for others)
+test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (25 minutes on a busy machine; SPARKLOG_TEST_SEED=n)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups and transactions (2000), some minutes; a failure prints its seed

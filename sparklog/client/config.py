@@ -16,6 +16,7 @@ import difflib
 import logging
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -82,6 +83,8 @@ CLUSTER_ARGUMENTS: Mapping[str, object] = {
 }
 """What names the cluster: its root, how long to try to open it, the options of the storage's client, or a coordinator
 that is open already."""
+
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 
 OPEN_PAUSE_SECONDS = 0.1
 """seconds between two tries to open a cluster whose storage does not answer."""
@@ -202,10 +205,10 @@ def root_of(client: str, servers: object) -> str:
         found = next(iter(servers))
     if isinstance(found, os.PathLike):
         found = os.fspath(found)
-    if not isinstance(found, str) or not found.strip():
+    if not isinstance(found, str) or not found.strip() or _HOST_AND_PORT.fullmatch(found):
         raise InvalidConfigurationError(
             f"{client}(bootstrap_servers={servers!r}): give the one root of the cluster, a folder or an address such "
-            "as '/data/log' or 's3://bucket/log'",
+            "as '/data/log' or 's3://bucket/log'; there is no server with a port",
             config="bootstrap_servers",
         )
     return found

@@ -50,9 +50,6 @@ from sparklog.errors import (
 )
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
