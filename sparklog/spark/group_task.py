@@ -198,7 +198,7 @@ class ConsumeTask:
         if self._stopping.is_set():
             return True
         ends = self._settings.ends
-        return ends is not None and not behind(self._coordinator.refresh(), self._settings.group, ends)
+        return ends is not None and not behind(self._coordinator.state, self._settings.group, ends)
 
     _pause = FIRST_WAIT_SECONDS
 
