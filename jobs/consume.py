@@ -9,7 +9,6 @@ Exit codes: 0 everything was written, 1 it was not and the last line says why, 2
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 try:
@@ -45,12 +44,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    options.add_argument(
-        "--bootstrap-server",
-        metavar="ROOT",
-        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
-        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
-    )
+    job.add_cluster_argument(options)
     source = options.add_argument_group("what to read")
     topics = source.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topics, with commas between them")
@@ -99,8 +93,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     command_line = parser()
     options = command_line.parse_args(arguments)
-    if not options.bootstrap_server:
-        command_line.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    job.check_cluster_argument(command_line, options)
     if options.partition and (not options.topic or "," in options.topic):
         command_line.error("--partition needs --topic with one topic")
     if options.raw and options.value_schema:

@@ -12,7 +12,6 @@ Exit codes: 0 it worked or was stopped, 1 it failed and the last line says why, 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -46,12 +45,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    options.add_argument(
-        "--bootstrap-server",
-        metavar="ROOT",
-        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
-        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
-    )
+    job.add_cluster_argument(options)
     options.add_argument("--group", required=True, help="the consumer group; it goes on where it stands")
     options.add_argument("--topic", metavar="TOPICS", required=True, help="topics, with commas between them")
     options.add_argument(
@@ -81,8 +75,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     command_line = parser()
     options = command_line.parse_args(arguments)
-    if not options.bootstrap_server:
-        command_line.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    job.check_cluster_argument(command_line, options)
     job.check_session_arguments(command_line, options)
     return options
 

@@ -9,7 +9,6 @@ Exit codes: 0 all records are in the log, 1 none are and the last line says why,
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 try:
@@ -47,12 +46,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    options.add_argument(
-        "--bootstrap-server",
-        metavar="ROOT",
-        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
-        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
-    )
+    job.add_cluster_argument(options)
     options.add_argument("--topic", help="the topic to append to; without it, a column topic names each row's")
     source = options.add_argument_group("what to read")
     source.add_argument("--format", required=True, help="a format of Spark's: csv, json, parquet, orc, delta …")
@@ -89,8 +83,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     command_line = parser()
     options = command_line.parse_args(arguments)
-    if not options.bootstrap_server:
-        command_line.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    job.check_cluster_argument(command_line, options)
     if (options.txn_app_id is None) != (options.txn_version is None):
         command_line.error("--txn-app-id and --txn-version belong together: they number a write")
     job.check_session_arguments(command_line, options)

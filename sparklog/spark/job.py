@@ -54,6 +54,22 @@ def is_submitted() -> bool:
     return SUBMITTED_VARIABLE in os.environ
 
 
+def add_cluster_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that names the cluster, which the environment may give too."""
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="ROOT",
+        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
+        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
+    )
+
+
+def check_cluster_argument(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the program with its usage where no cluster is named."""
+    if not options.bootstrap_server:
+        parser.error("--bootstrap-server is required: the cluster's root, a path or URL")
+
+
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of a program that is started by ``python`` and has to make its own session."""
     group = parser.add_argument_group("Spark, where the program is started by python instead of spark-submit")

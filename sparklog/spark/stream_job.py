@@ -8,7 +8,6 @@ Not for: batch programs (``job``).
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -28,12 +27,7 @@ LOOK_SECONDS = 0.5
 
 def add_stream_arguments(options: argparse.ArgumentParser) -> None:
     """The arguments of every streaming program: what to read, how often, how far."""
-    options.add_argument(
-        "--bootstrap-server",
-        metavar="ROOT",
-        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
-        help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
-    )
+    job.add_cluster_argument(options)
     source = options.add_argument_group("what to read")
     topics = source.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topics, with commas between them")
@@ -55,8 +49,7 @@ def add_stream_arguments(options: argparse.ArgumentParser) -> None:
 
 def check_stream_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """End the program with its usage where arguments are missing or contradict each other."""
-    if not options.bootstrap_server:
-        parser.error("--bootstrap-server is required: the cluster's root, a path or URL")
+    job.check_cluster_argument(parser, options)
     job.check_session_arguments(parser, options)
 
 
