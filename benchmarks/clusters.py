@@ -53,7 +53,8 @@ def segment_cluster(folder: Path, segments: int, rows: int, commits: int = 10) -
     for number in range(segments):
         first = number * rows
         batch = batch.set_column(2, "timestamp", timestamps(rows, first))
-        writer = SegmentFileWriter(coordinator.store, segment_key("lookup", 0, first, coordinator.log.ids.write_id()))
+        key = segment_key("lookup", 0, first, coordinator.state.version, coordinator.log.ids.write_id())
+        writer = SegmentFileWriter(coordinator.store, key)
         writer.start_run(RunTarget("lookup", topic_id, 0))
         writer.write(batch)
         appends += writer.finish()
@@ -67,7 +68,7 @@ def segment_cluster(folder: Path, segments: int, rows: int, commits: int = 10) -
 
 def named_run(topic: str, partition: int, base_offset: int, records: int = 1000) -> Run:
     """A run as a commit names it, of a file that does not exist."""
-    key = segment_key(topic, partition, base_offset, "bm0AAAAAAAAAAAAAAAAAAA")
+    key = segment_key(topic, partition, base_offset, 0, "bm0AAAAAAAAAAAAAAAAAAA")
     stamp = START_US + base_offset * STEP_US
     return Run(
         path=key,

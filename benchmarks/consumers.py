@@ -68,7 +68,7 @@ def write_topic(coordinator: Coordinator, records: int) -> int:
     batches = max(1, records // PARTITIONS // BATCH_RECORDS)
     runs: list[PartitionAppend] = []
     for partition in range(PARTITIONS):
-        key = segment_key("events", partition, 0, coordinator.log.ids.write_id())
+        key = segment_key("events", partition, 0, coordinator.state.version, coordinator.log.ids.write_id())
         writer = SegmentFileWriter(coordinator.store, key, has_key=False)
         writer.start_run(RunTarget("events", coordinator.state.topic("events").topic_id, partition))
         for _ in range(batches):

@@ -151,7 +151,7 @@ def _produce(cluster: Coordinator, topic_id: str, seconds: float) -> None:
     start, pause = time.perf_counter(), threading.Event()
     for number in range(int(seconds * COMMITS_A_SECOND)):
         pause.wait(max(0.0, start + number / COMMITS_A_SECOND - time.perf_counter()))
-        key = segment_key("in", 0, number * each, cluster.log.ids.write_id())
+        key = segment_key("in", 0, number * each, cluster.state.version, cluster.log.ids.write_id())
         writer = SegmentFileWriter(cluster.store, key)
         writer.start_run(RunTarget("in", topic_id, 0))
         writer.write(batch)

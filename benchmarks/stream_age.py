@@ -87,7 +87,9 @@ def _driven(root: Path, batches: int) -> list[tuple[float, float]]:
 
 
 def _append(cluster: Coordinator, topic_id: str, number: int) -> None:
-    writer = SegmentFileWriter(cluster.store, segment_key("in", 0, number, cluster.log.ids.write_id()))
+    writer = SegmentFileWriter(
+        cluster.store, segment_key("in", 0, number, cluster.state.version, cluster.log.ids.write_id())
+    )
     writer.start_run(RunTarget("in", topic_id, 0))
     writer.write(clusters.record_batch(1))
     cluster.append(AppendRequest(appends=writer.finish()))

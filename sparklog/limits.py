@@ -50,3 +50,9 @@ CHECKPOINT_INTERVAL_SEGMENTS = 20_000
 
 IDEMPOTENT_BATCHES_KEPT = 5
 """appends per producer and partition whose answers are remembered, as in Kafka's ProducerStateEntry."""
+
+SEGMENT_CHANGES_KEPT = 16
+"""replacements and deletions of segments that a partition remembers, to tell whether two jobs were at the same ones."""
+
+MAX_SEGMENT_OFFSETS = 2**31 - 1
+"""offsets that one segment may span, as in Kafka: a record's offset in a file with gaps is 32 bits from its base."""

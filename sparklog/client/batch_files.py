@@ -79,10 +79,11 @@ def write_file(
 
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
-    found = coordinator.state.topics.get(topic.name)
+    state = coordinator.state
+    found = state.topics.get(topic.name)
     known = found is not None and partition < len(found.partitions)
     expected = found.partitions[partition].log_end_offset if found is not None and known else 0
-    return segment_key(topic.name, partition, expected, coordinator.log.ids.write_id())
+    return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())
 
 
 # -- columns

@@ -75,6 +75,7 @@ class _Plan(NamedTuple):
     config: TopicConfig
     expected_offsets: Sequence[int]
     new_topics: Sequence[NewTopic]
+    version: int
 
 
 def append_records(
@@ -124,7 +125,7 @@ def _plan(coordinator: Coordinator, topic: str) -> _Plan:
     if found is not None:
         config = TopicConfig.resolve(found.configs, state.configs)
         ends = [partition.log_end_offset for partition in found.partitions]
-        return _Plan(topic, found.topic_id, len(ends), config, ends, ())
+        return _Plan(topic, found.topic_id, len(ends), config, ends, (), state.version)
     return _plan_new(coordinator, state, topic)
 
 
@@ -144,7 +145,7 @@ def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
         partitions=partitions,
         replication_factor=cluster.default_replication_factor,
     )
-    return _Plan(topic, "", partitions, TopicConfig.resolve({}, state.configs), [0] * partitions, [new])
+    return _Plan(topic, "", partitions, TopicConfig.resolve({}, state.configs), [0] * partitions, [new], state.version)
 
 
 # -- checks
@@ -277,7 +278,7 @@ def _write(
     has_headers = any(record.headers for record in records)
     schema = record_schema(columns_present(has_key, has_headers))
     first = min(rows)
-    key = segment_key(plan.name, first, plan.expected_offsets[first], coordinator.log.ids.write_id())
+    key = segment_key(plan.name, first, plan.expected_offsets[first], plan.version, coordinator.log.ids.write_id())
     stamped = plan.config.message_timestamp_type == "LogAppendTime"
     writer = SegmentFileWriter(
         coordinator.store, key, codec=codec, level=codec_level, has_key=has_key, has_headers=has_headers

@@ -20,6 +20,7 @@ from sparklog.errors import (
     ObjectNotFoundError,
     UnsupportedVersionError,
 )
+from sparklog.protocol.file_names import file_name
 from sparklog.store.base import Store
 
 CLUSTER_KEY = "cluster.json"
@@ -83,6 +84,9 @@ def read_boundary(store: Store) -> int:
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
 
 
-def segment_key(topic: str, partition: int, expected_offset: int, write_id: str) -> str:
-    """The key of a new ``.log``: ``orders-0/00000000000000170410-<write id>.log``."""
-    return f"{topic}-{partition}/{expected_offset:020d}-{write_id}.log"
+def segment_key(topic: str, partition: int, expected_offset: int, version: int, write_id: str) -> str:
+    """The key of a new ``.log``: ``orders-0/00000000000000170410-v42-<write id>.log``.
+
+    ``version`` is that of the cluster as the writer knew it when it began the file (see ``protocol.file_names``).
+    """
+    return f"{topic}-{partition}/{file_name(expected_offset, version, write_id)}"

@@ -20,14 +20,14 @@ from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import TopicState
 
 _FIELDS = Segment.__struct_fields__
-_STRINGS = {"path"}
-_INTS = {"partition", "broker", "leader_epoch"}
-SCHEMA = pa.schema(
-    [
-        pa.field(name, pa.string() if name in _STRINGS else pa.int32() if name in _INTS else pa.int64(), False)
-        for name in _FIELDS
-    ]
-)
+_TYPES = {
+    "path": pa.string(),
+    "partition": pa.int32(),
+    "broker": pa.int32(),
+    "leader_epoch": pa.int32(),
+    "closed": pa.bool_(),
+}
+SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.int64()), False) for name in _FIELDS])
 """The columns of a part of a checkpoint: those of ``Segment``, sorted by partition and base offset."""
 
 

@@ -7,21 +7,43 @@ or removing a run costs one hash, whatever the size of the cluster, and the orde
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
-from sparklog.protocol.commits import Run
+from sparklog.protocol.commits import LiveSegment, Run
+from sparklog.protocol.segments import Segment
 
 EMPTY = 0
 _MODULUS = 1 << 128
 
 
 def run_hash(topic_id: str, partition: int, base_offset: int, run: Run) -> int:
-    """The hash of one run as part of a partition, in [0, 2^128)."""
+    """The hash of one run as an append makes it part of a partition, in [0, 2^128)."""
+    return _hash(topic_id, partition, base_offset, base_offset + run.records, run)
+
+
+def replacement_hash(topic_id: str, partition: int, added: LiveSegment) -> int:
+    """The hash of a segment that takes the place of others."""
+    return _hash(topic_id, partition, added.base_offset, added.end_offset, added.run)
+
+
+def segment_hash(topic_id: str, segment: Segment) -> int:
+    """The hash of a live segment: the one it was added with."""
+    return _hash(topic_id, segment.partition, segment.base_offset, segment.end_offset, segment)
+
+
+def _hash(topic_id: str, partition: int, base_offset: int, end_offset: int, run: Run | Segment) -> int:
+    gaps = "" if end_offset - base_offset == run.records else f"|{end_offset}"
     text = (
         f"{topic_id}|{partition}|{base_offset}|{run.records}|{run.broker}|{run.path}"
-        f"|{run.first_batch}|{run.batches}|{run.first_row}|{run.size_bytes}"
+        f"|{run.first_batch}|{run.batches}|{run.first_row}|{run.size_bytes}{gaps}"
     )
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
+
+
+def total(hashes: Iterable[int]) -> int:
+    """The checksum of a set."""
+    return sum(hashes) % _MODULUS
 
 
 def add(checksum: int, other: int) -> int:

@@ -51,11 +51,13 @@ class Run(_Struct, frozen=True, kw_only=True):
 
     Normally a whole file; several runs share a file when one task wrote to many partitions. Row ``first_row`` of the
     file is the run's first record, so record ``offset = base_offset + (row - first_row)``. Sizes are bytes of the
-    ``.log``, timestamps microseconds since the epoch.
+    ``.log``, timestamps microseconds since the epoch. ``replicas`` are the brokers that hold the file under this path
+    when there are several, ``broker`` among them; empty means ``broker`` alone.
     """
 
     path: Name
     broker: Small = 0
+    replicas: list[Small] = []
     first_batch: Count = 0
     batches: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_BATCHES_PER_FILE)]
     first_row: Count = 0
@@ -74,6 +76,49 @@ class RegisterBroker(_Action, tag="register_broker", frozen=True, kw_only=True):
 
     broker: Small
     url: str = ""
+
+
+class UnregisterBroker(_Action, tag="unregister_broker", frozen=True, kw_only=True):
+    """A storage location that holds no replica any more leaves."""
+
+    broker: Small
+
+
+class ChangeBroker(_Action, tag="change_broker", frozen=True, kw_only=True):
+    """What is known of a location changes: ``online`` is what its checks say, a ``cordoned`` one gets no new replicas.
+
+    ``url`` moves it, and is empty where it stays. Left out fields do not change.
+    """
+
+    broker: Small
+    online: bool | None = None
+    cordoned: bool | None = None
+    url: str = ""
+
+
+class ElectController(_Action, tag="elect_controller", frozen=True, kw_only=True):
+    """A coordinator takes over the controller's work; a higher epoch fences the controllers before it."""
+
+    controller: Name
+    controller_epoch: Count
+
+
+class ChangePartition(_Action, tag="change_partition", frozen=True, kw_only=True):
+    """Leadership, in-sync replicas or replicas of a partition change; lists are whole, ``leader`` -1 means none.
+
+    ``adding`` and ``removing`` are the replicas that a reassignment under way brings and takes; while there is one,
+    ``replicas`` holds both kinds.
+    """
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    leader: Small
+    leader_epoch: Count
+    isr: list[Small]
+    replicas: list[Small]
+    adding: list[Small] = []
+    removing: list[Small] = []
 
 
 class CreateTopic(_Action, tag="create_topic", frozen=True, kw_only=True):
@@ -125,6 +170,95 @@ class Append(_Action, tag="append", frozen=True, kw_only=True):
     producer_id: Long = -1
     producer_epoch: Small = -1
     base_sequence: Small = -1
+
+
+class LiveSegment(_Struct, frozen=True, kw_only=True):
+    """A segment that takes the place of others: records of offsets ``[base_offset, end_offset)``, all in ``run``.
+
+    Where ``run.records`` is less than the range, compaction left gaps, and the file says each record's offset.
+    ``append_time``: the timestamps in the file are those of the commits that appended the records. A ``closed`` one is
+    a segment in Kafka's sense that nothing is added to; one that is not is part of the active segment.
+    ``delete_horizon_ms`` is the time after which its tombstones may go, -1 where it has none or it is not known yet.
+    """
+
+    base_offset: Offset
+    end_offset: Offset
+    leader_epoch: Count = 0
+    append_time: bool = False
+    closed: bool = True
+    delete_horizon_ms: Long = -1
+    run: Run
+
+
+class RemovedSegments(_Struct, frozen=True, kw_only=True):
+    """What the segments amount to that leave the log: how many, bytes of their runs, sum of their hashes."""
+
+    segments: Count
+    size_bytes: Count
+    checksum: Hex32
+
+
+class ReplaceSegments(_Action, tag="replace_segments", frozen=True, kw_only=True):
+    """The segments that make up offsets ``[start_offset, end_offset)`` of a partition give way to others.
+
+    Offsets of records never change; those that ``added`` does not hold are gone. Both ends are ends of live segments.
+    ``cleaned_offset`` is where the part that compaction has been through ends, -1 where that does not change.
+    """
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    start_offset: Offset
+    end_offset: Offset
+    removed: RemovedSegments
+    added: list[LiveSegment] = []
+    cleaned_offset: Long = -1
+
+
+class DeleteSegments(_Action, tag="delete_segments", frozen=True, kw_only=True):
+    """The oldest segments of a partition, all that end at or before ``end_offset``, leave the log.
+
+    The log starts at ``end_offset`` then, or where it started before if that is later.
+    """
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    end_offset: Offset
+    removed: RemovedSegments
+
+
+class DeleteRecords(_Action, tag="delete_records", frozen=True, kw_only=True):
+    """The log of a partition starts at ``log_start_offset`` from now on; segments below it leave it later."""
+
+    topic: Name
+    topic_id: Name
+    partition: Count
+    log_start_offset: Offset
+
+
+class RemoveFiles(_Action, tag="remove_files", frozen=True, kw_only=True):
+    """Files that this commit takes out of the log, named in the object ``listing``, may go after ``delay_ms``."""
+
+    listing: Name
+    files: Count
+    size_bytes: Count
+    delay_ms: Count
+
+
+class ForgetRemovedFiles(_Action, tag="forget_removed_files", frozen=True, kw_only=True):
+    """The files of these listings are deleted."""
+
+    listings: list[Name]
+
+
+class FenceWriters(_Action, tag="fence_writers", frozen=True, kw_only=True):
+    """Files that were begun at this version of the cluster or before can no longer become part of the log.
+
+    So those that are not part of it by now never will be, and may be deleted.
+    """
+
+    version: Count
 
 
 class WrittenRange(_Struct, frozen=True, kw_only=True):
@@ -244,6 +378,16 @@ Action = (
     | AcknowledgeRevocation
     | DeleteGroup
     | DeleteOffsets
+    | ReplaceSegments
+    | DeleteSegments
+    | DeleteRecords
+    | RemoveFiles
+    | ForgetRemovedFiles
+    | FenceWriters
+    | UnregisterBroker
+    | ChangeBroker
+    | ElectController
+    | ChangePartition
 )
 
 

@@ -17,37 +17,52 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
+from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
     Action,
     AlterConfig,
     Append,
     ApplicationWrite,
+    ChangeBroker,
+    ChangePartition,
     Commit,
     CommitOffsets,
     CreatePartitions,
     CreateTopic,
     DeleteGroup,
     DeleteOffsets,
+    DeleteRecords,
+    DeleteSegments,
     DeleteTopic,
+    ElectController,
+    FenceWriters,
+    ForgetRemovedFiles,
     InitProducer,
     JoinGroup,
     LeaveGroup,
     RegisterBroker,
+    RemoveFiles,
+    ReplaceSegments,
+    UnregisterBroker,
     commit_key,
 )
 from sparklog.protocol.state import (
     ApplicationState,
     BrokerState,
+    ControllerState,
     GroupOffset,
     GroupState,
     PartitionProducer,
     PartitionState,
     ProducerState,
+    RemovedFiles,
     SequenceRange,
     State,
     TopicState,
 )
+
+_OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition
 
 TRANSACTIONAL_ID_EXPIRATION_MS = 604_800_000
 """How long a silent transactional id is remembered: Kafka's default of ``transactional.id.expiration.ms``, a week."""
@@ -103,7 +118,7 @@ class Draft:
     def __init__(self, state: State, timestamp_ms: int) -> None:
         self._state = state
         self._timestamp_ms = timestamp_ms
-        self._maps: dict[str, dict[Any, Any]] = {}
+        self._maps: dict[str, Any] = {}
         self._partitions: dict[str, list[PartitionState]] = {}
         self._topic_sums: dict[str, int] = {}
         self._checksum = sums.from_text(state.checksum)
@@ -136,7 +151,7 @@ class Draft:
     def _map(self, name: str) -> dict[Any, Any]:
         if name not in self._maps:
             self._maps[name] = dict(getattr(self._state, name))
-        return self._maps[name]
+        return self._maps[name]  # type: ignore[no-any-return]
 
     def _refuse(self, why: str) -> CorruptMetadataError:
         return _contradiction(self._state.version + 1, why)
@@ -162,6 +177,38 @@ class Draft:
         if action.broker in brokers:
             raise self._refuse(f"broker {action.broker} is registered already")
         brokers[action.broker] = BrokerState(broker=action.broker, url=action.url)
+
+    def _unregister_broker(self, action: UnregisterBroker) -> None:
+        brokers = self._map("brokers")
+        if action.broker not in brokers:
+            raise self._refuse(f"broker {action.broker} is not registered")
+        del brokers[action.broker]
+
+    def _change_broker(self, action: ChangeBroker) -> None:
+        brokers = self._map("brokers")
+        if action.broker not in brokers:
+            raise self._refuse(f"broker {action.broker} is not registered")
+        known = brokers[action.broker]
+        brokers[action.broker] = BrokerState(
+            broker=known.broker,
+            url=action.url or known.url,
+            online=known.online if action.online is None else action.online,
+            cordoned=known.cordoned if action.cordoned is None else action.cordoned,
+        )
+
+    def _elect_controller(self, action: ElectController) -> None:
+        known = self._maps.get("controller", self._state.controller)
+        if action.controller_epoch <= known.epoch:
+            raise self._refuse(f"controller epoch {action.controller_epoch} is not after {known.epoch}")
+        self._maps["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
+
+    def _change_partition(self, action: ChangePartition) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partition = self._partition_of(action, partitions)
+        wrong = changes.why_not_led(partition, action)
+        if wrong:
+            raise self._refuse(f"{action.topic}-{action.partition} cannot change: {wrong}")
+        partitions[action.partition] = changes.led(partition, action)
 
     def _create_topic(self, action: CreateTopic) -> None:
         topics = self._map("topics")
@@ -209,18 +256,74 @@ class Draft:
 
     def _append(self, action: Append) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
-        if action.partition >= len(partitions):
-            raise self._refuse(f"it appends to {action.topic}-{action.partition}, which does not exist")
-        partition = partitions[action.partition]
+        partition = self._partition_of(action, partitions)
         if action.base_offset != partition.log_end_offset:
             raise self._refuse(
                 f"it appends to {action.topic}-{action.partition} at offset {action.base_offset}, "
                 f"and the log ends at {partition.log_end_offset}"
             )
         added = sums.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
-        self._checksum = sums.add(self._checksum, added)
-        self._topic_sums[action.topic] = sums.add(self._topic_sums[action.topic], added)
+        self._count(action.topic, added, sums.EMPTY)
         partitions[action.partition] = _appended(partition, action, self._timestamp_ms)
+
+    def _partition_of(self, action: _OfPartition, partitions: list[PartitionState]) -> PartitionState:
+        if action.partition >= len(partitions):
+            raise self._refuse(f"it changes {action.topic}-{action.partition}, which does not exist")
+        return partitions[action.partition]
+
+    def _count(self, topic: str, added: int, removed: int) -> None:
+        """Segments with these hashes came and went."""
+        self._checksum = sums.subtract(sums.add(self._checksum, added), removed)
+        self._topic_sums[topic] = sums.subtract(sums.add(self._topic_sums[topic], added), removed)
+
+    def _replace_segments(self, action: ReplaceSegments) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partition = self._partition_of(action, partitions)
+        wrong = changes.why_not_replaced(partition, action)
+        if wrong:
+            raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {wrong}")
+        hashes = [sums.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
+        self._count(action.topic, sums.total(hashes), sums.from_text(action.removed.checksum))
+        partitions[action.partition] = changes.replaced(partition, action, self._state.version + 1)
+
+    def _delete_segments(self, action: DeleteSegments) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partition = self._partition_of(action, partitions)
+        wrong = changes.why_not_deleted(partition, action)
+        if wrong:
+            raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {wrong}")
+        self._count(action.topic, sums.EMPTY, sums.from_text(action.removed.checksum))
+        partitions[action.partition] = changes.deleted(partition, action, self._state.version + 1)
+
+    def _delete_records(self, action: DeleteRecords) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partition = self._partition_of(action, partitions)
+        start, end = partition.log_start_offset, partition.log_end_offset
+        if not start <= action.log_start_offset <= end:
+            raise self._refuse(
+                f"it starts {action.topic}-{action.partition} at {action.log_start_offset}, outside {start} to {end}"
+            )
+        partitions[action.partition] = replace(partition, log_start_offset=action.log_start_offset)
+
+    # -- files out of the log
+
+    def _remove_files(self, action: RemoveFiles) -> None:
+        self._map("removed_files")[action.listing] = RemovedFiles(
+            version=self._state.version + 1,
+            delete_at_ms=self._timestamp_ms + action.delay_ms,
+            files=action.files,
+            size_bytes=action.size_bytes,
+        )
+
+    def _forget_removed_files(self, action: ForgetRemovedFiles) -> None:
+        waiting = self._map("removed_files")
+        for listing in action.listings:
+            waiting.pop(listing, None)
+
+    def _fence_writers(self, action: FenceWriters) -> None:
+        if action.version > self._state.version:
+            raise self._refuse(f"it fences writers at version {action.version}, which is not there yet")
+        self._maps["writer_fence"] = max(action.version, self._state.writer_fence)
 
     def _application_write(self, action: ApplicationWrite) -> None:
         self._map("applications")[action.application] = ApplicationState(
@@ -331,6 +434,16 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     AcknowledgeRevocation: Draft._acknowledge_revocation,
     DeleteGroup: Draft._delete_group,
     DeleteOffsets: Draft._delete_offsets,
+    ReplaceSegments: Draft._replace_segments,
+    DeleteSegments: Draft._delete_segments,
+    DeleteRecords: Draft._delete_records,
+    RemoveFiles: Draft._remove_files,
+    ForgetRemovedFiles: Draft._forget_removed_files,
+    FenceWriters: Draft._fence_writers,
+    UnregisterBroker: Draft._unregister_broker,
+    ChangeBroker: Draft._change_broker,
+    ElectController: Draft._elect_controller,
+    ChangePartition: Draft._change_partition,
 }
 
 
@@ -347,7 +460,7 @@ def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> P
         producers = _with_producer(partition, action, timestamp_ms)
     return PartitionState(
         replicas=partition.replicas,
-        isr=partition.isr,
+        isr=partition.isr if len(partition.isr) == 1 else changes.in_sync_after(partition.isr, run),
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
         log_start_offset=partition.log_start_offset,
@@ -356,6 +469,10 @@ def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> P
         size_bytes=partition.size_bytes + run.size_bytes,
         max_timestamp_us=max(partition.max_timestamp_us, newest_us),
         producers=producers,
+        adding=partition.adding,
+        removing=partition.removing,
+        cleaned_offset=partition.cleaned_offset,
+        changes=partition.changes,
     )
 
 

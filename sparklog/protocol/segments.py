@@ -8,14 +8,19 @@ from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.state import State
 
 NO_APPEND_TIME = -1
+"""``append_time_ms`` where timestamps are the producers'."""
+
+STORED_APPEND_TIME = -2
+"""``append_time_ms`` where the timestamps in the file are those of the commits that appended the records."""
 
 
 class Segment(msgspec.Struct, frozen=True):
     """Records ``[base_offset, end_offset)`` of a partition and where they are.
 
-    ``records`` is smaller than the offset range only after compaction. ``append_time_ms`` is the timestamp of every
-    record of a LogAppendTime topic, else -1. ``version`` is the commit that added the segment. Sizes are bytes,
-    timestamps microseconds.
+    ``records`` is smaller than the offset range only after compaction; the file says each record's offset then.
+    ``append_time_ms`` is the timestamp of every record of an append to a LogAppendTime topic, else one of the negative
+    numbers above. ``version`` is the commit that added the segment. Sizes are bytes, timestamps microseconds.
+    ``closed``: nothing is merged with it any more; ``delete_horizon_ms``: see ``commits.LiveSegment``.
     """
 
     partition: int
@@ -33,13 +38,20 @@ class Segment(msgspec.Struct, frozen=True):
     append_time_ms: int
     leader_epoch: int
     version: int
+    closed: bool = False
+    delete_horizon_ms: int = -1
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether compaction took records out, so that rows say nothing of offsets."""
+        return self.records < self.end_offset - self.base_offset
 
     @property
     def index_path(self) -> str:
         return index_path(self.path)
 
     def row_of(self, offset: int) -> int:
-        """The row of the file that holds this offset."""
+        """The row of the file that holds this offset; only for a segment without gaps."""
         return self.first_row + (offset - self.base_offset)
 
 

@@ -39,11 +39,23 @@ class PartitionProducer(_Frozen, frozen=True, kw_only=True):
     timestamp_ms: int
 
 
+class SegmentChange(msgspec.Struct, frozen=True, array_like=True):
+    """A commit other than an append changed which segments make up offsets ``[start, end)``."""
+
+    version: int
+    start: int
+    end: int
+
+
 class PartitionState(_Frozen, frozen=True, kw_only=True):
     """One partition: who holds it, and how far its log goes.
 
     Offsets are records: readable are ``[log_start_offset, log_end_offset)``; the high watermark is the log end offset,
     since only committed records have offsets at all. ``size_bytes`` is that of the live ``.log`` runs.
+
+    ``isr`` are the replicas that hold every live segment, ``leader`` is one of them, -1 where none is left. ``adding``
+    and ``removing`` are what a reassignment under way does. ``cleaned_offset``: compaction has been through the records
+    before it. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
     """
 
     replicas: tuple[int, ...]
@@ -56,6 +68,10 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     size_bytes: int = 0
     max_timestamp_us: int = NO_TIMESTAMP_US
     producers: dict[int, PartitionProducer] = {}
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    cleaned_offset: int = 0
+    changes: tuple[SegmentChange, ...] = ()
 
     @property
     def high_watermark(self) -> int:
@@ -74,10 +90,31 @@ class TopicState(_Frozen, frozen=True, kw_only=True):
 
 
 class BrokerState(_Frozen, frozen=True, kw_only=True):
-    """A storage location; an empty ``url`` is the root itself."""
+    """A storage location; an empty ``url`` is the root itself. ``online`` is what its latest check said.
+
+    A ``cordoned`` one keeps its replicas and gets no new ones.
+    """
 
     broker: int
     url: str = ""
+    online: bool = True
+    cordoned: bool = False
+
+
+class ControllerState(_Frozen, frozen=True, kw_only=True):
+    """The coordinator that watches the brokers; only the newest epoch may change leadership. Epoch 0: none yet."""
+
+    controller: str = ""
+    epoch: int = 0
+
+
+class RemovedFiles(_Frozen, frozen=True, kw_only=True):
+    """Files that are out of the log since ``version`` and may be deleted from ``delete_at_ms`` on."""
+
+    version: int
+    delete_at_ms: int
+    files: int
+    size_bytes: int
 
 
 class ProducerState(_Frozen, frozen=True, kw_only=True):
@@ -157,7 +194,11 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
 
 
 class State(_Frozen, frozen=True, kw_only=True):
-    """A cluster at one version. ``version`` -1 is the empty cluster before its first commit."""
+    """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
+
+    ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
+    appended any more.
+    """
 
     cluster_id: str
     version: int = -1
@@ -171,6 +212,9 @@ class State(_Frozen, frozen=True, kw_only=True):
     producers: dict[int, ProducerState] = {}
     applications: dict[str, ApplicationState] = {}
     groups: dict[str, GroupState] = {}
+    removed_files: dict[str, RemovedFiles] = {}
+    controller: ControllerState = ControllerState()
+    writer_fence: int = -1
 
     def topic(self, name: str) -> TopicState:
         """The topic, or UnknownTopicOrPartitionError."""

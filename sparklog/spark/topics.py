@@ -24,7 +24,8 @@ from sparklog.protocol.state import State
 class TopicTarget:
     """A topic to write to. ``topic_id`` is empty for one that the commit creates.
 
-    ``end_offsets`` and ``leaders`` are by partition, as of when the write began. Sizes in bytes, times in milliseconds.
+    ``end_offsets`` and ``leaders`` are by partition, as of ``version`` of the cluster, when the write began. Sizes in
+    bytes, times in milliseconds.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class TopicTarget:
     before_max_ms: int = 2**63 - 1
     after_max_ms: int = 2**63 - 1
     segment_bytes: int = 2**30
+    version: int = 0
 
     @property
     def partitions(self) -> int:
@@ -49,7 +51,7 @@ class TopicTarget:
 
     def key(self, partition: int, write_id: str) -> str:
         """Where a new file of the partition goes, below the root of its broker."""
-        return segment_key(self.topic, partition, self.end_offsets[partition], write_id)
+        return segment_key(self.topic, partition, self.end_offsets[partition], self.version, write_id)
 
 
 def target_of(state: State, topic: str, codec: str = "none", codec_level: int | None = None) -> TopicTarget:
@@ -83,6 +85,7 @@ def target_of(state: State, topic: str, codec: str = "none", codec_level: int | 
         before_max_ms=config.message_timestamp_before_max_ms,
         after_max_ms=config.message_timestamp_after_max_ms,
         segment_bytes=config.segment_bytes,
+        version=state.version,
     )
 
 

@@ -28,7 +28,11 @@ def main(root: str, topic: str, name: str, seconds: float) -> None:
         values = pa.array([b"%s-%d" % (name.encode(), number + i) for i in range(count)], pa.binary())
         stamps = pa.array([number] * count, pa.timestamp("us", tz="UTC"))
         key = segment_key(
-            topic, 0, coordinator.state.partition(topic, 0).log_end_offset, coordinator.log.ids.write_id()
+            topic,
+            0,
+            coordinator.state.partition(topic, 0).log_end_offset,
+            coordinator.state.version,
+            coordinator.log.ids.write_id(),
         )
         writer = SegmentFileWriter(coordinator.store, key, has_key=False)
         writer.start_run(RunTarget(topic, topic_id, 0))

@@ -38,7 +38,7 @@ Contents = dict[str, list[list[bytes]]]
 def write_records(coordinator: Coordinator, values: list[bytes], topics: tuple[str, ...]) -> list[PartitionAppend]:
     """One file for all partitions of these topics, as a task that wrote to many would leave it."""
     state = coordinator.state
-    key = segment_key(topics[0], 0, 0, coordinator.log.ids.write_id())
+    key = segment_key(topics[0], 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key, has_key=False)
     for topic in topics:
         for partition in range(len(state.topic(topic).partitions)):

@@ -16,7 +16,7 @@ def write_values(
 ) -> PartitionAppend:
     """A segment file with these values, not committed yet."""
     state = coordinator.state
-    key = segment_key(topic, partition, 0, coordinator.log.ids.write_id())
+    key = segment_key(topic, partition, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key, has_key=False)
     writer.start_run(RunTarget(topic, state.topic(topic).topic_id, partition, **more))
     stamps = pa.array([coordinator.log.clock.now_ms() * 1000] * len(values), pa.timestamp("us", tz="UTC"))

@@ -37,7 +37,7 @@ def batch_of(timestamps: list[int], first: int = 0) -> pa.RecordBatch:
 def append_file(coordinator: Coordinator, runs: dict[int, Batches], stamped: bool = False) -> str:
     """One file with a run of batches for each of these partitions; each batch is given by its timestamps."""
     state = coordinator.state
-    key = segment_key("t", 0, 0, coordinator.log.ids.write_id())
+    key = segment_key("t", 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
     writer = SegmentFileWriter(coordinator.store, key)
     for partition, batches in runs.items():
         writer.start_run(RunTarget("t", state.topic("t").topic_id, partition, stamped))

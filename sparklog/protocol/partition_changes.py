@@ -1,0 +1,102 @@
+"""How a partition's state changes when segments, leader or replicas do; pure, used by the fold alone.
+
+Rules: offsets never change and are never used twice: the log end offset stays whatever is replaced or deleted. In sync
+is only who holds every live segment, so each run that becomes part of the log takes those out of the ISR that have no
+copy of it. ``why_not_...`` says what contradicts the state, and nothing where it fits.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sparklog import limits
+from sparklog.protocol.commits import ChangePartition, DeleteSegments, ReplaceSegments, Run
+from sparklog.protocol.state import PartitionState, SegmentChange
+
+
+def holders(run: Run) -> tuple[int, ...]:
+    """The brokers that hold a run's file."""
+    return tuple(run.replicas) or (run.broker,)
+
+
+def in_sync_after(isr: tuple[int, ...], run: Run) -> tuple[int, ...]:
+    """The replicas still in sync once this run is part of the log."""
+    held = holders(run)
+    return tuple(broker for broker in isr if broker in held)
+
+
+def why_not_replaced(partition: PartitionState, action: ReplaceSegments) -> str:
+    """Whether the new segments lie one after another inside the range, and the counts add up."""
+    start, end, removed = action.start_offset, action.end_offset, action.removed
+    if not start < end <= partition.log_end_offset:
+        return f"offsets {start} to {end} are not part of a log that ends at {partition.log_end_offset}"
+    if removed.segments > partition.segments or removed.size_bytes > partition.size_bytes:
+        return f"{removed.segments} segments of {removed.size_bytes} bytes are more than there are"
+    at = start
+    for added in action.added:
+        base, next_offset = added.base_offset, added.end_offset
+        if base < at or next_offset > end or not 1 <= added.run.records <= next_offset - base:
+            return f"{added.run.records} records for offsets {base} to {next_offset}, from {at} on and up to {end}"
+        at = next_offset
+    return ""
+
+
+def replaced(partition: PartitionState, action: ReplaceSegments, version: int) -> PartitionState:
+    isr = partition.isr
+    for added in action.added:
+        isr = in_sync_after(isr, added.run)
+    return replace(
+        partition,
+        isr=isr,
+        leader=partition.leader if partition.leader in isr else -1,
+        segments=partition.segments - action.removed.segments + len(action.added),
+        size_bytes=partition.size_bytes - action.removed.size_bytes + sum(a.run.size_bytes for a in action.added),
+        cleaned_offset=partition.cleaned_offset if action.cleaned_offset < 0 else action.cleaned_offset,
+        changes=_with_change(partition, SegmentChange(version, action.start_offset, action.end_offset)),
+    )
+
+
+def why_not_deleted(partition: PartitionState, action: DeleteSegments) -> str:
+    if action.end_offset > partition.log_end_offset:
+        return f"the log ends at {partition.log_end_offset}, before {action.end_offset}"
+    if action.removed.segments > partition.segments or action.removed.size_bytes > partition.size_bytes:
+        return f"{action.removed.segments} segments of {action.removed.size_bytes} bytes are more than there are"
+    return ""
+
+
+def deleted(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
+    return replace(
+        partition,
+        log_start_offset=max(partition.log_start_offset, action.end_offset),
+        segments=partition.segments - action.removed.segments,
+        size_bytes=partition.size_bytes - action.removed.size_bytes,
+        changes=_with_change(partition, SegmentChange(version, 0, action.end_offset)),
+    )
+
+
+def _with_change(partition: PartitionState, change: SegmentChange) -> tuple[SegmentChange, ...]:
+    return (*partition.changes, change)[-limits.SEGMENT_CHANGES_KEPT :]
+
+
+def why_not_led(partition: PartitionState, action: ChangePartition) -> str:
+    if not action.replicas or len(set(action.replicas)) != len(action.replicas):
+        return f"replicas {action.replicas}"
+    if not set(action.isr) <= set(action.replicas):
+        return f"in-sync replicas {action.isr} are not all replicas {action.replicas}"
+    if action.leader >= 0 and action.leader not in action.isr:
+        return f"leader {action.leader} is not in sync ({action.isr})"
+    if action.leader_epoch < partition.leader_epoch:
+        return f"leader epoch {action.leader_epoch} is before {partition.leader_epoch}"
+    return ""
+
+
+def led(partition: PartitionState, action: ChangePartition) -> PartitionState:
+    return replace(
+        partition,
+        leader=action.leader,
+        leader_epoch=action.leader_epoch,
+        isr=tuple(action.isr),
+        replicas=tuple(action.replicas),
+        adding=tuple(action.adding),
+        removing=tuple(action.removing),
+    )
