@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sparklog.errors import SparklogError
+from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.segment_writer import SegmentWriter
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide import PartitionAppend
@@ -36,6 +36,8 @@ class SegmentFileWriter:
     """One ``.log`` with its ``.index``, of one or more runs. Not thread-safe.
 
     ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
+    With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets from the run's base offset on,
+    which rise through the run.
     """
 
     def __init__(
@@ -47,15 +49,20 @@ class SegmentFileWriter:
         level: int | None = None,
         has_key: bool = True,
         has_headers: bool = False,
+        has_offsets: bool = False,
         broker: int = 0,
     ) -> None:
         self.key = key
         self._store = store
         self._broker = broker
         self._output = store.open_output(key)
-        self._writer = SegmentWriter(self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers)
+        self._writer = SegmentWriter(
+            self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
+        )
         self._starts: list[tuple[RunTarget, int]] = []
         self._written = 0
+        self._has_offsets = has_offsets
+        self._last_offset = -1
 
     @property
     def bytes_written(self) -> int:
@@ -65,10 +72,13 @@ class SegmentFileWriter:
         """The batches that follow are for this partition."""
         self._starts.append((target, len(self._writer.entries)))
         self._written = 0
+        self._last_offset = -1
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch to the current run; its columns are exactly the file's."""
+        """Append a batch to the current run; its columns are exactly the file's. Raises InvalidRecordError."""
         target = self._starts[-1][0]
+        if self._has_offsets and batch.num_rows and not batch.column(-1)[0].as_py() > self._last_offset:
+            raise InvalidRecordError(f"a batch begins at or before explicit offset {self._last_offset} of its run")
         sequence = target.base_sequence
         if sequence >= 0:
             sequence = (sequence + self._written) % 2**31
@@ -79,6 +89,8 @@ class SegmentFileWriter:
             base_sequence=sequence,
         )
         self._written += batch.num_rows
+        if self._has_offsets:
+            self._last_offset = batch.column(-1)[-1].as_py()
 
     def finish(self) -> list[PartitionAppend]:
         """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible."""

@@ -7,7 +7,8 @@
 
 Incremental: a manifest repeats the segment files of the one before for every topic, and adds a file only for topics
 that changed. Files of a topic are merged when the newer ones outgrow the last, so a topic of n segments has about log n
-files and each segment is rewritten about log n times in its life (a log-structured merge of tiered runs).
+files and each segment is rewritten about log n times in its life (a log-structured merge of tiered runs). The list of a
+topic is written anew, as one file, where segments were replaced or deleted since.
 
 Rules: a checkpoint is derived from commits and never the source of truth; anyone may write one at any time; every file
 has its length and CRC32C in the manifest, and damage is an error that names the file, since the commits it stands for
@@ -33,13 +34,14 @@ from sparklog.errors import (
 from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
 from sparklog.log.layout import CHECKPOINTS
-from sparklog.log.segments import SCHEMA, merge_parts, to_part
-from sparklog.protocol.segments import Segment
+from sparklog.log.segments import SCHEMA, TopicSegments, merge_parts, to_part
+from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import (
     ApplicationState,
     BrokerState,
     GroupState,
     ProducerState,
+    RemovedFiles,
     State,
     TopicState,
 )
@@ -55,6 +57,7 @@ _KINDS: dict[str, tuple[type, Callable[[str], Any]]] = {
     "producers": (ProducerState, int),
     "applications": (ApplicationState, str),
     "groups": (GroupState, str),
+    "removed_files": (RemovedFiles, str),
 }
 
 
@@ -174,19 +177,24 @@ def _read_arrow(store: Store, file: FileReference, schema: pa.Schema) -> pa.Reco
 
 
 def write_checkpoint(
-    store: Store, ids: Ids, state: State, base: Manifest | None, recent: Mapping[str, Sequence[Segment]]
+    store: Store, ids: Ids, state: State, base: Manifest | None, recent: Mapping[str, Sequence[SegmentEvent]]
 ) -> Manifest:
-    """Store the state and the segments added since ``base``.
+    """Store the state and what became of segments since ``base``.
 
-    ``recent`` are the segments of the commits after ``base`` up to ``state.version``, by topic id.
+    ``recent`` is what the commits after ``base`` up to ``state.version`` did to lists of segments, by topic id.
     """
     stem = f"{CHECKPOINTS}{state.version:020d}-{ids.write_id()}"
-    live = {topic.topic_id for topic in state.topics.values()}
+    live = {topic.topic_id: topic for topic in state.topics.values()}
     known = base.segments if base is not None else {}
     segments = {topic_id: files for topic_id, files in known.items() if topic_id in live}
-    for number, topic_id in enumerate(sorted(live & recent.keys())):
-        added = to_part(recent[topic_id])
-        segments[topic_id] = _with_part(store, f"{stem}-{number}.segments", segments.get(topic_id, []), added)
+    for number, topic_id in enumerate(sorted(live.keys() & recent.keys())):
+        key, files, events = f"{stem}-{number}.segments", segments.get(topic_id, []), recent[topic_id]
+        added = [event for event in events if isinstance(event, Segment)]
+        if len(added) == len(events):
+            segments[topic_id] = _with_part(store, key, files, to_part(added))
+        else:
+            listed = TopicSegments(live[topic_id], read_segments(store, files), events)
+            segments[topic_id] = [_write_arrow(store, key, listed.table())]
     heads = _write_arrow(store, f"{stem}.heads", _heads_table(state))
     manifest = Manifest(format=FORMAT, version=state.version, heads=heads, segments=segments)
     store.put(f"{stem}.json", msgspec.json.encode(manifest))

@@ -55,7 +55,7 @@ from sparklog.protocol.commits import (
     encode_commit,
 )
 from sparklog.protocol.fold import Draft, apply
-from sparklog.protocol.segments import Segment, added_segments
+from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
 
@@ -148,7 +148,7 @@ class CommitLog:
             state = checkpoint.read_heads(self.store, manifest)
         self._base, self._state = manifest, state  # together, and only once nothing can fail any more
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
-        self._recent: dict[str, list[Segment]] = {}
+        self._recent: dict[str, list[SegmentEvent]] = {}
         self._recent_count = 0
         self._parts: dict[str, list[pa.RecordBatch]] = {}
         self._lists: dict[str, tuple[TopicState, TopicSegments]] = {}
@@ -209,9 +209,9 @@ class CommitLog:
     def _take(self, commit: Commit, digest: str) -> None:
         """Advance the state by one commit."""
         self._state = apply(self._state, commit, digest)
-        for topic_id, segments in added_segments(commit).items():
-            self._recent.setdefault(topic_id, []).extend(segments)
-            self._recent_count += len(segments)
+        for topic_id, events in segment_events(commit).items():
+            self._recent.setdefault(topic_id, []).extend(events)
+            self._recent_count += len(events)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
@@ -234,7 +234,8 @@ class CommitLog:
             parts = self._checkpointed(found.topic_id)
             if self._base is not None and self._base.version > version:
                 parts = [part_up_to(part, version) for part in parts]
-            listed = TopicSegments(found, parts, recent)
+            newest = self._newer_list(found, version)
+            listed = TopicSegments(found, parts, recent, newest, self._is_lost(newest, version))
             if self._is_live(found):
                 self._lists[found.topic_id] = (found, listed)
             elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in found.partitions):
@@ -244,6 +245,25 @@ class CommitLog:
                     topic=topic,
                 )
         return listed
+
+    def _newer_list(self, topic: TopicState, version: int) -> TopicSegments | None:
+        """The newest list, for what cannot be listed as of ``version`` any more; None where the base is not newer."""
+        if self._base is None or self._base.version <= version or not self._is_live(topic):
+            return None
+        newest = self._state.topics[topic.name]
+        return TopicSegments(newest, self._checkpointed(topic.topic_id), self._recent.get(topic.topic_id, ()))
+
+    def _is_lost(self, newest: TopicSegments | None, version: int) -> Callable[[int], bool]:
+        """Whether segments of a partition were replaced after ``version`` and the base has what took their place."""
+        base = self._base.version if self._base is not None else -1
+
+        def is_lost(partition: int) -> bool:
+            assert newest is not None
+            changes = newest.topic.partitions[partition].changes
+            forgotten = len(changes) == limits.SEGMENT_CHANGES_KEPT and changes[0].version > version
+            return forgotten or any(version < change.version <= base for change in changes)
+
+        return is_lost
 
     def _is_live(self, topic: TopicState) -> bool:
         newest = self._state.topics.get(topic.name)
@@ -382,9 +402,10 @@ class CommitLog:
             base = self._newer_base() or self._base
             since = base.version if base is not None else -1
             recent = {
-                topic_id: [s for s in segments if s.version > since] for topic_id, segments in self._recent.items()
+                topic_id: [event for event in events if event.version > since]
+                for topic_id, events in self._recent.items()
             }
-            changed = {topic_id: segments for topic_id, segments in recent.items() if segments}
+            changed = {topic_id: events for topic_id, events in recent.items() if events}
             manifest = checkpoint.write_checkpoint(self.store, self.ids, self._state, base, changed)
             self._rebase(manifest)
             return manifest
@@ -405,7 +426,7 @@ class CommitLog:
         self._lists = {topic_id: kept for topic_id, kept in self._lists.items() if self._is_live(kept[0])}
         self._recent = {
             topic_id: kept
-            for topic_id, segments in self._recent.items()
-            if (kept := [s for s in segments if s.version > manifest.version])
+            for topic_id, events in self._recent.items()
+            if (kept := [event for event in events if event.version > manifest.version])
         }
-        self._recent_count = sum(len(segments) for segments in self._recent.values())
+        self._recent_count = sum(len(events) for events in self._recent.values())

@@ -2,21 +2,22 @@
 
 A list has two kinds of parts: Arrow tables from checkpoints, possibly of a million rows, searched where they lie; and
 the segments of the commits since, as plain objects. Within a partition, parts are in offset order, since a log only
-grows at its end. Immutable and thread-safe.
+grows at its end; where commits since the checkpoint replaced or deleted segments, the parts are cut there and what took
+their place stands between. Immutable and thread-safe.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Protocol, overload
 
 import msgspec
 import pyarrow as pa
 
-from sparklog.errors import CorruptMetadataError
-from sparklog.protocol.segments import Segment
+from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError
+from sparklog.protocol.segments import Segment, SegmentEvent, SegmentsReplaced
 from sparklog.protocol.state import TopicState
 
 _FIELDS = Segment.__struct_fields__
@@ -38,6 +39,8 @@ class _Run(Protocol):
     def segment(self, index: int) -> Segment: ...
     def end_offset(self, index: int) -> int: ...
     def running_max_timestamp(self, index: int) -> int: ...
+    def rows(self, first: int, last: int) -> _Run: ...
+    def table(self) -> pa.RecordBatch: ...
 
 
 class _TableRun:
@@ -50,6 +53,12 @@ class _TableRun:
 
     def __len__(self) -> int:
         return int(self._rows.num_rows)
+
+    def rows(self, first: int, last: int) -> _TableRun:
+        return _TableRun(self._rows, first, last)
+
+    def table(self) -> pa.RecordBatch:
+        return self._rows
 
     def segment(self, index: int) -> Segment:
         return Segment(*[column[index].as_py() for column in self._rows.columns])
@@ -75,6 +84,12 @@ class _ListRun:
     def __len__(self) -> int:
         return len(self._segments)
 
+    def rows(self, first: int, last: int) -> _ListRun:
+        return _ListRun(self._segments[first:last])
+
+    def table(self) -> pa.RecordBatch:
+        return to_part(self._segments)
+
     def segment(self, index: int) -> Segment:
         return self._segments[index]
 
@@ -88,11 +103,15 @@ class _ListRun:
 
 
 class PartitionSegments(Sequence[Segment]):
-    """The live segments of one partition in offset order."""
+    """The live segments of one partition in offset order.
 
-    def __init__(self, runs: Sequence[_Run]) -> None:
+    Offsets before ``deleted_before`` were deleted after the state that the list was asked for.
+    """
+
+    def __init__(self, runs: Sequence[_Run], deleted_before: int = 0) -> None:
         self._runs = [run for run in runs if len(run)]
         self._starts = [0, *accumulate(len(run) for run in self._runs)]
+        self._deleted_before = deleted_before
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -139,8 +158,32 @@ class PartitionSegments(Sequence[Segment]):
             first += len(run)
         return first
 
+    def as_of(self, end_offset: int, deleted_before: int) -> PartitionSegments:
+        """This list for an older state of the same partition, whose log ended at ``end_offset``.
+
+        The last segment may go on after it, where later records were merged into the same file.
+        """
+        kept = bisect.bisect_left(range(len(self)), end_offset, key=lambda index: self[index].base_offset)
+        runs = [
+            run.rows(0, kept - first) for run, first in zip(self._runs, self._starts[:-1], strict=True) if first < kept
+        ]
+        return PartitionSegments(runs, deleted_before)
+
+    def tables(self) -> list[pa.RecordBatch]:
+        """The list as it is stored in checkpoints."""
+        return [run.table() for run in self._runs]
+
     def between(self, start: int, end: int) -> list[Segment]:
-        """The segments that hold any offset of ``[start, end)``."""
+        """The segments that hold any offset of ``[start, end)``.
+
+        Raises OffsetOutOfRangeError where records of the range were deleted since the state that the list is of.
+        """
+        if start < min(self._deleted_before, end):
+            raise OffsetOutOfRangeError(
+                f"offsets {start} to {min(self._deleted_before, end) - 1} were deleted while they were about to be "
+                f"read: the log starts at {self._deleted_before} now; refresh, and read from there",
+                offset=start,
+            )
         found: list[Segment] = []
         for index in range(self.find_offset(start), len(self)):
             segment = self[index]
@@ -151,14 +194,28 @@ class PartitionSegments(Sequence[Segment]):
 
 
 class TopicSegments:
-    """The live segments of one topic: parts of a checkpoint, oldest first, then the newer segments in commit order."""
+    """The live segments of one topic: parts of a checkpoint, oldest first, then what commits did since, in their order.
 
-    def __init__(self, topic: TopicState, parts: Sequence[pa.RecordBatch], recent: Sequence[Segment]) -> None:
-        self._topic = topic
+    ``newest`` is the topic as it is now where ``topic`` is older: a partition whose list ``is_lost`` (it was replaced
+    since in part, and a checkpoint has only what took the place) is answered from the newest list, which holds the same
+    records under the same offsets, except for those that compaction or a deletion took meanwhile.
+    """
+
+    def __init__(
+        self,
+        topic: TopicState,
+        parts: Sequence[pa.RecordBatch],
+        events: Sequence[SegmentEvent],
+        newest: TopicSegments | None = None,
+        is_lost: Callable[[int], bool] = lambda partition: False,
+    ) -> None:
+        self.topic = topic
         self._parts = parts
-        self._recent: dict[int, list[Segment]] = {}
-        for segment in recent:
-            self._recent.setdefault(segment.partition, []).append(segment)
+        self._events: dict[int, list[SegmentEvent]] = {}
+        for event in events:
+            self._events.setdefault(event.partition, []).append(event)
+        self._newest = newest
+        self._is_lost = is_lost
         self._cache: dict[int, PartitionSegments] = {}
 
     def partition(self, partition: int) -> PartitionSegments:
@@ -169,19 +226,52 @@ class TopicSegments:
         """
         found = self._cache.get(partition)
         if found is None:
-            runs: list[_Run] = [_table_run(part, partition) for part in self._parts]
-            runs.append(_ListRun(self._recent.get(partition, [])))
-            found = PartitionSegments(runs)
-            expected = self._topic.partitions[partition].segments
-            if len(found) != expected:
-                raise CorruptMetadataError(
-                    f"the state counts {expected} segments in {self._topic.name}-{partition}, and {len(found)} are "
-                    "listed; open the cluster again, and if it stays so delete the newest checkpoint",
-                    topic=self._topic.name,
-                    partition=partition,
-                )
-            self._cache[partition] = found
+            found = self._cache[partition] = self._list(partition)
         return found
+
+    def _list(self, partition: int) -> PartitionSegments:
+        state = self.topic.partitions[partition]
+        if self._newest is not None and self._is_lost(partition):
+            now = self._newest.topic.partitions[partition]
+            return self._newest.partition(partition).as_of(state.log_end_offset, now.log_start_offset)
+        found = PartitionSegments(self._runs(partition))
+        if len(found) != state.segments:
+            raise CorruptMetadataError(
+                f"the state counts {state.segments} segments in {self.topic.name}-{partition}, and {len(found)} are "
+                "listed; open the cluster again, and if it stays so delete the newest checkpoint",
+                topic=self.topic.name,
+                partition=partition,
+            )
+        return found
+
+    def _runs(self, partition: int) -> list[_Run]:
+        runs: list[_Run] = [_table_run(part, partition) for part in self._parts]
+        appended: list[Segment] = []
+        for event in self._events.get(partition, ()):
+            if isinstance(event, Segment):
+                appended.append(event)
+            else:
+                runs, appended = _with_replaced([*runs, _ListRun(appended)], event), []
+        return [*runs, _ListRun(appended)]
+
+    def table(self) -> pa.RecordBatch:
+        """All segments as one part of a checkpoint."""
+        tables = [table for number in range(len(self.topic.partitions)) for table in self.partition(number).tables()]
+        batches = pa.Table.from_batches(tables, schema=SCHEMA).combine_chunks().to_batches()
+        return batches[0] if batches else to_part([])
+
+
+def _with_replaced(runs: Sequence[_Run], event: SegmentsReplaced) -> list[_Run]:
+    """The runs without the segments inside the event's offsets, and with what took their place there."""
+    before: list[_Run] = []
+    after: list[_Run] = []
+    for run in runs:
+        rows = range(len(run))
+        first = bisect.bisect_right(rows, event.start, key=run.end_offset)
+        last = bisect.bisect_right(rows, event.end, key=run.end_offset)
+        before.append(run.rows(0, first))
+        after.append(run.rows(max(first, last), len(run)))
+    return [run for run in (*before, _ListRun(event.added), *after) if len(run)]
 
 
 def _table_run(part: pa.RecordBatch, partition: int) -> _TableRun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sparklog.protocol.commits import Append, Commit
+from sparklog.protocol.commits import Append, Commit, DeleteSegments, LiveSegment, ReplaceSegments
 from sparklog.protocol.state import State
 
 NO_APPEND_TIME = -1
@@ -83,13 +83,58 @@ def segment_of(append: Append, commit: Commit) -> Segment:
     )
 
 
-def added_segments(commit: Commit) -> dict[str, list[Segment]]:
-    """The segments a commit adds, by topic id, in the order of its actions."""
-    added: dict[str, list[Segment]] = {}
+class SegmentsReplaced(msgspec.Struct, frozen=True):
+    """The live segments inside offsets ``[start, end)`` of a partition gave way to ``added``, none where they went."""
+
+    partition: int
+    start: int
+    end: int
+    version: int
+    added: tuple[Segment, ...] = ()
+
+
+SegmentEvent = Segment | SegmentsReplaced
+"""What a commit does to the list of a topic's segments: a segment comes at the end, or some give way to others."""
+
+
+def segment_events(commit: Commit) -> dict[str, list[SegmentEvent]]:
+    """What a commit does to lists of segments, by topic id, in the order of its actions."""
+    events: dict[str, list[SegmentEvent]] = {}
     for action in commit.actions:
         if isinstance(action, Append):
-            added.setdefault(action.topic_id, []).append(segment_of(action, commit))
-    return added
+            events.setdefault(action.topic_id, []).append(segment_of(action, commit))
+        elif isinstance(action, ReplaceSegments):
+            added = tuple(replacement_of(action.partition, one, commit.version) for one in action.added)
+            replaced = SegmentsReplaced(action.partition, action.start_offset, action.end_offset, commit.version, added)
+            events.setdefault(action.topic_id, []).append(replaced)
+        elif isinstance(action, DeleteSegments):
+            deleted = SegmentsReplaced(action.partition, 0, action.end_offset, commit.version)
+            events.setdefault(action.topic_id, []).append(deleted)
+    return events
+
+
+def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
+    """The segment that commit ``version`` puts in the place of others."""
+    run = added.run
+    return Segment(
+        partition=partition,
+        base_offset=added.base_offset,
+        end_offset=added.end_offset,
+        records=run.records,
+        path=run.path,
+        broker=run.broker,
+        first_batch=run.first_batch,
+        batches=run.batches,
+        first_row=run.first_row,
+        size_bytes=run.size_bytes,
+        min_timestamp_us=run.min_timestamp_us,
+        max_timestamp_us=run.max_timestamp_us,
+        append_time_ms=STORED_APPEND_TIME if added.append_time else NO_APPEND_TIME,
+        leader_epoch=added.leader_epoch,
+        version=version,
+        closed=added.closed,
+        delete_horizon_ms=added.delete_horizon_ms,
+    )
 
 
 def live_topic_ids(state: State) -> set[str]:
