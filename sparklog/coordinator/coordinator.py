@@ -24,11 +24,12 @@ from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide, decide_groups, decide_producers
+from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
 from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.decide_segments import SegmentsRequest, SegmentsResult
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
@@ -191,6 +192,19 @@ class Coordinator:
         """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
         now_ms = self.log.clock.now_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+
+    # -- segments
+
+    def change_segments(self, request: SegmentsRequest) -> SegmentsResult:
+        """Replace and delete segments, leaving out what others changed since; see ``decide_segments``."""
+        return cast(SegmentsResult, self.submit(lambda state: decide_segments.change_segments(state, request)))
+
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Start partitions at later offsets; returns where each starts now. Errors as the decision of that name."""
+        return cast(
+            "dict[tuple[str, int], int]",
+            self.submit(lambda state: decide_segments.delete_records(state, offsets)),
+        )
 
     # -- group commit
 

@@ -1,0 +1,85 @@
+"""Listings of files that left the log: what a later sweep deletes.
+
+    meta/removed/<20 digits>-<write id>.arrow      an Arrow file, one row per file and broker: path, broker, size_bytes
+
+A listing is stored before the commit that takes the files out of the log, and named by it (``commits.RemoveFiles``); so
+a crash leaves a listing that no commit names, and nothing else. A listing decides nothing: whoever deletes looks whether
+a file is part of the log after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError
+from sparklog.ids import Ids
+from sparklog.protocol.commits import RemoveFiles
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import PartitionState
+from sparklog.store.base import Store
+
+REMOVED = "meta/removed/"
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), False),
+        pa.field("broker", pa.int32(), False),
+        pa.field("size_bytes", pa.int64(), False),
+    ]
+)
+
+
+class RemovedFile(NamedTuple):
+    """A ``.log`` (its ``.index`` goes with it) on one broker; bytes of the runs that left the log with it."""
+
+    path: str
+    broker: int
+    size_bytes: int
+
+
+def files_of(partition: PartitionState, segments: Iterable[Segment]) -> Iterator[RemovedFile]:
+    """The files of a partition's segments on every broker that may hold them."""
+    for segment in segments:
+        for broker in {*partition.replicas, segment.broker} if len(partition.replicas) == 1 else partition.replicas:
+            yield RemovedFile(segment.path, broker, segment.size_bytes)
+
+
+def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedFile], delay_ms: int) -> RemoveFiles:
+    """Store a listing, durable on return, and say what the commit has to name. Files that occur twice count once.
+
+    ``version`` is that of the state that the files were part of. Raises StorageError.
+    """
+    sizes: dict[tuple[str, int], int] = {}
+    for file in files:
+        sizes[file.path, file.broker] = sizes.get((file.path, file.broker), 0) + file.size_bytes
+    columns = [
+        pa.array([path for path, _ in sizes], pa.string()),
+        pa.array([broker for _, broker in sizes], pa.int32()),
+        pa.array(list(sizes.values()), pa.int64()),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"
+    with store.open_output(key) as output:
+        output.write(sink.getvalue())
+    return RemoveFiles(listing=key, files=len(sizes), size_bytes=sum(sizes.values()), delay_ms=delay_ms)
+
+
+def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
+    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError."""
+    path = f"{store.root}/{key}"
+    data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptMetadataError(
+            f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path
+        ) from error
+    if table.schema != SCHEMA:
+        raise CorruptMetadataError(f"the listing {path} has other columns than expected", path=path)
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield RemovedFile(*row)
