@@ -143,3 +143,12 @@ def _array(kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterato
         raise ValueError(f"an array of {length} values has {validity.size} bytes for its nulls")
     children = [_array(kind.field(i).type, nodes, buffers) for i in range(kind.num_fields)]
     return pa.Array.from_buffers(kind, length, [validity if nulls else None, *own], nulls, 0, children)
+
+
+def offsets_rise(offsets: pa.Array) -> bool:
+    """Whether these can be explicit offsets: none is null or negative, each is above the one before."""
+    import pyarrow.compute as pc  # late: most files have none
+
+    if offsets.null_count or (len(offsets) and offsets[0].as_py() < 0):
+        return False
+    return pc.all(pc.greater(offsets[1:], offsets[:-1]), min_count=0).as_py() is True

@@ -4,7 +4,7 @@
       0  8s  magic, b"SLINDEX" and a zero byte        0  i64  first row, counted from the start of the file
       8  u16 version, 1                               8  i64  position of the message in the .log
      10  u16 flags: 1 has key, 2 has headers,        16  i64  smallest timestamp, us
-             4 reserved: has explicit offsets        24  i64  largest timestamp, us
+             4 has explicit offsets                  24  i64  largest timestamp, us
      12  u8  codec number, 3 bytes of zero           32  i64  producer id, -1 for none
      16  u32 entries, 4 bytes of zero                40  u32  rows
      24  i64 rows in the file                        44  u32  length of the message, its metadata included
@@ -12,13 +12,15 @@
      40  i64 position of the footer in the .log      52  u32  length of the metadata
      48  u32 length of what comes before the first   56  u32  CRC32C of the metadata
              message; u32 its CRC32C                 60  5 x (u32 length, u32 CRC32C): the sections of key, value,
-     56  u32 CRC32C of the .log from the footer               timestamp, headers, and one reserved for offsets
+     56  u32 CRC32C of the .log from the footer               timestamp, headers, offset
              on, 4 bytes of zero                    100  u32  null keys
                                                     104  u32  null values
     and after the last entry                        108  i32  base sequence, -1 for none
       u32 CRC32C of all bytes before it             112  i16  producer epoch, -1 for none
                                                     114  u8   codec number
-                                                    115  u8   flags, zero; then 4 bytes of zero
+                                                    115  u8   flags, zero
+                                                    116  i32  offset of the first record, counted from the base
+                                                              offset of its run; 0 in a file without flag 4
 
 Sections have no positions because they tile the message: metadata, then the columns that the file has, in the order
 above. In an envelope file (gzip, snappy) the value's section is the whole body and the others are empty. So the
@@ -31,7 +33,7 @@ bytes.
 
 Rules: the checksum comes first, then the header, and an entry when it is used, so opening an index costs the
 same however many entries it has; ``check`` goes through all. Any fault is a CorruptIndexError.
-Not for: offsets. The commit log adds the base offset; ``row`` here counts from the start of the file.
+Not for: base offsets. The commit log gives them to runs of batches; ``row`` here counts from the start of the file.
 """
 
 from __future__ import annotations
@@ -60,14 +62,16 @@ MAGIC = b"SLINDEX\x00"
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
 """bytes. A batch at the limit, with the metadata, the padding and what a codec may add to data it cannot compress."""
 
-_HAS_KEY, _HAS_HEADERS = 1, 2
-_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS
+_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS = 1, 2, 4
+_KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS
 
 _HEADER = struct.Struct("<8sHHB3xI4xqqqIII4x")
-_ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIihBB4x")
+_ENTRY = struct.Struct("<qqqqqIIIIIIIIIIIIIIIIIihBBi")
 _CRC = struct.Struct("<I")
 _FIRST_ROW_AND_POSITION = struct.Struct("<qq")
 _FIRST_ROW = struct.Struct("<q")
+_FIRST_OFFSET = struct.Struct("<i")
+_FIRST_OFFSET_AT = _ENTRY.size - _FIRST_OFFSET.size
 _MAX_TIMESTAMP_WORD = 3
 _WORDS_PER_ENTRY = _ENTRY.size // 8
 
@@ -93,14 +97,15 @@ class BatchEntry(NamedTuple):
     timestamp_crc32c: int
     headers_length: int
     headers_crc32c: int
-    reserved_length: int
-    reserved_crc32c: int
+    offset_length: int
+    offset_crc32c: int
     null_keys: int
     null_values: int
     base_sequence: int
     producer_epoch: int
     codec_number: int
     flags: int
+    first_offset: int = 0
 
     @property
     def codec(self) -> str:
@@ -127,7 +132,7 @@ class BatchEntry(NamedTuple):
 
     def section(self, column: str) -> tuple[int, int]:
         """Length and CRC32C of a column's section."""
-        at = _SECTIONS_AT + 2 * schema.COLUMNS.index(column)
+        at = _SECTIONS_AT + 2 * schema.STORED_COLUMNS.index(column)
         return self[at], self[at + 1]
 
 
@@ -140,6 +145,7 @@ class FileSummary(NamedTuple):
     codec: str
     has_key: bool
     has_headers: bool
+    has_offsets: bool
     rows: int
     log_length: int
     footer_position: int
@@ -151,12 +157,15 @@ class FileSummary(NamedTuple):
 def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:
     """The bytes of an ``.index`` file."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
-    flags = (_HAS_KEY if summary.has_key else 0) | (_HAS_HEADERS if summary.has_headers else 0)
-    head = _HEADER.pack(
-        MAGIC, schema.FORMAT_VERSION, flags, codecs.codec_number(summary.codec), len(packed), *summary[3:]
-    )
+    codec = codecs.codec_number(summary.codec)
+    head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:])
     body = b"".join([head, *packed])
     return body + _CRC.pack(crc32c(body))
+
+
+def _flags(summary: FileSummary) -> int:
+    columns = ((_HAS_KEY, summary.has_key), (_HAS_HEADERS, summary.has_headers), (_HAS_OFFSETS, summary.has_offsets))
+    return sum(flag for flag, there in columns if there)
 
 
 def decode_index(data: Buffer, path: str) -> Index:
@@ -179,11 +188,12 @@ class Index:
         self._verify_version(version, flags)
         if codec >= len(codecs.CODECS):
             self._corrupt(f"it names codec number {codec}, which does not exist")
-        self.summary = FileSummary(codecs.CODECS[codec], bool(flags & _HAS_KEY), bool(flags & _HAS_HEADERS), *sizes)
+        present = [bool(flags & flag) for flag in (_HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS)]
+        self.summary = FileSummary(codecs.CODECS[codec], *present, *sizes)
         self._verify_summary()
         self.codec = self.summary.codec
         self.rows = self.summary.rows
-        self.columns = schema.columns_present(self.summary.has_key, self.summary.has_headers)
+        self.columns = schema.columns_present(*present)
 
     @property
     def entries(self) -> Sequence[BatchEntry]:
@@ -213,14 +223,23 @@ class Index:
             self._corrupt(f"the entries' first rows do not rise: no record batch has row {row}")
         return batch
 
+    def find_offset(self, first_batch: int, batches: int, offset: int) -> int:
+        """The record batch of a run to look in for the first record at or after an offset, by binary search.
+
+        ``offset`` counts from the run's base offset. Where that batch ends before it, the record is the first of the
+        next one. Only for a file with explicit offsets; CorruptIndexError for a run the file does not have.
+        """
+        self._check_run(first_batch, batches)
+        run = range(first_batch, first_batch + batches)
+        return first_batch + max(bisect_right(run, offset, key=self._first_offset) - 1, 0)
+
     def find_timestamp(self, first_batch: int, batches: int, timestamp_us: int) -> int | None:
         """The first record batch of a run that holds a record of this time or later, None where there is none.
 
         That is where the largest timestamp seen so far in the run first reaches it: Kafka's time index stores that
         running maximum. ``timestamp_us`` in us since 1970. CorruptIndexError for a run the file does not have.
         """
-        if first_batch < 0 or batches < 0 or first_batch + batches > self._count:
-            self._corrupt(f"it has {self._count} record batches, {batches} from number {first_batch} were asked for")
+        self._check_run(first_batch, batches)
         largest = self._words(_MAX_TIMESTAMP_WORD, first_batch, first_batch + batches)
         for batch, timestamp in enumerate(largest, first_batch):
             if timestamp >= timestamp_us:
@@ -231,6 +250,15 @@ class Index:
         """Go through all entries; CorruptIndexError at the first impossible one."""
         for batch in range(self._count):
             self.entry(batch)
+
+    def _check_run(self, first_batch: int, batches: int) -> None:
+        if first_batch < 0 or batches < 0 or first_batch + batches > self._count:
+            self._corrupt(f"it has {self._count} record batches, {batches} from number {first_batch} were asked for")
+
+    def _first_offset(self, batch: int) -> int:
+        at = _HEADER.size + batch * _ENTRY.size + _FIRST_OFFSET_AT
+        offset: int = _FIRST_OFFSET.unpack_from(self._data, at)[0]
+        return offset
 
     def _first_row(self, batch: int) -> int:
         row: int = _FIRST_ROW.unpack_from(self._data, _HEADER.size + batch * _ENTRY.size)[0]
@@ -313,11 +341,13 @@ def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
     if codecs.is_envelope(summary.codec):
         sections = (False, True, False, False, False)
     else:
-        sections = (summary.has_key, True, True, summary.has_headers, False)
+        sections = (summary.has_key, True, True, summary.has_headers, summary.has_offsets)
     if any(length and not there for length, there in zip(lengths, sections, strict=True)):
         return f"sections of {lengths} bytes, of columns that the file lacks"
     if entry.flags or entry.codec_number != codecs.codec_number(summary.codec):
         return f"codec number {entry.codec_number}, flags {entry.flags}"
+    if entry.first_offset < 0 or (entry.first_offset and not summary.has_offsets):
+        return f"a first offset of {entry.first_offset}"
     if entry.min_timestamp_us > entry.max_timestamp_us or max(entry.null_keys, entry.null_values) > entry.count:
         return f"timestamps {entry.min_timestamp_us} to {entry.max_timestamp_us}, {entry.null_keys} null keys"
     return None

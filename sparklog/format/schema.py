@@ -5,12 +5,15 @@
     value       binary                                         always        tombstone (an empty value is another thing)
     timestamp   timestamp[us, UTC]                             always        never null
     headers     list<struct<key: string, value: binary>>       optional      no headers (an empty list is kept as such)
+    offset      int32                                          optional      never null
 
 An optional column that a file lacks is null in every record of it. Headers keep their order and their duplicates; a
 header's key is never null, its value may be.
 
-Rules: columns always stand in the order above, in files, in batches and in the index.
-Not for: offsets, topics and partitions, which the commit log gives to records.
+Rules: columns always stand in the order above, in files, in batches and in the index. ``offset`` is only in files that
+compaction took records out of: it rises strictly, and counts from the base offset that the commit log gives the run of
+batches. In all other files records follow one another, so the commit log's base offset says it all.
+Not for: topics and partitions, which the commit log gives to records.
 """
 
 from __future__ import annotations
@@ -30,7 +33,11 @@ KEY = "key"
 VALUE = "value"
 TIMESTAMP = "timestamp"
 HEADERS = "headers"
+OFFSET = "offset"
 COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS)
+"""The columns of a record."""
+STORED_COLUMNS = (*COLUMNS, OFFSET)
+"""All columns that a file may have."""
 ENVELOPE = "envelope"
 """The only column of a file whose codec Arrow itself does not have."""
 
@@ -42,12 +49,14 @@ _FIELDS = {
     VALUE: pa.field(VALUE, pa.binary()),
     TIMESTAMP: pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     HEADERS: pa.field(HEADERS, HEADERS_TYPE),
+    OFFSET: pa.field(OFFSET, pa.int32(), nullable=False),
 }
 
 
-def columns_present(has_key: bool, has_headers: bool) -> tuple[str, ...]:
+def columns_present(has_key: bool, has_headers: bool, has_offsets: bool = False) -> tuple[str, ...]:
     """The columns of a file, in order."""
-    return tuple(name for name in COLUMNS if (has_key or name != KEY) and (has_headers or name != HEADERS))
+    optional = {KEY: has_key, HEADERS: has_headers, OFFSET: has_offsets}
+    return tuple(name for name in STORED_COLUMNS if optional.get(name, True))
 
 
 @lru_cache(maxsize=64)
@@ -60,13 +69,13 @@ def record_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     return _schema_of(tuple(columns))
 
 
-def file_schema(codec: str, has_key: bool, has_headers: bool) -> pa.Schema:
+def file_schema(codec: str, has_key: bool, has_headers: bool, has_offsets: bool = False) -> pa.Schema:
     """The schema as it stands in a ``.log`` file, metadata included.
 
     Of an envelope file it is one binary column; the schema of the records is then in the metadata, as the base64 of
     an Arrow schema message, so that a reader in any language needs nothing but the file.
     """
-    records = record_schema(columns_present(has_key, has_headers))
+    records = record_schema(columns_present(has_key, has_headers, has_offsets))
     metadata = {"sparklog.format": str(FORMAT_VERSION), "sparklog.codec": codec}
     if not codecs.is_envelope(codec):
         return records.with_metadata(metadata)

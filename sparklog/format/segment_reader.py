@@ -21,7 +21,7 @@ from sparklog.errors import CorruptRecordError, InvalidRequestError
 from sparklog.format import codec as codecs
 from sparklog.format import schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.columns import ColumnLayout, decode_column, layout, section_bounds
+from sparklog.format.columns import ColumnLayout, decode_column, layout, offsets_rise, section_bounds
 from sparklog.format.index import BatchEntry, Index
 from sparklog.format.message import Block, Message, parse_footer, parse_record_batch, prefix
 
@@ -64,13 +64,15 @@ class SegmentReader:
     def read(self, batch: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """One record batch, by its number in the file.
 
-        ``columns`` says which, in the order wanted; None is all four. A column that the file lacks comes back as nulls.
-        Raises CorruptRecordError, CorruptIndexError, or InvalidRequestError for a name that is no column.
+        ``columns`` says which, in the order wanted; None is the four of a record, which come back as nulls where the
+        file lacks them; ``offset`` is only in files with explicit ones. Raises CorruptRecordError, CorruptIndexError,
+        or InvalidRequestError for a name that is no column.
         """
         wanted = schema.COLUMNS if columns is None else tuple(columns)
-        unknown = [name for name in wanted if name not in schema.COLUMNS]
+        known = schema.STORED_COLUMNS if self._index.summary.has_offsets else schema.COLUMNS
+        unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise InvalidRequestError(f"records have no column {unknown[0]!r}: choose from {', '.join(schema.COLUMNS)}")
+            raise InvalidRequestError(f"{self._path} has no column {unknown[0]!r}: choose from {', '.join(known)}")
         entry = self._index.entry(batch)
         present = [column for column in self._layout if column.name in wanted]
         arrays = self._columns(batch, entry, present) if present else {}
@@ -131,7 +133,11 @@ class SegmentReader:
         if message.rows != entry.count:
             raise ValueError(f"it has {message.rows} rows, the index says {entry.count}")
         limit = entry.decoded_length
-        return {column.name: decode_column(message, column, *places[column.name], codec, limit) for column in wanted}
+        found = {column.name: decode_column(message, column, *places[column.name], codec, limit) for column in wanted}
+        offsets = found.get(schema.OFFSET)
+        if offsets is not None and (offsets[0].as_py() != entry.first_offset or not offsets_rise(offsets)):
+            raise ValueError(f"its offsets do not rise from {entry.first_offset}, which the index says is the first")
+        return found
 
     def _open_envelope(
         self, envelope: Message, body: pa.Buffer, entry: BatchEntry, wanted: Sequence[ColumnLayout]
@@ -183,7 +189,7 @@ class SegmentReader:
             return "it does not start as an Arrow file"
         found = pa.ipc.read_schema(header.slice(_MAGIC_LENGTH))
         summary = self._index.summary
-        expected = schema.file_schema(summary.codec, summary.has_key, summary.has_headers)
+        expected = schema.file_schema(*summary[:4])
         return None if found.equals(expected, check_metadata=True) else f"its schema is {found}, not {expected}"
 
     def _footer_fault(self, footer: pa.Buffer) -> str | None:
@@ -244,7 +250,7 @@ def _regions(entry: BatchEntry, names: Sequence[str]) -> list[_Region]:
     """The metadata and the named columns' sections of a message."""
     regions = [_Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
     start = entry.metadata_length
-    for name in schema.COLUMNS:
+    for name in schema.STORED_COLUMNS:
         length, crc = entry.section(name)
         if name in names:
             regions.append(_Region(name, start, length, crc))

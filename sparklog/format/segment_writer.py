@@ -21,7 +21,7 @@ from sparklog.errors import InvalidRecordError, InvalidRequestError, RecordListT
 from sparklog.format import codec as codecs
 from sparklog.format import schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.columns import decompressed_size, layout, section_bounds
+from sparklog.format.columns import decompressed_size, layout, offsets_rise, section_bounds
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
 from sparklog.format.message import NOT_COMPRESSED, PREFIX_LENGTH, Message, parse_record_batch, prefix
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
@@ -48,8 +48,8 @@ class Sink(Protocol):
 class SegmentWriter:
     """Writes record batches into one ``.log`` file. Not thread-safe; one per file.
 
-    ``codec`` and ``level`` as in ``codec.compressor``. With ``has_key`` or ``has_headers`` false the file has no such
-    column, and batches must have none. After any error the file is unusable: abort the sink.
+    ``codec`` and ``level`` as in ``codec.compressor``. With ``has_key``, ``has_headers`` or ``has_offsets`` false the
+    file has no such column, and batches must have none. After any error the file is unusable: abort the sink.
 
     ``entries`` lists what was written so far, ``rows`` and ``bytes_written`` count records and bytes.
     """
@@ -62,6 +62,7 @@ class SegmentWriter:
         level: int | None = None,
         has_key: bool = True,
         has_headers: bool = False,
+        has_offsets: bool = False,
     ) -> None:
         self.entries: list[BatchEntry] = []
         self.rows = 0
@@ -70,9 +71,9 @@ class SegmentWriter:
         self._codec = codec
         self._codec_number = codecs.codec_number(codec)
         self._compressor = codecs.compressor(codec, level)
-        self._schema = schema.record_schema(schema.columns_present(has_key, has_headers))
-        self._file_schema = schema.file_schema(codec, has_key, has_headers)
-        self._has_key, self._has_headers = has_key, has_headers
+        self._schema = schema.record_schema(schema.columns_present(has_key, has_headers, has_offsets))
+        self._file_schema = schema.file_schema(codec, has_key, has_headers, has_offsets)
+        self._has_key, self._has_headers, self._has_offsets = has_key, has_headers, has_offsets
         self._columns = layout(self._file_schema)
         self._slots = _slots(self._schema.names, codec)
         self._pieces = _Pieces()
@@ -90,9 +91,9 @@ class SegmentWriter:
     ) -> BatchEntry:
         """Append one record batch and return its entry. The batch has the file's columns, in order.
 
-        Raises InvalidRecordError for other columns, a null timestamp or a header without a key; InvalidRequestError
-        for an empty batch; RecordListTooLargeError over ``limits.MAX_BATCH_BYTES`` or ``MAX_BATCHES_PER_FILE``. These
-        write nothing.
+        Raises InvalidRecordError for other columns, a null timestamp, a header without a key or explicit offsets that
+        do not rise; InvalidRequestError for an empty batch; RecordListTooLargeError over ``limits.MAX_BATCH_BYTES`` or
+        ``MAX_BATCHES_PER_FILE``. These write nothing.
         """
         batch = _checked(batch, self._schema)
         self._check_room(batch)
@@ -112,6 +113,7 @@ class SegmentWriter:
             codec=self._codec,
             has_key=self._has_key,
             has_headers=self._has_headers,
+            has_offsets=self._has_offsets,
             rows=self.rows,
             log_length=self.bytes_written + len(footer),
             footer_position=self.bytes_written,
@@ -188,12 +190,13 @@ class SegmentWriter:
             producer[1],
             self._codec_number,
             0,
+            batch.column(schema.OFFSET)[0].as_py() if self._has_offsets else 0,
         )
 
     def _section_fields(self, sums: Sequence[tuple[int, int]]) -> _SectionFields:
         """Length and sum of the section in each of an entry's five slots, zeros where the file has no such column."""
-        key, value, timestamp, headers = [sums[at] if at is not None else (0, 0) for at in self._slots]
-        return (*key, *value, *timestamp, *headers, 0, 0)
+        key, value, timestamp, headers, offset = [sums[at] if at is not None else (0, 0) for at in self._slots]
+        return (*key, *value, *timestamp, *headers, *offset)
 
     def _forward(self, pieces: Sequence[Piece]) -> None:
         small: list[bytes] = []
@@ -247,6 +250,8 @@ def _checked(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
         raise InvalidRecordError(f"{missing} of {batch.num_rows} records have no timestamp")
     if schema.HEADERS in expected.names:
         _check_headers(batch.column(schema.HEADERS))
+    if schema.OFFSET in expected.names and not offsets_rise(batch.column(schema.OFFSET)):
+        raise InvalidRecordError("explicit offsets do not rise from 0 or above, each over the one before")
     return batch
 
 
@@ -275,7 +280,7 @@ def _slots(columns: Sequence[str], codec: str) -> list[int | None]:
     """For each column that an entry has room for: which of the file's sections is its own."""
     if codecs.is_envelope(codec):
         columns = [schema.VALUE]
-    return [columns.index(name) if name in columns else None for name in schema.COLUMNS]
+    return [columns.index(name) if name in columns else None for name in schema.STORED_COLUMNS]
 
 
 def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:

@@ -36,8 +36,8 @@ class SegmentFileWriter:
     """One ``.log`` with its ``.index``, of one or more runs. Not thread-safe.
 
     ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
-    With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets from the run's base offset on,
-    which rise through the run.
+    With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets counted from the run's base
+    offset, rising through the run.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Write the golden segments of the current format version beside this file.
 
-    python tests/golden/make_golden.py          # refuses to replace files that are there
+    python tests/golden/make_golden.py          # leaves files that are there as they are
     python tests/golden/make_golden.py --force
 
 Golden files are written once per format version and then kept: later versions must read them. Replace them only before
@@ -34,7 +34,11 @@ EDGES: list[dict[str, Any]] = [
     {"key": "00ff", "value": "00" * 300, "timestamp_us": 253402300799999999, "headers": [["", None], ["a", ""]]},
     {"key": "61", "value": None, "timestamp_us": 1, "headers": [["größe", "01"], ["größe", "02"], ["☃", None]]},
 ]
-FILES = {codec: (codec, True, True) for codec in CODECS} | {"value-and-timestamp": ("none", False, False)}
+FILES = {codec: (codec, True, True, False) for codec in CODECS} | {
+    "value-and-timestamp": ("none", False, False, False),
+    "gapped": ("lz4", True, True, True),
+    "gapped-gzip": ("gzip", True, False, True),
+}
 
 
 def make_records(rng: random.Random, count: int) -> list[dict[str, Any]]:
@@ -76,16 +80,30 @@ def to_arrow(records: list[dict[str, Any]], columns: tuple[str, ...]) -> pa.Reco
             None if record["headers"] is None else [{"key": k, "value": unhex(v)} for k, v in record["headers"]]
             for record in records
         ],
+        "offset": [record.get("offset") for record in records],
     }
     fields = schema.record_schema(columns)
     return pa.RecordBatch.from_arrays([pa.array(values[field.name], field.type) for field in fields], schema=fields)
 
 
-def make_file(codec: str, has_key: bool, has_headers: bool) -> tuple[bytes, bytes, dict[str, Any]]:
+def set_offsets(batches: list[dict[str, Any]]) -> None:
+    """Offsets as compaction leaves them: the records of one batch far from those of the one before, some close."""
+    rng = random.Random(SEED)
+    following = 3
+    for batch in batches:
+        following += rng.choice([0, 1, 1_000_000_000 // len(batches)])
+        for record in batch["records"]:
+            record["offset"] = following
+            following += rng.choice([1, 1, 2, 1000])
+
+
+def make_file(codec: str, has_key: bool, has_headers: bool, has_offsets: bool) -> tuple[bytes, bytes, dict[str, Any]]:
     sink = io.BytesIO()
-    writer = SegmentWriter(sink, codec=codec, has_key=has_key, has_headers=has_headers)
-    columns = schema.columns_present(has_key, has_headers)
+    writer = SegmentWriter(sink, codec=codec, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets)
+    columns = schema.columns_present(has_key, has_headers, has_offsets)
     batches = make_batches()
+    if has_offsets:
+        set_offsets(batches)
     for batch in batches:
         producer = {name: batch[name] for name in ("producer_id", "producer_epoch", "base_sequence")}
         writer.write(to_arrow(batch["records"], columns), **producer)
@@ -99,7 +117,8 @@ def main() -> None:
     for name, arguments in FILES.items():
         path = FOLDER / f"v{schema.FORMAT_VERSION}" / name
         if path.with_suffix(".log").exists() and "--force" not in sys.argv:
-            sys.exit(f"{path}.log exists: golden files are kept; --force replaces them")
+            print(f"kept {path.name}: --force replaces it")
+            continue
         path.parent.mkdir(exist_ok=True)
         log, index, expected = make_file(*arguments)
         path.with_suffix(".log").write_bytes(log)

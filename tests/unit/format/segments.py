@@ -83,6 +83,24 @@ def write_segment(
     return Segment(bytearray(sink.getvalue()), index)
 
 
+def write_gapped(
+    offsets: Sequence[Sequence[int]], *, codec: str = "none", has_key: bool = True, has_headers: bool = True
+) -> Segment:
+    """A segment with explicit offsets: a batch for each list of them, of the rows of ``ROWS`` over and over."""
+    sink = io.BytesIO()
+    writer = SegmentWriter(sink, codec=codec, has_key=has_key, has_headers=has_headers, has_offsets=True)
+    for batch in offsets:
+        writer.write(gapped_batch(batch, schema.columns_present(has_key, has_headers)))
+    index = writer.finish()
+    return Segment(bytearray(sink.getvalue()), index)
+
+
+def gapped_batch(offsets: Sequence[int], columns: Sequence[str] = schema.COLUMNS) -> pa.RecordBatch:
+    records = record_batch([ROWS[number % len(ROWS)] for number in range(len(offsets))], columns)
+    arrays = [*records.columns, pa.array(offsets, pa.int32())]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.record_schema((*columns, schema.OFFSET)))
+
+
 def forge(segment: Segment, batch: int = 0) -> Index:
     """The index that a hostile writer would give the damaged log: every checksum of the batch is right again."""
     index = segment.decode()
@@ -90,7 +108,7 @@ def forge(segment: Segment, batch: int = 0) -> Index:
     entry = entries[batch]
     fields = {"metadata_crc32c": _sum(segment, entry.position, entry.metadata_length)}
     position = entry.position + entry.metadata_length
-    for name in schema.COLUMNS:
+    for name in schema.STORED_COLUMNS:
         length = entry.section(name)[0]
         fields[f"{name}_crc32c"] = _sum(segment, position, length) if length else 0
         position += length
@@ -105,6 +123,6 @@ def _sum(segment: Segment, position: int, length: int) -> int:
 def section_range(entry: BatchEntry, column: str) -> tuple[int, int]:
     """The positions in the ``.log`` where a column's section starts and ends."""
     start = entry.position + entry.metadata_length
-    for name in schema.COLUMNS[: schema.COLUMNS.index(column)]:
+    for name in schema.STORED_COLUMNS[: schema.STORED_COLUMNS.index(column)]:
         start += entry.section(name)[0]
     return start, start + entry.section(column)[0]

@@ -18,8 +18,10 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("v*/*.log"))
 
 
-def test_there_is_a_golden_file_of_this_version_for_each_codec() -> None:
-    assert {*CODECS, "value-and-timestamp"} == {f.stem for f in FILES if f.parent.name == f"v{schema.FORMAT_VERSION}"}
+def test_there_is_a_golden_file_of_this_version_for_each_codec_and_set_of_columns() -> None:
+    assert {*CODECS, "value-and-timestamp", "gapped", "gapped-gzip"} == {
+        f.stem for f in FILES if f.parent.name == f"v{schema.FORMAT_VERSION}"
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -41,6 +43,9 @@ def test_golden_file_reads_as_it_was_written(path: Path) -> None:
             {"key": _hex(key), "value": _hex(value), "timestamp_us": time, "headers": _pairs(headers)}
             for key, value, time, headers in rows_of(reader.read(number))
         ]
+        if index.summary.has_offsets:
+            offsets = reader.read(number, ["offset"]).column(0).to_pylist()
+            found = [{**record, "offset": offset} for record, offset in zip(found, offsets, strict=True)]
         assert found == batch["records"]
 
 

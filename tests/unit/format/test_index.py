@@ -14,7 +14,7 @@ from sparklog.errors import CorruptIndexError, UnsupportedVersionError
 from sparklog.format.checksum import crc32c
 from sparklog.format.index import BatchEntry, FileSummary, Index, decode_index, encode_index
 
-from .segments import ROWS, write_segment
+from .segments import ROWS, write_gapped, write_segment
 
 ENTRY = BatchEntry(
     first_row=0,
@@ -35,8 +35,8 @@ ENTRY = BatchEntry(
     timestamp_crc32c=4,
     headers_length=0,
     headers_crc32c=0,
-    reserved_length=0,
-    reserved_crc32c=0,
+    offset_length=0,
+    offset_crc32c=0,
     null_keys=0,
     null_values=0,
     base_sequence=-1,
@@ -59,7 +59,7 @@ def entries_of(batches: list[tuple[int, int]]) -> list[BatchEntry]:
 
 def summary_of(entries: list[BatchEntry]) -> FileSummary:
     end = 512 + 368 * len(entries)
-    return FileSummary("none", True, False, sum(entry.count for entry in entries), end + 100, end, 512, 5, 6)
+    return FileSummary("none", True, False, False, sum(entry.count for entry in entries), end + 100, end, 512, 5, 6)
 
 
 def index_of(batches: list[tuple[int, int]]) -> Index:
@@ -127,10 +127,27 @@ def test_time_is_found_where_the_running_maximum_reaches_it(written, data, wante
     assert index.find_timestamp(first, count, wanted) == expected
 
 
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=8), st.data())
+def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(steps, data) -> None:
+    offsets: list[list[int]] = []
+    following = 0
+    for batch in steps:
+        offsets.append([following := following + step + 1 for step in batch])
+    index = write_gapped(offsets).decode()
+    first = data.draw(st.integers(0, len(offsets) - 1))
+    count = data.draw(st.integers(1, len(offsets) - first))
+    wanted = data.draw(st.integers(-1, following + 2))
+    found = index.find_offset(first, count, wanted)
+    run = range(first, first + count)
+    assert found == max((number for number in run if offsets[number][0] <= wanted), default=first)
+
+
 @pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 3), (3, 0), (0, -1)])
 def test_run_that_the_file_lacks_is_an_error(first: int, count: int) -> None:
     with pytest.raises(CorruptIndexError, match="were asked for"):
         index_of([(1, 0), (2, 0)]).find_timestamp(first, count, 0)
+    with pytest.raises(CorruptIndexError, match="were asked for"):
+        index_of([(1, 0), (2, 0)]).find_offset(first, count, 0)
 
 
 # --- fields that cannot be, under a right checksum
@@ -158,13 +175,15 @@ TWO = entries_of([(5, 20), (5, 20)])
         {"metadata_length": 2**32 - 1},
         {"key_length": 41},
         {"key_length": 0, "headers_length": 40},
-        {"key_length": 0, "reserved_length": 40},
+        {"key_length": 0, "offset_length": 40},
         {"null_keys": 6},
         {"null_values": 6},
         {"min_timestamp_us": 21},
         {"codec_number": 3},
         {"codec_number": 255},
         {"flags": 1},
+        {"first_offset": 1},
+        {"first_offset": -1},
     ],
 )
 @pytest.mark.parametrize("batch", [0, 1])
@@ -221,9 +240,9 @@ def test_later_version_says_to_upgrade() -> None:
         decode_index(resealed(write_segment([ROWS]).index, 8, b"\x02"), "t-0/0.index")
 
 
-def test_explicit_offsets_are_reserved_for_a_later_version() -> None:
-    with pytest.raises(UnsupportedVersionError, match="flags 0x7"):
-        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x07"), "t-0/0.index")
+def test_unknown_flag_says_to_upgrade() -> None:
+    with pytest.raises(UnsupportedVersionError, match="flags 0xb"):
+        decode_index(resealed(write_segment([ROWS]).index, 10, b"\x0b"), "t-0/0.index")
 
 
 @pytest.mark.parametrize(("position", "new"), [(8, b"\x00"), (12, b"\x05")])
