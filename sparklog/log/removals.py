@@ -3,8 +3,8 @@
     meta/removed/<20 digits>-<write id>.arrow      an Arrow file, one row per file and broker: path, broker, size_bytes
 
 A listing is stored before the commit that takes the files out of the log, and named by it (``commits.RemoveFiles``); so
-a crash leaves a listing that no commit names, and nothing else. A listing decides nothing: whoever deletes looks whether
-a file is part of the log after all.
+a crash leaves a listing that no commit names, and nothing else. A listing decides nothing: whoever deletes looks
+whether a file is part of the log after all.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ HIGH_WATERMARK = -1
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Put ``added`` in the place of the segments inside ``[start_offset, end_offset)``; fields as ``ReplaceSegments``."""
+    """Put ``added`` in place of the segments inside ``[start_offset, end_offset)``; fields as ``ReplaceSegments``."""
 
     topic: str
     topic_id: str
@@ -180,8 +180,8 @@ def delete_records(state: State, offsets: Mapping[tuple[str, int], int]) -> Deci
     """Start partitions at later offsets; ``HIGH_WATERMARK`` deletes all records there are.
 
     The result is the low watermark of each partition: where its log starts now. Raises UnknownTopicOrPartitionError,
-    OffsetOutOfRangeError above the high watermark, PolicyViolationError where ``cleanup.policy`` does not delete; all of
-    them before anything is deleted. Kafka: ``ReplicaManager.deleteRecords``.
+    OffsetOutOfRangeError above the high watermark, PolicyViolationError where ``cleanup.policy`` does not delete; all
+    of them before anything is deleted. Kafka: ``ReplicaManager.deleteRecords``.
     """
     actions: list[Action] = []
     low: dict[tuple[str, int], int] = {}

@@ -1,0 +1,178 @@
+"""Jobs that replace and delete segments: what still holds when they ask, and what somebody else changed meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError, PolicyViolationError
+from sparklog.protocol import decide, decide_segments
+from sparklog.protocol.commits import FenceWriters, LiveSegment, RemovedSegments, RemoveFiles, ReplaceSegments, Run
+from sparklog.protocol.decide_segments import Deletion, Replacement, SegmentsRequest, SegmentsResult
+from sparklog.protocol.state import State
+from tests.unit.protocol.states import after, commit, item, request, with_topic
+
+NOTHING = "0" * 32
+
+
+def with_records(appends: int = 10) -> State:
+    """Offsets 0 to 3 * appends of orders-0, three in a segment."""
+    state = with_topic()
+    for _ in range(appends):
+        state = after(state, decide.append(state, request(item(3))))
+    return state
+
+
+def merged(start: int, end: int, version: int = 1) -> Replacement:
+    run = Run(
+        path=f"orders-0/{start:020d}-v{version}-w.log",
+        batches=1,
+        records=end - start,
+        size_bytes=10,
+        min_timestamp_us=1,
+        max_timestamp_us=5,
+    )
+    return Replacement(
+        topic="orders",
+        topic_id="t1",
+        partition=0,
+        start_offset=start,
+        end_offset=end,
+        removed=RemovedSegments(segments=(end - start) // 3, size_bytes=10, checksum=NOTHING),
+        added=[LiveSegment(base_offset=start, end_offset=end, run=run)],
+    )
+
+
+def deletion(end: int) -> Deletion:
+    removed = RemovedSegments(segments=end // 3, size_bytes=0, checksum=NOTHING)
+    return Deletion(topic="orders", topic_id="t1", partition=0, end_offset=end, removed=removed)
+
+
+def asked(state: State, version: int, *changes: Replacement | Deletion) -> tuple[State, SegmentsResult]:
+    decision = decide_segments.change_segments(state, SegmentsRequest(version=version, changes=changes))
+    return (after(state, decision) if decision.actions else state), decision.result
+
+
+def test_appends_do_not_stand_in_the_way_of_a_replacement() -> None:
+    planned = with_records()
+    newer = after(planned, decide.append(planned, request(item(3))))
+    state, result = asked(newer, planned.version, merged(0, 9))
+    assert not result.left_out
+    assert state.partition("orders", 0).segments == 11 - 3 + 1
+    assert state.partition("orders", 0).log_end_offset == 33
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (6, 12), (0, 30)])
+def test_the_second_of_two_jobs_at_the_same_offsets_is_left_out(start: int, end: int) -> None:
+    planned = with_records()
+    first, _ = asked(planned, planned.version, merged(0, 9))
+    state, result = asked(first, planned.version, merged(start, end))
+    assert state is first
+    assert "other segments make up" in result.left_out[0].why
+
+
+def test_two_jobs_at_other_offsets_both_have_their_way() -> None:
+    planned = with_records()
+    first, _ = asked(planned, planned.version, merged(9, 18))
+    _, result = asked(first, planned.version, merged(0, 9), merged(18, 30))
+    assert len(result.done) == 2
+
+
+def test_a_deletion_at_the_front_leaves_a_replacement_behind_it_alone() -> None:
+    planned = with_records()
+    first, _ = asked(planned, planned.version, deletion(9))
+    assert first.partition("orders", 0).log_start_offset == 9
+    _, result = asked(first, planned.version, merged(9, 18))
+    assert not result.left_out
+    _, result = asked(first, planned.version, merged(6, 12))
+    assert result.left_out
+
+
+def test_a_change_that_may_be_forgotten_counts_as_one() -> None:
+    planned = state = with_records(limits.SEGMENT_CHANGES_KEPT + 2)
+    for number in range(limits.SEGMENT_CHANGES_KEPT):
+        state, result = asked(state, state.version, merged(3 * number, 3 * number + 3))
+        assert not result.left_out
+    _, result = asked(state, planned.version, merged(51, 54))
+    assert result.left_out, "as many as are remembered: there may have been more"
+    _, result = asked(state, planned.version + 1, merged(51, 54))
+    assert result.done, "the oldest that is remembered was there when the job planned"
+
+
+def test_the_same_offsets_twice_in_one_request_are_changed_once() -> None:
+    state = with_records()
+    _, result = asked(state, state.version, merged(0, 9), merged(6, 12))
+    assert len(result.done) == len(result.left_out) == 1
+
+
+def test_files_begun_before_a_vacuum_are_not_taken_in() -> None:
+    state = commit(with_records(), [FenceWriters(version=5)])
+    _, result = asked(state, state.version, merged(0, 9, version=5), merged(9, 18, version=6))
+    assert [one.change.start_offset for one in result.left_out if isinstance(one.change, Replacement)] == [0]
+
+
+def test_a_topic_created_again_is_not_touched() -> None:
+    state = with_records()
+    again = after(state, decide.delete_topic(state, "orders"))
+    again = after(again, decide.create_topic(again, decide.NewTopic(name="orders", topic_id="t2", partitions=2)))
+    _, result = asked(again, state.version, merged(0, 9))
+    assert result.left_out[0].why == "the topic was deleted"
+
+
+def test_the_listing_of_removed_files_is_only_named_where_something_was_removed() -> None:
+    state = with_records()
+    files = RemoveFiles(listing="meta/removed/x", files=1, size_bytes=1, delay_ms=60_000)
+    decision = decide_segments.change_segments(
+        state, SegmentsRequest(version=state.version, changes=[merged(0, 9)], files=files)
+    )
+    new = after(state, decision)
+    assert new.removed_files["meta/removed/x"].delete_at_ms == new.timestamp_ms + 60_000
+    decision = decide_segments.change_segments(
+        new, SegmentsRequest(version=state.version, changes=[merged(0, 9)], files=files)
+    )
+    assert decision.actions == []
+
+
+@pytest.mark.parametrize("action", [merged(0, 99), merged(9, 9)])
+def test_a_commit_whose_segments_do_not_fit_is_refused_by_the_fold(action: Replacement) -> None:
+    state = with_records()
+    with pytest.raises(CorruptMetadataError, match="do not fit"):
+        commit(
+            state,
+            [
+                ReplaceSegments(
+                    topic="orders",
+                    topic_id="t1",
+                    partition=0,
+                    start_offset=action.start_offset,
+                    end_offset=action.end_offset,
+                    removed=action.removed,
+                )
+            ],
+        )
+
+
+# -- delete-records
+
+
+def test_records_are_deleted_up_to_an_offset_or_to_the_high_watermark() -> None:
+    state = with_records()
+    decision = decide_segments.delete_records(state, {("orders", 0): 7})
+    assert decision.result == {("orders", 0): 7}
+    state = after(state, decision)
+    assert state.partition("orders", 0).log_start_offset == 7
+    assert state.partition("orders", 0).segments == 10
+    assert decide_segments.delete_records(state, {("orders", 0): 3}) == ([], {("orders", 0): 7})
+    assert decide_segments.delete_records(state, {("orders", 0): -1}).result == {("orders", 0): 30}
+
+
+def test_records_that_are_not_there_cannot_be_deleted() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="orders-0 cannot start at offset 31"):
+        decide_segments.delete_records(with_records(), {("orders", 0): 31})
+
+
+def test_records_of_a_compacted_topic_are_not_deleted() -> None:
+    state = with_records()
+    state = after(state, decide.alter_configs(state, "orders", {"cleanup.policy": "compact"}, []))
+    with pytest.raises(PolicyViolationError, match="does not contain delete"):
+        decide_segments.delete_records(state, {("orders", 0): 3})
