@@ -473,6 +473,7 @@ def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> P
         removing=partition.removing,
         cleaned_offset=partition.cleaned_offset,
         changes=partition.changes,
+        followed_from=changes.followed_from(partition, run) if len(partition.replicas) > 1 else {},
     )
 
 

@@ -25,6 +25,13 @@ def in_sync_after(isr: tuple[int, ...], run: Run) -> tuple[int, ...]:
     return tuple(broker for broker in isr if broker in held)
 
 
+def followed_from(partition: PartitionState, run: Run) -> dict[int, int]:
+    """Since which offset each replica that is not in sync has got every append, this one included."""
+    held = holders(run)
+    behind = [broker for broker in partition.replicas if broker in held and broker not in partition.isr]
+    return {broker: partition.followed_from.get(broker, partition.log_end_offset) for broker in behind}
+
+
 def why_not_replaced(partition: PartitionState, action: ReplaceSegments) -> str:
     """Whether the new segments lie one after another inside the range, and the counts add up."""
     start, end, removed = action.start_offset, action.end_offset, action.removed
@@ -99,4 +106,9 @@ def led(partition: PartitionState, action: ChangePartition) -> PartitionState:
         replicas=tuple(action.replicas),
         adding=tuple(action.adding),
         removing=tuple(action.removing),
+        followed_from={
+            broker: offset
+            for broker, offset in partition.followed_from.items()
+            if broker in action.replicas and broker not in action.isr
+        },
     )

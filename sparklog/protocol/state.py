@@ -56,6 +56,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     ``isr`` are the replicas that hold every live segment, ``leader`` is one of them, -1 where none is left. ``adding``
     and ``removing`` are what a reassignment under way does. ``cleaned_offset``: compaction has been through the records
     before it. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
+    ``followed_from``: appends from this offset on were written to that replica too, which is not in sync yet.
     """
 
     replicas: tuple[int, ...]
@@ -72,6 +73,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     removing: tuple[int, ...] = ()
     cleaned_offset: int = 0
     changes: tuple[SegmentChange, ...] = ()
+    followed_from: dict[int, int] = {}
 
     @property
     def high_watermark(self) -> int:
