@@ -1,0 +1,133 @@
+"""Tasks on Spark's executors: results as they finish, errors as they were raised, tries again elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark import TaskContext
+from pyspark.accumulators import _accumulatorRegistry
+from pyspark.sql import SparkSession
+
+from sparklog.errors import CorruptRecordError, SparklogError
+from sparklog.spark.tasks import SparkTasks, _dumps, run_in_arrow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def waiting() -> Callable[[str], str]:
+    """A task that returns its path once that exists; one without a folder at once."""
+
+    def wait_for(path: str) -> str:
+        while os.path.dirname(path) and not os.path.exists(path):
+            time.sleep(0.01)
+        return path
+
+    return wait_for
+
+
+def test_every_item_is_a_task_and_has_its_result(spark: SparkSession) -> None:
+    def place(number: int) -> tuple[int, int]:
+        context = TaskContext.get()
+        assert context is not None
+        return number, context.partitionId()
+
+    assert sorted(SparkTasks(spark).run(place, range(5))) == [(number, number) for number in range(5)]
+    assert list(SparkTasks(spark).run(place, [])) == []
+
+
+def test_results_come_as_they_are_finished(spark: SparkSession, tmp_path: Path) -> None:
+    found = SparkTasks(spark).run(waiting(), [str(tmp_path / "late"), "at once"])
+    assert next(found) == "at once"
+    (tmp_path / "late").touch()
+    assert list(found) == [str(tmp_path / "late")]
+
+
+def test_an_error_comes_last_as_it_was_raised_with_where_it_happened(spark: SparkSession) -> None:
+    def odd(number: int) -> int:
+        if number % 2:
+            raise CorruptRecordError(f"batch {number}", path="/x")
+        return number
+
+    results: list[int] = []
+    with pytest.raises(CorruptRecordError, match="batch") as failed:
+        results.extend(SparkTasks(spark).run(odd, range(4)))
+    assert sorted(results) == [0, 2]
+    assert failed.value.path == "/x"
+    assert "in odd" in str(failed.value.__cause__)
+
+
+def test_the_ui_shows_what_runs_and_an_abandoned_job_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
+    found = SparkTasks(spark, "roll segments").run(waiting(), ["at once", str(tmp_path / "never")])
+    assert next(found) == "at once"
+    tracker = spark.sparkContext.statusTracker()
+    (job,) = tracker.getActiveJobsIds()
+    stages = spark.sparkContext._jsc.sc().statusStore().job(job)
+    assert stages.description().get() == "roll segments: 2 tasks"
+    found.close()  # type: ignore[attr-defined]
+    info = tracker.getJobInfo(job)
+    assert info is not None
+    assert info.status == "FAILED"
+
+
+def test_nothing_is_left_of_a_job(spark: SparkSession) -> None:
+    before = set(_accumulatorRegistry)
+    list(SparkTasks(spark).run(str, range(3)))
+    assert set(_accumulatorRegistry) == before
+
+
+def test_a_worker_that_dies_is_said_in_one_line(spark: SparkSession) -> None:
+    with pytest.raises(SparklogError, match="die: 1 tasks on Spark failed") as failed:
+        list(SparkTasks(spark, "die").run(lambda _: os._exit(9), [0]))
+    assert "\n" not in failed.value.message
+
+
+def test_through_dataframes_alone_as_spark_connect_has_it(spark: SparkSession) -> None:
+    payloads = [_dumps(number) for number in range(3)]
+    found = list(run_in_arrow(spark, _dumps(lambda number: 6 // number), payloads, "divide"))
+    assert sorted((one.number, one.succeeded) for one in found) == [(0, False), (1, True), (2, True)]
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from pyspark import TaskContext
+from sparklog.spark.session import sparklog_session
+from sparklog.spark.tasks import SparkTasks
+
+folder = Path(sys.argv[1])
+
+def once_wrong(number):
+    if number == 1 and TaskContext.get().attemptNumber() == 0:
+        raise OSError("this executor is out of luck")
+    if number == 2:
+        try:
+            os.open(folder / "killed", os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return number
+        os.kill(os.getppid(), 9)  # the daemon of Python's workers
+        os._exit(9)
+    return number
+
+spark = sparklog_session("local-cluster[2,1,1024]", config={"spark.executor.memory": "1g", "spark.log.level": "OFF"})
+print(sorted(SparkTasks(spark).run(once_wrong, range(4))))
+spark.stop()
+"""
+
+
+def test_a_task_is_tried_again_on_executors_of_their_own(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)],
+        env={**ours, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip() == "[0, 1, 2, 3]"

@@ -1,0 +1,98 @@
+"""Tasks in this process and in a pool: results as they finish, errors after all others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import InvalidRequestError, SparklogError, StorageError
+from sparklog.maintenance.runner import InProcess, ProcessPool, TaskRunner, runner
+
+RUNNERS = [InProcess(), ProcessPool(2)]
+
+
+def half(number: int) -> float:
+    if number % 2:
+        raise StorageError(f"{number} is odd", path=f"/{number}")
+    return number / 2
+
+
+def process_of(_: int) -> int:
+    return os.getpid()
+
+
+def wait_for(path: str) -> str:
+    """Returns once the file is there; a path without a folder is its own answer."""
+    while os.path.dirname(path) and not os.path.exists(path):
+        time.sleep(0.01)
+    return path
+
+
+def die(_: int) -> None:
+    os._exit(9)
+
+
+@pytest.mark.parametrize("tasks", RUNNERS)
+def test_every_item_has_its_result(tasks: TaskRunner) -> None:
+    assert sorted(tasks.run(half, range(0, 20, 2))) == list(range(10))
+
+
+@pytest.mark.parametrize("tasks", RUNNERS)
+def test_nothing_to_do_is_no_result(tasks: TaskRunner) -> None:
+    assert list(tasks.run(half, [])) == []
+
+
+@pytest.mark.parametrize("tasks", RUNNERS)
+def test_an_error_comes_after_the_results_of_all_others_and_keeps_its_facts(
+    tasks: TaskRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    results: list[float] = []
+    with pytest.raises(StorageError, match="is odd") as failed, caplog.at_level(logging.WARNING):
+        results.extend(tasks.run(half, [0, 1, 2, 3, 4]))
+    assert sorted(results) == [0, 1, 2]
+    assert failed.value.path in ("/1", "/3")
+    assert "another task failed" in caplog.text
+
+
+def test_a_pool_gives_out_results_as_they_are_finished(tmp_path: Path) -> None:
+    found = ProcessPool(2).run(wait_for, [str(tmp_path / "late"), "at once"])
+    assert next(found) == "at once"
+    (tmp_path / "late").touch()
+    assert list(found) == [str(tmp_path / "late")]
+
+
+def test_a_pool_works_in_other_processes_and_takes_few_items_ahead() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    found = ProcessPool(2).run(process_of, items())
+    assert next(found) != os.getpid()
+    assert len(taken) <= 8
+    assert len(set(found)) <= 2
+
+
+def test_a_pool_that_is_abandoned_does_not_wait_for_its_tasks(tmp_path: Path) -> None:
+    found = ProcessPool(2).run(wait_for, ["at once", str(tmp_path / "never")])
+    assert next(found) == "at once"
+    found.close()  # type: ignore[attr-defined]
+
+
+def test_a_process_that_dies_is_said() -> None:
+    with pytest.raises(SparklogError, match="a process that ran die ended by itself"):
+        list(ProcessPool(2).run(die, [1, 2, 3]))
+
+
+def test_one_worker_is_this_process_and_no_number_below() -> None:
+    assert list(runner(1).run(process_of, [0])) == [os.getpid()]
+    assert isinstance(runner(2), ProcessPool)
+    with pytest.raises(InvalidRequestError, match="choose from 1"):
+        runner(0)
