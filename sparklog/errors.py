@@ -5,6 +5,7 @@
     |  |- InvalidTopicError           a name that breaks Kafka's rules
     |  |- InvalidPartitionsError      a partition count that cannot be
     |  |- InvalidReplicationFactorError
+    |  |- InvalidReplicaAssignmentError  a list of brokers that cannot hold a partition
     |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
     |  |- InvalidOptionError          a Spark option or a command-line value
     |  |- InvalidRecordError          a row that no topic takes (type, key, header, partition)
@@ -24,20 +25,31 @@
     |- NotFoundError                  name something that exists
     |  |- UnknownTopicOrPartitionError
     |  |- ClusterNotFoundError
+    |  |- BrokerIdNotRegisteredError
+    |  |- NoReassignmentInProgressError
     |  |- OffsetOutOfRangeError
     |  `- GroupIdNotFoundError
     |- AlreadyExistsError             choose another name, or take what is there
     |  |- TopicAlreadyExistsError
+    |  |- DuplicateBrokerRegistrationError  the id or the location is taken
+    |  |- ElectionNotNeededError      the leader is the right one already
     |  `- ClusterAlreadyExistsError
     |- FencedError                    stop: a newer writer has taken over
     |  |- ProducerFencedError
     |  |- OutOfOrderSequenceNumberError
     |  |- UnknownProducerIdError      a transactional producer that has expired
+    |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired
     |  |- FencedInstanceIdError       another process uses this group.instance.id now
     |  `- CommitFailedError           offsets of partitions that belong to another member now
     |- RebalanceInProgressError       poll, then try again
+    |- ReplicaError                   nothing was written: it works once the replicas are well
+    |  |- LeaderNotAvailableError     no in-sync replica answers
+    |  |- BrokerNotAvailableError     a location does not pass its checks
+    |  |- ReassignmentInProgressError
+    |  |- PreferredLeaderNotAvailableError
+    |  `- EligibleLeadersNotAvailableError
     |- TransactionAbortedError        abort the transaction and begin another
     |- KafkaTimeoutError              not done in time; it may still happen
     |- DataLossError                  records that were asked for are gone
@@ -102,6 +114,10 @@ class InvalidPartitionsError(InvalidRequestError):
 
 class InvalidReplicationFactorError(InvalidRequestError):
     """More replicas than there are brokers, or fewer than one."""
+
+
+class InvalidReplicaAssignmentError(InvalidRequestError):
+    """Brokers that cannot hold a partition: named twice, not registered, cordoned, or none of them in sync."""
 
 
 class InvalidConfigurationError(InvalidRequestError):
@@ -186,6 +202,14 @@ class ClusterNotFoundError(NotFoundError):
     """The root holds no ``cluster.json``."""
 
 
+class BrokerIdNotRegisteredError(NotFoundError):
+    """No storage location is registered under this broker id."""
+
+
+class NoReassignmentInProgressError(NotFoundError):
+    """The replicas of this partition are not being moved."""
+
+
 class OffsetOutOfRangeError(NotFoundError):
     """An offset below the log start offset or above the log end offset."""
 
@@ -206,6 +230,14 @@ class ClusterAlreadyExistsError(AlreadyExistsError):
     """The root already holds a cluster."""
 
 
+class DuplicateBrokerRegistrationError(AlreadyExistsError):
+    """The broker id is taken, or the location is in use already."""
+
+
+class ElectionNotNeededError(AlreadyExistsError):
+    """The partition has the leader that an election would give it."""
+
+
 class FencedError(SparklogError):
     """A newer incarnation of the caller has taken over; this one must stop."""
 
@@ -216,6 +248,10 @@ class ProducerFencedError(FencedError):
 
 class OutOfOrderSequenceNumberError(FencedError):
     """A producer's sequence leaves a gap, so records in between were lost."""
+
+
+class ControllerMovedError(FencedError):
+    """Another controller, of a higher epoch, has taken over."""
 
 
 class IllegalGenerationError(FencedError):
@@ -242,6 +278,32 @@ class RebalanceInProgressError(SparklogError):
     """The group is being rebalanced; ``poll`` takes part in it."""
 
     retriable = True
+
+
+class ReplicaError(SparklogError):
+    """The replicas of a partition do not allow this now; nothing was written. Once they do, it works."""
+
+    retriable = True
+
+
+class LeaderNotAvailableError(ReplicaError):
+    """A partition has no leader: none of its in-sync replicas answers."""
+
+
+class BrokerNotAvailableError(ReplicaError):
+    """A storage location does not pass its checks."""
+
+
+class ReassignmentInProgressError(ReplicaError):
+    """The replicas of the partition are being moved; wait for the end, or cancel it."""
+
+
+class PreferredLeaderNotAvailableError(ReplicaError):
+    """The preferred leader is offline or not in sync."""
+
+
+class EligibleLeadersNotAvailableError(ReplicaError):
+    """No replica may become leader."""
 
 
 class TransactionAbortedError(SparklogError):
