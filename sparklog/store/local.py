@@ -9,6 +9,8 @@ Rules:
 * An error of ``link`` may come after its success on NFS; that the temporary file then has two names tells.
 * Reads are memory maps. That is safe because no file is changed after it has its name: replacing one renames another
   over it, and who has mapped the old one keeps it.
+* A location that is another disk is there only while it is mounted. ``guarded_by`` makes a store that writes nothing
+  where a file is missing that has to be there, instead of filling the folder below the mount.
 * A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
 
 Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses those when it meets one.
@@ -76,17 +78,25 @@ _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class LocalStore:
     """A folder as a store. Thread-safe, picklable, and free of any state that a fork could break."""
 
-    def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None) -> None:
-        """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only."""
+    def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
+        """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only.
+
+        With a ``required_key`` every write fails with StorageError as long as there is no such object.
+        """
         if not os.path.isabs(folder):
             raise InvalidRequestError(f"{folder} is not an absolute path; open_store() makes it one", path=folder)
         self.root = os.path.normpath(folder)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._base = self.root.rstrip("/") + "/"
+        self._required = self._base + validate_key(required_key) if required_key else ""
+
+    def guarded_by(self, key: str) -> LocalStore:
+        """The same folder as a store that writes only while this object is there."""
+        return LocalStore(self.root, self._clock, self._ids, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (LocalStore, (self.root, self._clock, self._ids))
+        return (LocalStore, (self.root, self._clock, self._ids, self._required[len(self._base) :]))
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
@@ -168,7 +178,7 @@ class LocalStore:
     def open_output(self, key: str) -> LocalOutputFile:
         path = self._base + validate_key(key)
         temporary, file = self._create_temporary(path)
-        return LocalOutputFile(key, path, temporary, file)
+        return LocalOutputFile(key, path, temporary, file, self._required)
 
     @contextmanager
     def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> Iterator[None]:
@@ -201,6 +211,7 @@ class LocalStore:
         return removed
 
     def _create_temporary(self, path: str) -> tuple[str, int]:
+        _check_there(self._required, path)
         folder = os.path.dirname(path)
         temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
         try:
@@ -299,9 +310,10 @@ class LocalInputFile:
 class LocalOutputFile:
     """A streaming write into a temporary file, renamed by ``close``. Not thread-safe."""
 
-    def __init__(self, key: str, path: str, temporary: str, file: int) -> None:
+    def __init__(self, key: str, path: str, temporary: str, file: int, required: str = "") -> None:
         self.key = key
         self._path = path
+        self._required = required
         self._temporary = temporary
         self._file: int | None = file
         self._gathered = bytearray()
@@ -359,7 +371,11 @@ class LocalOutputFile:
                 self._sync.wait()
             if not self._all_in_sync:
                 os.fsync(self._file)
+            _check_there(self._required, self._path)
             os.rename(self._temporary, self._path)
+        except StorageError:
+            self.abort()
+            raise
         except OSError as error:
             self.abort()
             raise translate_os_error(error, "write", self._path) from error
@@ -455,6 +471,16 @@ def close_together(first: OutputFile, second: OutputFile) -> None:
         first.abort()
         second.abort()
         raise
+
+
+def _check_there(required: str, path: str) -> None:
+    """Raises StorageError where a file that has to be there is not: then the right disk is not there either."""
+    if required and not os.path.exists(required):
+        raise StorageError(
+            f"{path} was not written: {required} is missing, so this is not the folder that was registered, or its "
+            "disk is not mounted; mount it",
+            path=path,
+        )
 
 
 def _map(file: int, size: int) -> mmap.mmap | bytes:

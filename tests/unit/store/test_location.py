@@ -1,0 +1,51 @@
+"""A location that is not mounted is not filled behind its mount point."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import StorageError
+from sparklog.store.location import IDENTITY_KEY, guarded, open_location
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
+
+
+def test_a_location_without_its_identity_takes_no_write_and_is_not_created_again(tmp_path: Path) -> None:
+    store = open_location(str(tmp_path / "disk"))
+    for write in (store.put, store.put_if_absent):
+        with pytest.raises(StorageError, match="mount"):
+            write("orders-0/x", b"1")
+    with pytest.raises(StorageError, match="mount"):
+        store.open_output("orders-0/y")
+    assert not (tmp_path / "disk").exists()
+
+
+def test_a_location_with_its_identity_is_written_as_ever_and_so_is_a_pickled_copy(tmp_path: Path) -> None:
+    open_store(str(tmp_path)).put(IDENTITY_KEY, b"{}")
+    store = pickle.loads(pickle.dumps(open_location(str(tmp_path))))
+    store.put("orders-0/x", b"1")
+    with store.open_output("orders-0/y") as output:
+        output.write(b"2")
+    assert store.get("orders-0/x") + store.get("orders-0/y") == b"12"
+    os.unlink(tmp_path / IDENTITY_KEY)
+    with pytest.raises(StorageError):
+        store.put("orders-0/z", b"3")
+
+
+def test_a_disk_that_goes_while_a_file_is_written_does_not_get_its_name(tmp_path: Path) -> None:
+    open_store(str(tmp_path)).put(IDENTITY_KEY, b"{}")
+    output = open_location(str(tmp_path)).open_output("orders-0/x")
+    output.write(b"1")
+    os.unlink(tmp_path / IDENTITY_KEY)
+    with pytest.raises(StorageError, match="mount"):
+        output.close()
+    assert list((tmp_path / "orders-0").iterdir()) == []
+
+
+def test_storages_without_mounts_are_not_guarded() -> None:
+    store = MemoryStore("not-guarded")
+    assert guarded(store, IDENTITY_KEY) is store
