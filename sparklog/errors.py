@@ -59,6 +59,10 @@
     |  `- CorruptMetadataError        cluster.json, a commit, a checkpoint, the boundary
     |- UnsupportedVersionError        upgrade sparklog
     |- CommitConflictError            retry: others committed first, too many times
+    |- WriteRefusedError              the files cannot become part of the log: write the records again
+    |  |- NotLeaderOrFollowerError    they are on no broker that is in sync
+    |  |- NotEnoughReplicasError      they are on fewer brokers in sync than min.insync.replicas
+    |  `- StaleWriteError             they were begun too long ago
     |- IndeterminateCommitError       unknown whether it happened: read back, then decide
     `- StorageError                   the storage refused or failed: mend it, then retry
        |- ObjectNotFoundError
@@ -344,6 +348,27 @@ class CommitConflictError(SparklogError):
     """Other writers won every attempt; nothing was written. Retrying is safe."""
 
     retriable = True
+
+
+class WriteRefusedError(SparklogError):
+    """Written files that can no longer become part of the log, or brokers that cannot take any.
+
+    Nothing was committed; the same records may be written again, to the brokers that the newest state names.
+    """
+
+    retriable = True
+
+
+class NotLeaderOrFollowerError(WriteRefusedError):
+    """No broker that is in sync has the records: the partition has no leader, or its replicas changed meanwhile."""
+
+
+class NotEnoughReplicasError(WriteRefusedError):
+    """Fewer replicas in sync than ``min.insync.replicas`` asks for, in a write with ``acks=all``."""
+
+
+class StaleWriteError(WriteRefusedError):
+    """A file that was begun before the version of the cluster up to which files of slow writers are given up."""
 
 
 class IndeterminateCommitError(SparklogError):

@@ -36,6 +36,7 @@ from sparklog.protocol.commits import (
     Run,
     WrittenRange,
 )
+from sparklog.protocol.decide_append import ACKS_ALL, check_not_stale, election, is_led_alone, with_copies
 from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide_producers import (
     ProducerIdentity,
@@ -90,9 +91,11 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     seen is answered with what that one got. ``new_topics`` are created with it where they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
+    ``acks`` is Kafka's: -1 (all) needs ``min.insync.replicas`` of those in sync to hold the runs, 1 and 0 one of them.
     """
 
     appends: Sequence[PartitionAppend]
+    acks: int = ACKS_ALL
     application: str = ""
     application_version: int = -1
     new_topics: Sequence[NewTopic] = ()
@@ -142,6 +145,14 @@ def create_topic(state: State, new: NewTopic) -> Decision:
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
     )
+
+
+def assigned(state: State, new: NewTopic) -> NewTopic:
+    """The topic with its brokers chosen, for who writes to it before it is created. Errors as ``create_topic``."""
+    if new.assignment is not None:
+        return new
+    chosen = _assignment(state, new.partitions, new.replication_factor, None, new.name)
+    return msgspec.structs.replace(new, assignment=chosen)
 
 
 def create_partitions(
@@ -237,6 +248,7 @@ def append(state: State, request: AppendRequest) -> Decision:
     """Assign offsets to written runs.
 
     Raises UnknownTopicOrPartitionError when a topic was deleted or re-created since the data were written,
+    NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to be written again,
     ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers, and what
     ``commit_group_offsets`` does.
     """
@@ -250,15 +262,10 @@ def append(state: State, request: AppendRequest) -> Decision:
     creations = [decided for new in request.new_topics for decided in _creation_if_missing(state, new)]
     _check_distinct(creations)
     created = {action.topic: action for action in creations}
-    cursor = _Cursor(state, created)
-    actions: list[Action] = [*creations]
-    appended: list[Appended] = []
-    for item in request.appends:
-        action, result = cursor.append(item)
-        appended.append(result)
-        if action is not None:
-            actions.append(action)
-    wrote = any(isinstance(action, Append) for action in actions)
+    cursor = _Cursor(state, created, request.acks)
+    appended = [cursor.append(item) for item in request.appends]
+    wrote = bool(cursor.actions)
+    actions: list[Action] = [*creations, *cursor.actions]
     if request.application:
         actions.append(_application_write(request, appended))
     for commit in request.groups:
@@ -343,43 +350,64 @@ def _check_distinct(creations: Sequence[CreateTopic]) -> None:
 
 
 class _Cursor:
-    """The ends of the partitions as the appends of one request move them. Lives for one decision."""
+    """The partitions as the appends of one request change them. Lives for one decision."""
 
-    def __init__(self, state: State, created: Mapping[str, CreateTopic]) -> None:
+    def __init__(self, state: State, created: Mapping[str, CreateTopic], acks: int) -> None:
+        self.actions: list[Action] = []
         self._state = state
         self._created = created
+        self._acks = acks
         self._ends: dict[tuple[str, int], int] = {}
+        self._led: dict[tuple[str, int], PartitionState] = {}
         self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
 
-    def append(self, item: PartitionAppend) -> tuple[Append | None, Appended]:
+    def append(self, item: PartitionAppend) -> Appended:
         topic_id, partition = self._find(item)
         place = (item.topic, item.partition)
-        end = self._ends.get(place, partition.log_end_offset if partition else 0)
         if item.producer_id >= 0:
             earlier = self._check_producer(item, partition)
             if earlier is not None:
-                return None, Appended(item.topic, topic_id, item.partition, earlier, item.run.records)
+                return Appended(item.topic, topic_id, item.partition, earlier, item.run.records)
+        check_not_stale(self._state, item.run, *place)
+        if not is_led_alone(partition, item.run):
+            partition = self._with_copies(item, topic_id, partition)
+        end = self._ends.get(place, partition.log_end_offset)
         self._ends[place] = end + item.run.records
-        action = Append(
-            topic=item.topic,
-            topic_id=topic_id,
-            partition=item.partition,
-            base_offset=end,
-            leader_epoch=partition.leader_epoch if partition else 0,
-            run=item.run,
-            log_append_time=item.log_append_time,
-            producer_id=item.producer_id,
-            producer_epoch=item.producer_epoch,
-            base_sequence=item.base_sequence,
+        self.actions.append(
+            Append(
+                topic=item.topic,
+                topic_id=topic_id,
+                partition=item.partition,
+                base_offset=end,
+                leader_epoch=partition.leader_epoch,
+                run=item.run,
+                log_append_time=item.log_append_time,
+                producer_id=item.producer_id,
+                producer_epoch=item.producer_epoch,
+                base_sequence=item.base_sequence,
+            )
         )
-        return action, Appended(item.topic, topic_id, item.partition, end, item.run.records)
+        return Appended(item.topic, topic_id, item.partition, end, item.run.records)
 
-    def _find(self, item: PartitionAppend) -> tuple[str, PartitionState | None]:
+    def _with_copies(self, item: PartitionAppend, topic_id: str, partition: PartitionState) -> PartitionState:
+        """The partition as the run leaves it; where that takes another leader, it is elected before the run."""
+        place = (item.topic, item.partition)
+        before = self._led.get(place, partition)
+        created = self._created.get(item.topic)
+        configs = self._state.topics[item.topic].configs if created is None else created.configs
+        after = with_copies(self._state, configs, *place, before, item.run, self._acks)
+        if after.leader != before.leader:
+            self.actions.append(election(item.topic, topic_id, item.partition, after))
+        self._led[place] = after
+        return after
+
+    def _find(self, item: PartitionAppend) -> tuple[str, PartitionState]:
         created = self._created.get(item.topic)
         if created is not None:
             if not 0 <= item.partition < len(created.replicas):
                 raise _no_partition(item, len(created.replicas))
-            return created.topic_id, None
+            replicas = tuple(created.replicas[item.partition])
+            return created.topic_id, PartitionState(replicas=replicas, isr=replicas, leader=replicas[0])
         topic = self._state.topic(item.topic)
         if item.topic_id and topic.topic_id != item.topic_id:
             raise UnknownTopicOrPartitionError(
@@ -392,14 +420,14 @@ class _Cursor:
             raise _no_partition(item, len(topic.partitions))
         return topic.topic_id, topic.partitions[item.partition]
 
-    def _check_producer(self, item: PartitionAppend, partition: PartitionState | None) -> int | None:
+    def _check_producer(self, item: PartitionAppend, partition: PartitionState) -> int | None:
         """The base offset this very append got before, or None if it is the next one; raises if it is neither."""
         global_state = self._state.producers.get(item.producer_id)
         if global_state is not None and item.producer_epoch < global_state.epoch:
             raise _fenced(item, global_state.epoch)
         last = last_sequence(item.base_sequence, item.run.records)
         key = (item.topic, item.partition, item.producer_id)
-        known = partition.producers.get(item.producer_id) if partition else None
+        known = partition.producers.get(item.producer_id)
         epoch, expected = -1, 0
         if key in self._sequences:
             epoch, expected = self._sequences[key]

@@ -1,0 +1,296 @@
+"""Which brokers have to hold what is appended: ISR, acks, min.insync.replicas, leaders, and files begun too long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from sparklog.errors import (
+    InvalidReplicationFactorError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    StaleWriteError,
+    UnknownTopicOrPartitionError,
+    WriteRefusedError,
+)
+from sparklog.protocol import decide
+from sparklog.protocol.commits import Append, ChangeBroker, ChangePartition, FenceWriters, Run
+from sparklog.protocol.decide import NewTopic, PartitionAppend, append
+from sparklog.protocol.decide_append import brokers_to_write, check_brokers
+from sparklog.protocol.file_names import file_name
+from sparklog.protocol.state import PartitionState, State
+from tests.unit.protocol.states import after, commit, new_cluster, request
+
+LEADER_ONLY = 1
+
+
+def replicated(brokers: int = 3, factor: int = 3, partitions: int = 1, **configs: str) -> State:
+    state = new_cluster(brokers)
+    new = NewTopic(
+        name="orders",
+        topic_id="t1",
+        partitions=partitions,
+        replication_factor=factor,
+        configs={name.replace("_", "."): value for name, value in configs.items()},
+    )
+    return after(state, decide.create_topic(state, new))
+
+
+def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", **more: int) -> PartitionAppend:
+    """A run that these brokers hold."""
+    run = Run(
+        path=path,
+        broker=brokers[0],
+        replicas=list(brokers) if len(brokers) > 1 else [],
+        batches=1,
+        records=records,
+        size_bytes=10,
+        min_timestamp_us=1,
+        max_timestamp_us=5,
+    )
+    return PartitionAppend(topic="orders", topic_id="t1", partition=0, run=run, **more)
+
+
+def appended(state: State, *items: PartitionAppend, **more: object) -> State:
+    return after(state, append(state, request(*items, **more)))
+
+
+def led(state: State, partition: int = 0) -> PartitionState:
+    return state.partition("orders", partition)
+
+
+def without_leader(state: State) -> State:
+    """The last replica in sync has gone offline, as the controller records it."""
+    now = led(state)
+    return commit(
+        state,
+        [
+            ChangeBroker(broker=now.leader, online=False),
+            ChangePartition(
+                topic="orders",
+                topic_id="t1",
+                partition=0,
+                leader=-1,
+                leader_epoch=now.leader_epoch + 1,
+                isr=[now.leader],
+                replicas=list(now.replicas),
+            ),
+        ],
+    )
+
+
+# -- where records are to go
+
+
+def test_records_go_to_every_replica_in_sync_with_acks_all_and_to_the_leader_alone_otherwise() -> None:
+    state = replicated()
+    assert brokers_to_write(state, "orders", 0) == (0, 1, 2)
+    assert brokers_to_write(state, "orders", 0, acks=1) == (0,)
+    assert brokers_to_write(state, "orders", 0, acks=0) == (0,)
+
+
+def test_a_replica_out_of_sync_gets_nothing() -> None:
+    assert brokers_to_write(appended(replicated(), on([0, 2])), "orders", 0) == (0, 2)
+
+
+def test_the_leader_comes_first_whatever_the_order_of_the_replicas() -> None:
+    state = appended(replicated(), on([2, 1]))
+    assert led(state).leader == 1
+    assert brokers_to_write(state, "orders", 0) == (1, 2)
+
+
+def test_too_few_replicas_in_sync_are_told_before_anything_is_written() -> None:
+    state = appended(replicated(min_insync_replicas="2"), on([1]), acks=LEADER_ONLY)
+    with pytest.raises(NotEnoughReplicasError, match=r"orders-0 has 1 of its replicas .* needs 2") as raised:
+        brokers_to_write(state, "orders", 0)
+    assert (raised.value.topic, raised.value.partition, raised.value.retriable) == ("orders", 0, True)
+    assert brokers_to_write(state, "orders", 0, acks=1) == (1,)
+    with pytest.raises(NotEnoughReplicasError):
+        check_brokers(state, "orders")
+
+
+def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_it_has() -> None:
+    """Kafka's effective minimum: else such a topic could never be written to."""
+    state = replicated(factor=2, min_insync_replicas="3")
+    assert brokers_to_write(state, "orders", 0) == (0, 1)
+    assert led(appended(state, on([0, 1]))).log_end_offset == 3
+    with pytest.raises(NotEnoughReplicasError):
+        append(state, request(on([0])))
+
+
+def test_a_partition_without_a_leader_takes_nothing() -> None:
+    state = without_leader(appended(replicated(factor=2), on([0])))
+    with pytest.raises(NotLeaderOrFollowerError, match="has no leader"):
+        brokers_to_write(state, "orders", 0, acks=0)
+
+
+def test_a_topic_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        brokers_to_write(replicated(), "others", 0)
+
+
+# -- what becomes of leader and ISR
+
+
+def test_in_sync_stays_who_holds_what_is_appended() -> None:
+    state = appended(replicated(), on([0, 1]))
+    assert (led(state).isr, led(state).leader, led(state).leader_epoch) == ((0, 1), 0, 0)
+    state = appended(state, on([0]))
+    assert (led(state).isr, led(state).replicas) == ((0,), (0, 1, 2))
+
+
+def test_a_copy_on_a_broker_that_was_not_in_sync_does_not_bring_it_back() -> None:
+    state = appended(replicated(), on([0, 1]))
+    assert led(appended(state, on([0, 1, 2]))).isr == (0, 1)
+
+
+def test_without_the_leaders_copy_the_first_replica_that_has_one_leads_from_this_append_on() -> None:
+    decision = append(replicated(), request(on([2, 1])))
+    change, added = decision.actions
+    assert isinstance(change, ChangePartition)
+    assert isinstance(added, Append)
+    assert (change.leader, change.leader_epoch, change.isr, change.replicas) == (1, 1, [1, 2], [0, 1, 2])
+    assert added.leader_epoch == 1
+    state = after(replicated(), decision)
+    assert (led(state).leader, led(state).leader_epoch, led(state).isr) == (1, 1, (1, 2))
+
+
+def test_an_append_that_all_in_sync_hold_changes_nothing_but_the_log() -> None:
+    assert [type(action) for action in append(replicated(), request(on([0, 1, 2]))).actions] == [Append]
+
+
+def test_runs_of_one_request_add_up() -> None:
+    decision = append(replicated(), request(on([0, 1]), on([1, 2]), on([1])))
+    assert [type(action) for action in decision.actions] == [Append, ChangePartition, Append, Append]
+    epochs = [action.leader_epoch for action in decision.actions if isinstance(action, Append)]
+    assert epochs == [0, 1, 1]
+    state = after(replicated(), decision)
+    assert (led(state).isr, led(state).leader, led(state).log_end_offset) == ((1,), 1, 9)
+
+
+def test_a_run_that_nobody_in_sync_holds_is_refused_whole() -> None:
+    state = appended(replicated(), on([0]))
+    with pytest.raises(NotLeaderOrFollowerError, match=r"is on brokers \[1, 2\]") as raised:
+        append(state, request(on([1, 2])))
+    assert isinstance(raised.value, WriteRefusedError)
+    assert raised.value.path == "orders-0/x.log"
+    with pytest.raises(NotLeaderOrFollowerError):
+        append(state, request(on([0]), on([1])))
+
+
+def test_a_broker_that_is_offline_is_not_elected() -> None:
+    state = commit(replicated(), [ChangeBroker(broker=1, online=False)])
+    assert led(appended(state, on([1, 2]))).leader == 2
+    with pytest.raises(NotLeaderOrFollowerError):
+        append(state, request(on([1])))
+
+
+def test_a_partition_without_a_leader_is_not_appended_to_by_who_began_before() -> None:
+    state = without_leader(appended(replicated(), on([0])))
+    with pytest.raises(NotLeaderOrFollowerError):
+        append(state, request(on([0])))
+
+
+def test_the_single_replica_of_a_partition_has_to_hold_the_run() -> None:
+    state = replicated(brokers=2, factor=1)
+    assert led(appended(state, on([0]))).log_end_offset == 3
+    with pytest.raises(NotLeaderOrFollowerError):
+        append(state, request(on([1])))
+
+
+# -- acks
+
+
+def test_with_acks_all_min_insync_replicas_have_to_hold_the_run() -> None:
+    state = replicated(min_insync_replicas="2")
+    assert led(appended(state, on([0, 1]))).isr == (0, 1)
+    with pytest.raises(NotEnoughReplicasError):
+        append(state, request(on([0])))
+
+
+def test_with_acks_of_1_or_0_the_leaders_copy_is_enough() -> None:
+    for acks in (0, 1):
+        assert led(appended(replicated(min_insync_replicas="2"), on([0]), acks=acks)).isr == (0,)
+
+
+def test_the_clusters_min_insync_replicas_holds_where_the_topic_has_none() -> None:
+    state = replicated()
+    state = after(state, decide.alter_configs(state, "", {"min.insync.replicas": "3"}, []))
+    with pytest.raises(NotEnoughReplicasError):
+        append(state, request(on([0, 1])))
+
+
+# -- repetitions
+
+
+def test_a_repetition_is_answered_as_before_whoever_is_in_sync_now() -> None:
+    first = on([0, 1, 2], producer_id=7, producer_epoch=0, base_sequence=0)
+    state = appended(replicated(min_insync_replicas="2"), first)
+    state = appended(state, on([1]), acks=LEADER_ONLY)
+    again = append(state, request(on([0], producer_id=7, producer_epoch=0, base_sequence=0)))
+    assert (again.actions, again.result.duplicate, again.result.appended[0].base_offset) == ([], True, 0)
+
+
+def test_a_repetition_is_answered_as_before_however_old_its_file_is() -> None:
+    path = f"orders-0/{file_name(0, 1, 'w')}"
+    first = on([0], path=path, producer_id=7, producer_epoch=0, base_sequence=0)
+    state = appended(replicated(factor=1), first)
+    state = commit(state, [FenceWriters(version=state.version)])
+    assert append(state, request(first)).result.duplicate
+
+
+# -- files begun too long ago
+
+
+def test_a_file_begun_at_the_fence_or_before_is_refused_and_a_later_one_is_not() -> None:
+    state = replicated(factor=1)
+    fence = state.version
+    state = commit(state, [FenceWriters(version=fence)])
+    for begun in (0, fence):
+        path = f"orders-0/{file_name(0, begun, 'w')}"
+        with pytest.raises(StaleWriteError, match=f"begun at version {begun}") as raised:
+            append(state, request(on([0], path=path)))
+        assert raised.value.path == path
+    later = f"orders-0/{file_name(0, fence + 1, 'w')}"
+    assert led(appended(state, on([0], path=later))).log_end_offset == 3
+
+
+def test_a_file_whose_name_tells_no_version_is_refused_once_there_is_a_fence() -> None:
+    state = replicated(factor=1)
+    assert append(state, request(on([0]))).actions
+    with pytest.raises(StaleWriteError):
+        append(commit(state, [FenceWriters(version=0)]), request(on([0])))
+
+
+# -- topics that the append creates
+
+
+def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_told() -> None:
+    state = new_cluster(3)
+    new = decide.assigned(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
+    assert new.assignment is not None
+    assert [len(replicas) for replicas in new.assignment] == [2, 2]
+    more = append(state, request(on(new.assignment[0]), new_topics=[new]))
+    state = after(state, more)
+    assert [list(partition.replicas) for partition in state.topic("orders").partitions] == list(new.assignment)
+    assert led(state).log_end_offset == 3
+
+
+def test_a_topic_created_with_an_append_that_its_leader_missed_begins_with_another_leader() -> None:
+    state = new_cluster(2)
+    new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]])
+    state = after(state, append(state, request(on([1]), new_topics=[new])))
+    assert (led(state).leader, led(state).leader_epoch, led(state).isr) == (1, 1, (1,))
+
+
+def test_min_insync_replicas_holds_for_a_topic_created_with_the_append() -> None:
+    state = new_cluster(2)
+    new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]], configs={"min.insync.replicas": "2"})
+    with pytest.raises(NotEnoughReplicasError):
+        append(state, request(on([0]), new_topics=[new]))
+
+
+def test_more_replicas_than_brokers_are_refused_before_anything_is_written() -> None:
+    with pytest.raises(InvalidReplicationFactorError):
+        decide.assigned(new_cluster(1), NewTopic(name="orders", topic_id="t1", replication_factor=2))
