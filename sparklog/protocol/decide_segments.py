@@ -39,7 +39,11 @@ HIGH_WATERMARK = -1
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Put ``added`` in place of the segments inside ``[start_offset, end_offset)``; fields as ``ReplaceSegments``."""
+    """Put ``added`` in place of the segments inside ``[start_offset, end_offset)``; fields as ``ReplaceSegments``.
+
+    Those of a partition that say ``together`` are made all or none: a compaction that took a tombstone out in one place
+    and not the older records of its key in another would bring these back.
+    """
 
     topic: str
     topic_id: str
@@ -49,6 +53,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     removed: RemovedSegments
     added: Sequence[LiveSegment] = ()
     cleaned_offset: int = -1
+    together: bool = False
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,10 +108,13 @@ def change_segments(state: State, request: SegmentsRequest) -> Decision:
     actions: list[Action] = []
     result = SegmentsResult([], [])
     taken: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    refused = _refused_together(state, request)
     for change in request.changes:
         start, end = _range(change)
         place = (change.topic, change.partition)
         why = _why_not(state, change, request.version)
+        if not why and place in refused and isinstance(change, Replacement) and change.together:
+            why = refused[place]
         if not why and any(start < other_end and other_start < end for other_start, other_end in taken.get(place, ())):
             why = "the request changes the same offsets twice"
         if why:
@@ -118,6 +126,17 @@ def change_segments(state: State, request: SegmentsRequest) -> Decision:
     if actions and request.files is not None:
         actions.append(request.files)
     return Decision(actions, result)
+
+
+def _refused_together(state: State, request: SegmentsRequest) -> dict[tuple[str, int], str]:
+    """By partition, why the changes that are made together are not."""
+    refused: dict[tuple[str, int], str] = {}
+    for change in request.changes:
+        if isinstance(change, Replacement) and change.together:
+            why = _why_not(state, change, request.version)
+            if why:
+                refused.setdefault((change.topic, change.partition), why)
+    return refused
 
 
 def _range(change: Replacement | Deletion) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError, PolicyViolationError
@@ -103,6 +104,17 @@ def test_the_same_offsets_twice_in_one_request_are_changed_once() -> None:
     state = with_records()
     _, result = asked(state, state.version, merged(0, 9), merged(6, 12))
     assert len(result.done) == len(result.left_out) == 1
+
+
+def test_changes_that_belong_together_are_made_all_or_none() -> None:
+    planned = with_records()
+    first, _ = asked(planned, planned.version, merged(0, 3))
+    pair = [replace(merged(start, start + 9), together=True) for start in (0, 12)]
+    state, result = asked(first, planned.version, *pair, merged(24, 30))
+    assert [one.change for one in result.left_out] == pair
+    assert result.done == [merged(24, 30)]
+    _, result = asked(state, state.version, *pair)
+    assert result.done == pair
 
 
 def test_files_begun_before_a_vacuum_are_not_taken_in() -> None:
