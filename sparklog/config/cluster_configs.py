@@ -63,6 +63,16 @@ _OWN = (
         minimum=0, internal=True,
     ),
     ConfigDef(
+        "metadata.max.retention.ms", "long", "604800000",
+        "Time in ms that commits are kept behind a checkpoint; -1: no limit.",
+        effective=True,
+    ),
+    ConfigDef(
+        "metadata.max.retention.bytes", "long", "104857600",
+        "Bytes of commits that are kept behind a checkpoint; -1: no limit.",
+        effective=True,
+    ),
+    ConfigDef(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
         "Time in ms between two notes of the recovery point.",
         minimum=0,
@@ -242,6 +252,16 @@ class ClusterConfig:
     def group_max_size(self) -> int:
         """Most members that a group may have."""
         return cast(int, self.get("group.max.size"))
+
+    @property
+    def metadata_max_retention_ms(self) -> int:
+        """How long commits are kept behind a checkpoint; negative: for ever."""
+        return cast(int, self.get("metadata.max.retention.ms"))
+
+    @property
+    def metadata_max_retention_bytes(self) -> int:
+        """How many bytes of commits are kept behind a checkpoint; negative: all."""
+        return cast(int, self.get("metadata.max.retention.bytes"))
 
     @property
     def offsets_retention_minutes(self) -> int:

@@ -78,11 +78,11 @@ _TABLE = (
     ConfigDef(
         "retention.bytes", "long", "-1",
         "Size in bytes of a partition above which its oldest segments go; -1: no limit.",
-        synonyms=_same("log.retention.bytes", "-1"),
+        synonyms=_same("log.retention.bytes", "-1"), effective=True,
     ),
     ConfigDef(
         "retention.ms", "long", "604800000", "Age in ms above which segments go; -1: never.",
-        minimum=-1,
+        minimum=-1, effective=True,
         synonyms=(
             Synonym("log.retention.ms"),
             Synonym("log.retention.minutes", MINUTE_MS),
@@ -111,7 +111,7 @@ _TABLE = (
     ),
     ConfigDef(
         "file.delete.delay.ms", "long", "60000", "Time in ms from a segment leaving the log to its file's deletion.",
-        minimum=0, synonyms=_same("log.segment.delete.delay.ms", "60000"),
+        minimum=0, synonyms=_same("log.segment.delete.delay.ms", "60000"), effective=True,
     ),
     ConfigDef(
         "min.cleanable.dirty.ratio", "double", "0.5",
@@ -377,6 +377,11 @@ class TopicConfig:
     @property
     def retention_bytes(self) -> int:
         return cast(int, self.get("retention.bytes"))
+
+    @property
+    def file_delete_delay_ms(self) -> int:
+        """How long files stay that are out of the log."""
+        return cast(int, self.get("file.delete.delay.ms"))
 
     @property
     def min_insync_replicas(self) -> int:

@@ -13,41 +13,22 @@ Not for: what a reader may still hold, and when files are deleted (``maintenance
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sparklog.config.topic_configs import TopicConfig
+from sparklog.config.topic_configs import DELETE, TopicConfig
+from sparklog.protocol.rolling import Group
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
 
 NO_LIMIT = -1
 """``retention.ms`` or ``retention.bytes`` of a topic that keeps everything."""
 
-DELETE = "delete"
-
 LOG_START_OFFSET = "log start offset"
 RETENTION_BYTES = "retention.bytes"
 RETENTION_MS = "retention.ms"
 REASONS = (LOG_START_OFFSET, RETENTION_BYTES, RETENTION_MS)
 """Why segments go, in the order in which they are looked at."""
-
-
-class Group(NamedTuple):
-    """A segment in Kafka's sense: the live segments, in offset order, that it is made of. Never empty."""
-
-    segments: Sequence[Segment]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
-
-    @property
-    def max_timestamp_us(self) -> int:
-        return max(segment.max_timestamp_us for segment in self.segments)
-
-    @property
-    def end_offset(self) -> int:
-        return self.segments[-1].end_offset
 
 
 class Retention(NamedTuple):
@@ -127,7 +108,7 @@ class _Walk:
         self.taken += gone
         self.size_bytes += sum(segment.size_bytes for segment in gone)
         self.reasons[reason] = self.reasons.get(reason, 0) + len(gone)
-        self.oldest = Group(left) if left else next(self._groups, None)
+        self.oldest = Group(left, self.oldest.complete) if left else next(self._groups, None)
 
     def take_all(self, reason: str) -> None:
         assert self.oldest is not None

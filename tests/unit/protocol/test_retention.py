@@ -13,12 +13,12 @@ from sparklog.protocol.retention import (
     RETENTION_BYTES,
     RETENTION_MS,
     Deletable,
-    Group,
     Retention,
     deletable,
     may_delete,
     retention_of,
 )
+from sparklog.protocol.rolling import Group
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
 
