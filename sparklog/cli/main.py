@@ -27,6 +27,7 @@ COMMANDS = {
     "consumer-perf-test": "measure how fast records can be read",
     "verifiable-producer": "send numbers and print as JSON what came of each",
     "verifiable-consumer": "read in a group and print as JSON what happens",
+    "delete-records": "delete the records before an offset",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",
 }

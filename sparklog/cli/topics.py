@@ -245,7 +245,7 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> None:
         if not reports and (changed or not options.topics_with_overrides):
             print(
                 f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}"
-                f"\tReplicationFactor: {len(topic.partitions[0].replicas)}\tConfigs: {','.join(changed)}"
+                f"\tReplicationFactor: {_replication_factor(topic.partitions[0])}\tConfigs: {','.join(changed)}"
             )
         if options.topics_with_overrides:
             continue
@@ -274,19 +274,31 @@ def _topic_config(topic: TopicState, state: State) -> TopicConfig:
 def _reported(partition: PartitionState, config: TopicConfig, state: State, reports: Sequence[str]) -> bool:
     """Whether a partition belongs to any of the reports asked for, by Kafka's definitions of them."""
     in_sync, least = len(partition.isr), config.min_insync_replicas
-    has_leader = partition.leader >= 0
+    leader = state.brokers.get(partition.leader)
     belongs = {
-        "under-replicated-partitions": in_sync < len(partition.replicas),
-        "under-min-isr-partitions": not has_leader or in_sync < least,
+        "under-replicated-partitions": in_sync < _replication_factor(partition),
+        "under-min-isr-partitions": partition.leader < 0 or in_sync < least,
         "at-min-isr-partitions": in_sync == least,
-        "unavailable-partitions": not has_leader or partition.leader not in state.brokers,
+        "unavailable-partitions": leader is None or not leader.online,
     }
     return any(belongs[report] for report in reports)
 
 
+def _replication_factor(partition: PartitionState) -> int:
+    """How many replicas a partition is meant to have: those that a reassignment brings count when they are there."""
+    return len(partition.replicas) - len(partition.adding)
+
+
 def _partition_line(topic: str, number: int, partition: PartitionState) -> str:
     leader = partition.leader if partition.leader >= 0 else "none"
+    moving = ""
+    if partition.adding or partition.removing:
+        moving = f"\tAdding Replicas: {_ids(partition.adding)}\tRemoving Replicas: {_ids(partition.removing)}"
     return (
-        f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}\tReplicas: {','.join(map(str, partition.replicas))}"
-        f"\tIsr: {','.join(map(str, partition.isr))}\tElr: N/A\tLastKnownElr: N/A"
+        f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}\tReplicas: {_ids(partition.replicas)}"
+        f"\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
     )
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))

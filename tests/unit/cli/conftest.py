@@ -12,6 +12,8 @@ import pytest
 
 from sparklog.cli.main import main
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
+from sparklog.protocol.decision import Decision
 
 
 class Result(NamedTuple):
@@ -25,6 +27,30 @@ class Result(NamedTuple):
 
 
 Run = Callable[..., Result]
+
+
+def commit(cluster: Coordinator, *actions: Action) -> None:
+    """One commit of these actions, whatever the rules of who may do what say."""
+    cluster.submit(lambda _: Decision(list(actions), None))
+
+
+def add_brokers(cluster: Coordinator, *numbers: int) -> None:
+    """Brokers in folders beside the root: ``<root>-<id>``."""
+    commit(cluster, *(RegisterBroker(broker=number, url=f"{cluster.store.root}-{number}") for number in numbers))
+
+
+def change_partition(cluster: Coordinator, topic: str, partition: int, **changes: object) -> None:
+    """Change fields of a partition (leader, isr, replicas, adding, removing)."""
+    found = cluster.refresh().partition(topic, partition)
+    fields = {
+        "leader": found.leader,
+        "leader_epoch": found.leader_epoch,
+        "isr": list(found.isr),
+        "replicas": list(found.replicas),
+        **changes,
+    }
+    topic_id = cluster.state.topic(topic).topic_id
+    commit(cluster, ChangePartition(topic=topic, topic_id=topic_id, partition=partition, **fields))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 
 from sparklog.cli.topics import COLLISION_WARNING
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.commits import ChangeBroker
 
-from .conftest import Run
+from .conftest import Run, add_brokers, change_partition, commit
 
 FAILED = "Error while executing topic command : "
 
@@ -98,6 +99,46 @@ def test_reports_name_the_partitions_they_are_about(run: Run, cluster: Coordinat
     assert [line.split("\t")[1:3] for line in at.lines] == [["Topic: u", "Partition: 0"]]
     assert run("topics", "--describe", "--under-replicated-partitions").out == ""
     assert run("topics", "--describe", "--unavailable-partitions").out == ""
+
+
+def reported(run: Run, report: str) -> list[str]:
+    """``topic-partition`` of every line that a report has."""
+    lines = run("topics", "--describe", f"--{report}").lines
+    fields = [dict(part.split(": ", 1) for part in line.strip().split("\t")) for line in lines]
+    return [f"{line['Topic']}-{line['Partition']}" for line in fields]
+
+
+def test_a_partition_whose_replica_is_behind_is_under_replicated(run: Run, cluster: Coordinator) -> None:
+    add_brokers(cluster, 1, 2)
+    cluster.create_topic("t", 2, assignment=[[0, 1, 2], [1, 2, 0]])
+    change_partition(cluster, "t", 1, isr=[1, 0])
+    assert reported(run, "under-replicated-partitions") == ["t-1"]
+    assert reported(run, "unavailable-partitions") == []
+
+
+def test_a_partition_without_a_leader_or_whose_leader_is_offline_is_unavailable(run: Run, cluster: Coordinator) -> None:
+    add_brokers(cluster, 1)
+    cluster.create_topic("t", 3, assignment=[[0, 1], [1, 0], [0, 1]])
+    change_partition(cluster, "t", 2, leader=-1, isr=[0])
+    commit(cluster, ChangeBroker(broker=1, online=False))
+    assert reported(run, "unavailable-partitions") == ["t-1", "t-2"]
+    assert "t-2" in reported(run, "under-min-isr-partitions")
+    assert "\tPartition: 2\tLeader: none\t" in run("topics", "--describe", "--topic", "t").out
+
+
+def test_a_reassignment_under_way_is_shown_and_does_not_count_as_under_replicated(
+    run: Run, cluster: Coordinator
+) -> None:
+    add_brokers(cluster, 1, 2)
+    cluster.create_topic("t", assignment=[[0, 1]])
+    change_partition(cluster, "t", 0, replicas=[0, 1, 2], adding=[2], removing=[1])
+    head, line = run("topics", "--describe", "--topic", "t").lines
+    assert "\tReplicationFactor: 2\t" in head
+    assert line == (
+        "\tTopic: t\tPartition: 0\tLeader: 0\tReplicas: 0,1,2\tIsr: 0,1\tAdding Replicas: 2\tRemoving Replicas: 1"
+        "\tElr: N/A\tLastKnownElr: N/A"
+    )
+    assert reported(run, "under-replicated-partitions") == []
 
 
 def test_partitions_are_added_to_every_topic_that_matches(run: Run, cluster: Coordinator) -> None:
