@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from sparklog import limits
 from sparklog.clock import Clock
+from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
@@ -70,8 +71,9 @@ class Coordinator:
     CommitConflictError and CorruptMetadataError.
     """
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
+        self.brokers = BrokerStores(log.store, log.clock, storage_options)
         self._waiting: list[_Request] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
@@ -84,6 +86,10 @@ class Coordinator:
     def state(self) -> State:
         """The newest state read so far, without asking the storage."""
         return self.log.state
+
+    def store_of(self, broker: int) -> Store:
+        """The storage location of a broker. Raises StorageError for one that is not registered."""
+        return self.brokers.store_of(self.log.state, broker)
 
     def refresh(self) -> State:
         """The newest state there is."""
@@ -323,7 +329,7 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    return Coordinator(CommitLog.create(_store(root, storage_options), clock, ids))
+    return Coordinator(CommitLog.create(_store(root, storage_options), clock, ids), storage_options)
 
 
 def open_cluster(
@@ -332,9 +338,11 @@ def open_cluster(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Coordinator:
-    """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError,
-    CorruptMetadataError or StorageError."""
-    return Coordinator(CommitLog.open(_store(root, storage_options), clock, ids, writer_name()))
+    """Open an existing cluster. ``storage_options`` are for the root, if it is an address, and for the other brokers.
+
+    Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
+    """
+    return Coordinator(CommitLog.open(_store(root, storage_options), clock, ids, writer_name()), storage_options)
 
 
 def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
@@ -355,7 +363,7 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     with _shared_lock:
         found = _shared.get(key)
         if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
-            found = _shared[key] = open_cluster(store)
+            found = _shared[key] = open_cluster(store, storage_options)
         else:
             found.refresh()
         return found

@@ -7,12 +7,14 @@ cut could take away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, SparklogError
 from sparklog.format.segment_writer import SegmentWriter
+from sparklog.log.copies import Copies
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide import PartitionAppend
 from sparklog.protocol.segments import index_path
@@ -38,6 +40,9 @@ class SegmentFileWriter:
     ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
     With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets counted from the run's base
     offset, rising through the run.
+
+    The file goes to ``store``, the location of ``broker``, and to those of the ``replicas`` at the same time. With
+    replicas it is enough that one of all takes it; the committed runs name those that have it.
     """
 
     def __init__(
@@ -51,11 +56,12 @@ class SegmentFileWriter:
         has_headers: bool = False,
         has_offsets: bool = False,
         broker: int = 0,
+        replicas: Sequence[tuple[int, Store]] = (),
     ) -> None:
         self.key = key
         self._store = store
         self._broker = broker
-        self._output = store.open_output(key)
+        self._output = Copies(key, [(broker, store), *replicas]) if replicas else store.open_output(key)
         self._writer = SegmentWriter(
             self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
         )
@@ -67,6 +73,11 @@ class SegmentFileWriter:
     @property
     def bytes_written(self) -> int:
         return self._writer.bytes_written
+
+    @property
+    def failed(self) -> Sequence[int]:
+        """Brokers that do not have the file, because their location failed."""
+        return self._output.failed if isinstance(self._output, Copies) else ()
 
     def start_run(self, target: RunTarget) -> None:
         """The batches that follow are for this partition."""
@@ -93,12 +104,18 @@ class SegmentFileWriter:
             self._last_offset = batch.column(-1)[-1].as_py()
 
     def finish(self) -> list[PartitionAppend]:
-        """Make both files durable and return what a commit has to name. Raises StorageError; nothing is visible."""
+        """Make both files durable, on every broker that has not failed, and return what a commit has to name.
+
+        Raises StorageError; nothing is visible.
+        """
         try:
             index = self._writer.finish()
-            output = self._store.open_output(index_path(self.key))
-            output.write(index)
-            close_together(self._output, output)
+            if isinstance(self._output, Copies):
+                self._output.finish(index)
+            else:
+                output = self._store.open_output(index_path(self.key))
+                output.write(index)
+                close_together(self._output, output)
         except SparklogError:
             self.abort()
             raise
@@ -117,9 +134,11 @@ class SegmentFileWriter:
         target = self._starts[number][0]
         batches = self._batches(number)
         entries = self._writer.entries[batches.start : batches.stop]
+        brokers = self._output.brokers if isinstance(self._output, Copies) else [self._broker]
         run = Run(
             path=self.key,
-            broker=self._broker,
+            broker=brokers[0],
+            replicas=brokers if len(brokers) > 1 else [],
             first_batch=batches.start,
             batches=len(batches),
             first_row=entries[0].first_row,

@@ -10,7 +10,7 @@ Not for: offsets and sequences (``decide``), taking brokers back in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,11 +28,14 @@ ACKS_ALL = -1
 # -- before anything is written
 
 
-def brokers_to_write(state: State, topic: str, partition: int, acks: int = ACKS_ALL) -> tuple[int, ...]:
-    """The brokers that records of a partition go to, the leader first.
+def brokers_to_write(
+    state: State, topic: str, partition: int, acks: int = ACKS_ALL, resting: Container[int] = ()
+) -> tuple[int, ...]:
+    """The brokers that records of a partition go to: the leader, others in sync, then those that are to catch up.
 
-    With ``acks`` 1 or 0 it is the leader alone. Raises UnknownTopicOrPartitionError, NotLeaderOrFollowerError for a
-    partition without a leader, and NotEnoughReplicasError where too few replicas are in sync.
+    With ``acks`` 1 or 0 it is the leader alone. Brokers that are ``resting`` need not be written to before they are in
+    sync again. Raises UnknownTopicOrPartitionError, NotLeaderOrFollowerError for a partition without a leader, and
+    NotEnoughReplicasError where too few replicas are in sync.
     """
     found = state.partition(topic, partition)
     leader = found.leader
@@ -46,7 +49,13 @@ def brokers_to_write(state: State, topic: str, partition: int, acks: int = ACKS_
     if acks != ACKS_ALL or len(found.replicas) == 1:
         return (leader,)
     _check_enough(state, state.topics[topic].configs, topic, partition, found.replicas, found.isr)
-    return (leader, *(broker for broker in found.isr if broker != leader))
+    in_sync = [broker for broker in found.isr if broker != leader]
+    behind = [
+        broker
+        for broker in found.replicas
+        if broker not in found.isr and broker not in resting and _is_online(state, broker)
+    ]
+    return (leader, *in_sync, *behind)
 
 
 def check_brokers(state: State, topic: str, acks: int = ACKS_ALL) -> None:

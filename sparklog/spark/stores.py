@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from sparklog.coordinator import Coordinator
 from sparklog.store.base import Store
-from sparklog.store.open import open_store
+from sparklog.store.location import open_location
 
 
 def broker_stores(coordinator: Coordinator, storage_options: Mapping[str, object]) -> dict[int, Store]:
     """The store of every broker by id; broker 0 is the root itself. Raises UnsupportedStoreError."""
     return {
-        number: open_store(broker.url, storage_options) if broker.url else coordinator.store
+        number: open_location(broker.url, storage_options) if broker.url else coordinator.store
         for number, broker in coordinator.state.brokers.items()
     }

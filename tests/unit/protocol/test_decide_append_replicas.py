@@ -90,14 +90,23 @@ def test_records_go_to_every_replica_in_sync_with_acks_all_and_to_the_leader_alo
     assert brokers_to_write(state, "orders", 0, acks=0) == (0,)
 
 
-def test_a_replica_out_of_sync_gets_nothing() -> None:
-    assert brokers_to_write(appended(replicated(), on([0, 2])), "orders", 0) == (0, 2)
+def test_a_replica_out_of_sync_comes_last_so_that_it_can_catch_up() -> None:
+    state = appended(replicated(), on([0, 2]))
+    assert brokers_to_write(state, "orders", 0) == (0, 2, 1)
+    assert brokers_to_write(state, "orders", 0, acks=1) == (0,)
+
+
+def test_a_replica_out_of_sync_that_is_offline_or_failed_just_now_gets_nothing() -> None:
+    state = appended(replicated(), on([0, 2]))
+    assert brokers_to_write(state, "orders", 0, resting={1, 2}) == (0, 2)
+    state = commit(state, [ChangeBroker(broker=1, online=False)])
+    assert brokers_to_write(state, "orders", 0) == (0, 2)
 
 
 def test_the_leader_comes_first_whatever_the_order_of_the_replicas() -> None:
     state = appended(replicated(), on([2, 1]))
     assert led(state).leader == 1
-    assert brokers_to_write(state, "orders", 0) == (1, 2)
+    assert brokers_to_write(state, "orders", 0) == (1, 2, 0)
 
 
 def test_too_few_replicas_in_sync_are_told_before_anything_is_written() -> None:

@@ -1,0 +1,60 @@
+"""The storage locations of a cluster's brokers, opened when they are first needed.
+
+Rules: an out-of-sync replica whose location failed a write is let be for ``REST_SECONDS``, so that a location that
+hangs does not slow every append down; those in sync are always written to, since leaving one out takes it out of sync.
+What is remembered here holds for this process and decides nothing: what a location's failure means is a commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from sparklog.clock import Clock
+from sparklog.errors import StorageError
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+from sparklog.store.location import open_location
+
+REST_SECONDS = 30.0
+"""How long a location that failed a write is not tried again by writes that do not need it."""
+
+
+class BrokerStores:
+    """Thread-safe. ``storage_options`` are those of the cluster's root, and hold for every location."""
+
+    def __init__(self, root: Store, clock: Clock, storage_options: Mapping[str, object] | None = None) -> None:
+        self._root = root
+        self._clock = clock
+        self._options = dict(storage_options or {})
+        self._opened: dict[str, Store] = {}
+        self._failed_at: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def store_of(self, state: State, broker: int) -> Store:
+        """The store of a broker; broker 0 is the root itself. Raises StorageError, UnsupportedStoreError."""
+        found = state.brokers.get(broker)
+        if found is None:
+            raise StorageError(
+                f"broker {broker} is not registered in {self._root.root} at version {state.version}; "
+                "`sparklog brokers list` shows which are",
+                path=self._root.root,
+            )
+        if not found.url:
+            return self._root
+        with self._lock:
+            store = self._opened.get(found.url)
+            if store is None:
+                store = self._opened[found.url] = open_location(found.url, self._options)
+        return store
+
+    def failed(self, broker: int) -> None:
+        """A write to this broker has failed."""
+        self._failed_at[broker] = self._clock.monotonic()
+
+    def resting(self) -> frozenset[int]:
+        """Brokers that failed a write a short time ago."""
+        if not self._failed_at:
+            return frozenset()
+        since = self._clock.monotonic() - REST_SECONDS
+        return frozenset(broker for broker, failed_at in self._failed_at.items() if failed_at > since)
