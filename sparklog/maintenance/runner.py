@@ -7,6 +7,9 @@ A runner takes a function and its arguments, one task for each, and gives out re
 order. What a task raises is raised when all others are finished and their results have been given out; of several
 errors it is the first, and the others are logged. ``sparklog.spark.tasks`` does the same with Spark.
 
+A ``check`` is called by the thread that takes the results, before each task of its own and about twice a second while
+it waits for others'; what it raises abandons the rest. That is how maintenance is stopped.
+
 Rules: a task is picklable, and touches nothing but what it is given. Whoever closes the iterator before its end
 abandons the tasks under way: what they have written is no part of the log.
 Not for: what the tasks do, and when.
@@ -37,6 +40,16 @@ QUEUED_PER_WORKER = 2
 """tasks that are pickled ahead for each process, so that none waits and the rest take no memory."""
 
 
+CHECK_SECONDS = 0.5
+"""How long results are waited for between two checks."""
+
+Check = Callable[[], None]
+
+
+class StopRequested(BaseException):
+    """Raised by a check: somebody wants the program to end. Not an Exception, since nothing has gone wrong."""
+
+
 class TaskRunner(Protocol):
     """Runs a function once for each item and gives out what it returns, as soon as it does, in any order."""
 
@@ -46,10 +59,14 @@ class TaskRunner(Protocol):
 class InProcess:
     """One task after the other in the calling thread. Thread-safe."""
 
+    def __init__(self, check: Check = lambda: None) -> None:
+        self._check = check
+
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """See the module. Items are taken one at a time."""
         errors: list[Exception] = []
         for item in items:
+            self._check()
             try:
                 result = function(item)
             except Exception as error:
@@ -67,10 +84,11 @@ class ProcessPool:
     (``if __name__ == "__main__":``), as Python's multiprocessing demands.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, check: Check = lambda: None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise InvalidRequestError(f"{workers} processes for tasks: choose from 1 to {MAX_WORKERS}")
         self.workers = workers
+        self._check = check
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """See the module. Raises SparklogError where a process ends by itself, such as for want of memory."""
@@ -82,7 +100,7 @@ class ProcessPool:
         )
         finished = False
         try:
-            yield from _run(executor, function, queued, items_left)
+            yield from _run(executor, function, queued, items_left, self._check)
             finished = True
         except BrokenProcessPool as error:
             raise SparklogError(
@@ -93,18 +111,23 @@ class ProcessPool:
             _shut_down(executor, finished)
 
 
-def runner(workers: int) -> TaskRunner:
+def runner(workers: int, check: Check = lambda: None) -> TaskRunner:
     """This process for one worker, else a pool. Raises InvalidRequestError."""
-    return InProcess() if workers == 1 else ProcessPool(workers)
+    return InProcess(check) if workers == 1 else ProcessPool(workers, check)
 
 
 def _run(
-    executor: ProcessPoolExecutor, function: Callable[[Any], Result], queued: list[Any], more: Iterator[Any]
+    executor: ProcessPoolExecutor,
+    function: Callable[[Any], Result],
+    queued: list[Any],
+    more: Iterator[Any],
+    check: Check,
 ) -> Iterator[Result]:
     errors: list[Exception] = []
     pending: set[Future[Result]] = {executor.submit(function, item) for item in queued}
     while pending:
-        done, pending = wait(pending, return_when=FIRST_COMPLETED)
+        check()
+        done, pending = wait(pending, CHECK_SECONDS, FIRST_COMPLETED)
         pending |= {executor.submit(function, item) for item in islice(more, len(done))}
         for future in done:
             error = future.exception()

@@ -9,7 +9,8 @@ their results have been given out. A task that fails is tried again by Spark, el
 accumulators do, which is as soon as a task is done, and once for each, however often it ran.
 
 Rules: runs in the user's process, with any number of items; functions, items and results are pickled (functions by
-cloudpickle, so a lambda will do). Whoever closes the iterator before its end cancels the Spark job.
+cloudpickle, so a lambda will do). Whoever closes the iterator before its end cancels the Spark job, and so does what
+``check`` raises, which is called about twice a second.
 Not for: rows; a task returns a few facts about what it wrote to storage.
 """
 
@@ -21,7 +22,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -38,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+CHECK_SECONDS = 0.5
+"""How long results are waited for between two checks."""
 
 DEFAULT_MAX_FAILURES = 4
 """``spark.task.maxFailures`` where it is not set (Spark's default)."""
@@ -60,9 +64,16 @@ class SparkTasks:
     ``description`` is what Spark's UI shows the jobs as; without it the name of the function.
     """
 
-    def __init__(self, spark: SparkSession, description: str = "", ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        description: str = "",
+        check: Callable[[], None] = lambda: None,
+        ids: Ids | None = None,
+    ) -> None:
         self._spark = spark
         self._description = description
+        self._check = check
         self._ids = ids or RandomIds()
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -90,7 +101,7 @@ class SparkTasks:
     def _run_in_context(self, code: bytes, payloads: list[bytes], description: str) -> Generator[Outcome, None, None]:
         job = _Job(self._spark, code, payloads, description, f"sparklog-{self._ids.write_id()}")
         try:
-            yield from job.outcomes()
+            yield from job.outcomes(self._check)
         finally:
             job.close()
 
@@ -125,10 +136,10 @@ class _Job:
             error = raised
         self._arrived.put(error)
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self, check: Callable[[], None]) -> Iterator[Outcome]:
         """Each task's outcome once. Raises SparklogError where the job as a whole failed."""
         seen: set[int] = set()
-        while isinstance(found := self._arrived.get(), Outcome):
+        while isinstance(found := self._next(check), Outcome):
             if found.number not in seen:
                 seen.add(found.number)
                 yield found
@@ -139,6 +150,14 @@ class _Job:
             raise SparklogError(
                 f"{self._description}: {self._count - len(seen)} of them returned nothing; run it again"
             )
+
+    def _next(self, check: Callable[[], None]) -> Outcome | BaseException | None:
+        while True:
+            check()
+            try:
+                return self._arrived.get(timeout=CHECK_SECONDS)
+            except Empty:
+                continue
 
     def close(self) -> None:
         """Cancel what still runs, and forget the job."""

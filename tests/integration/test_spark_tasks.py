@@ -75,6 +75,21 @@ def test_the_ui_shows_what_runs_and_an_abandoned_job_is_cancelled(spark: SparkSe
     assert info.status == "FAILED"
 
 
+def test_a_check_cancels_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    def check() -> None:
+        if (tmp_path / "running").exists():
+            raise KeyboardInterrupt
+
+    def touch_and_wait(path: str) -> None:
+        Path(path, "running").touch()
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(SparkTasks(spark, check=check).run(touch_and_wait, [str(tmp_path)]))
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
 def test_nothing_is_left_of_a_job(spark: SparkSession) -> None:
     before = set(_accumulatorRegistry)
     list(SparkTasks(spark).run(str, range(3)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sparklog.errors import InvalidRequestError, SparklogError, StorageError
-from sparklog.maintenance.runner import InProcess, ProcessPool, TaskRunner, runner
+from sparklog.maintenance.runner import InProcess, ProcessPool, StopRequested, TaskRunner, runner
 
 RUNNERS = [InProcess(), ProcessPool(2)]
 
@@ -84,6 +84,19 @@ def test_a_pool_that_is_abandoned_does_not_wait_for_its_tasks(tmp_path: Path) ->
     found = ProcessPool(2).run(wait_for, ["at once", str(tmp_path / "never")])
     assert next(found) == "at once"
     found.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [InProcess, lambda check: ProcessPool(2, check)])
+def test_a_check_ends_the_tasks(kind: Callable[[Callable[[], None]], TaskRunner], tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def check() -> None:
+        if seen:
+            raise StopRequested
+
+    with pytest.raises(StopRequested):
+        seen.extend(kind(check).run(wait_for, ["at once", str(tmp_path / "never")]))
+    assert seen == ["at once"]
 
 
 def test_a_process_that_dies_is_said() -> None:

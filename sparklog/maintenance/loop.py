@@ -1,0 +1,206 @@
+"""The maintenance loop: runs the steps that are due, one after the other, and goes on whatever one of them meets.
+
+    report = Loop(steps, clock).once()          # every step once, as cron would
+    Loop(steps, clock, check=stop.check).forever()
+
+A step is one kind of work on the whole cluster (see ``steps``). An error in one is noted with what it concerns, and the
+others go on. Several loops may run at the same time, on any machines: what two of them do to the same partition is
+decided by the commit log.
+
+Rules: nothing here decides what is to be done to a log. Stopping is always safe: a step has either made its commit or
+changed nothing.
+Not for: the work itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.maintenance.runner import StopRequested
+
+logger = logging.getLogger(__name__)
+
+SLEEP_SECONDS = 0.5
+"""How long the loop sleeps between two looks whether it is to stop."""
+
+MAX_PROBLEMS_SAID = 20
+"""lines about errors of one step in a report; the rest are counted."""
+
+
+@dataclass
+class Report:
+    """What a step has done: facts in the order they were noted, and what went wrong, each with its place."""
+
+    step: str
+    counts: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def count(self, **facts: int) -> None:
+        """Add to facts, named as they are printed with ``_`` for spaces."""
+        for name, number in facts.items():
+            self.counts[name] = self.counts.get(name, 0) + number
+
+    def problem(self, error: BaseException) -> None:
+        """Note an error with the topic, partition or broker it is about."""
+        self.problems.append(place_and_message(error))
+
+    def lines(self) -> Iterator[str]:
+        """For people: one line of facts, then notes and problems."""
+        facts = [f"{name.replace('_', ' ')} {_amount(name, number)}" for name, number in self.counts.items() if number]
+        yield f"{self.step}: {', '.join(facts) or 'nothing to do'} ({self.seconds:.1f} s)"
+        yield from (f"{self.step}: {note}" for note in self.notes)
+        yield from (f"{self.step}: failed: {problem}" for problem in self.problems[:MAX_PROBLEMS_SAID])
+        left_out = len(self.problems) - MAX_PROBLEMS_SAID
+        if left_out > 0:
+            yield f"{self.step}: failed: {left_out} more"
+
+
+def place_and_message(error: BaseException) -> str:
+    """An error in one line, with its topic and partition in front where the message does not name them."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, SparklogError):
+        return f"unexpected {type(error).__name__}: {message}"
+    place = "" if error.topic is None else str(error.topic)
+    if place and error.partition is not None:
+        place += f"-{error.partition}"
+    return message if not place or place in message else f"{place}: {message}"
+
+
+def _amount(name: str, number: int) -> str:
+    if not name.startswith("bytes"):
+        return f"{number:,}"
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number}"
+
+
+class Step(NamedTuple):
+    """One kind of maintenance. ``run`` notes in the report what it does, and may raise; ``interval_ms`` is asked after
+    each run for the time to the next one."""
+
+    name: str
+    run: Callable[[Report], None]
+    interval_ms: Callable[[], int]
+
+
+class Loop:
+    """Runs steps when they are due. Not thread-safe.
+
+    ``check`` is called often and raises StopRequested to end the loop. ``say`` gets the lines of each report.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        clock: Clock,
+        check: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = logger.info,
+    ) -> None:
+        self._steps = steps
+        self._clock = clock
+        self._check = check
+        self._say = say
+
+    def once(self) -> list[Report]:
+        """Every step once, in order; ends early where the check says so."""
+        reports: list[Report] = []
+        try:
+            for step in self._steps:
+                self._check()
+                self._run(step, reports)
+        except StopRequested:
+            self._say("stopped")
+        return reports
+
+    def forever(self) -> None:
+        """Each step at once and then whenever it is due, until the check says to stop."""
+        due = dict.fromkeys(range(len(self._steps)), self._clock.monotonic())
+        try:
+            while due:
+                for number, step in enumerate(self._steps):
+                    if due[number] <= self._clock.monotonic():
+                        self._check()
+                        self._run(step, [])
+                        due[number] = self._clock.monotonic() + self._interval(step)
+                self._sleep_until(min(due.values()))
+        except StopRequested:
+            self._say("stopped")
+
+    def _interval(self, step: Step) -> float:
+        """Seconds to the next run. A cluster that cannot be read now may be read later."""
+        try:
+            return max(step.interval_ms() / 1000, SLEEP_SECONDS)
+        except SparklogError as error:
+            logger.warning("%s: its interval cannot be read: %s", step.name, error)
+            return 60.0
+
+    def _run(self, step: Step, reports: list[Report]) -> None:
+        report = Report(step.name)
+        reports.append(report)
+        started = self._clock.monotonic()
+        try:
+            step.run(report)
+        except Exception as error:
+            logger.debug("%s failed", step.name, exc_info=True)
+            report.problem(error)
+        finally:  # also where it is stopped half-way: what it has committed by then is done
+            report.seconds = self._clock.monotonic() - started
+            for line in report.lines():
+                self._say(line)
+
+    def _sleep_until(self, due: float) -> None:
+        while (left := due - self._clock.monotonic()) > 0:
+            self._check()
+            self._clock.sleep(min(left, SLEEP_SECONDS))
+
+
+def problems(reports: Sequence[Report]) -> int:
+    """How many things went wrong in a pass."""
+    return sum(len(report.problems) for report in reports)
+
+
+# -- stopping
+
+
+class Stop:
+    """Whether the program is to end. ``request`` may be called from anywhere, a signal handler included."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self) -> None:
+        self.requested = True
+
+    def check(self) -> None:
+        """Raises StopRequested once that is wanted."""
+        if self.requested:
+            raise StopRequested
+
+
+@contextmanager
+def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile SIGTERM and SIGINT request the stop; a second one interrupts whatever runs (KeyboardInterrupt)."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.request()
+        say(f"{signal.Signals(number).name}: stopping after the present task; once more to stop at once")
+
+    before: Mapping[int, object] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+"""The loop around the steps: what runs when, what an error of one does to the others, and how it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.errors import CorruptRecordError, StorageUnavailableError
+from sparklog.maintenance.loop import Loop, Report, Step, Stop, problems, stopped_by_signals
+from sparklog.maintenance.runner import StopRequested
+
+
+class Recorder:
+    """Steps that note when they ran."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.ran: list[tuple[str, float]] = []
+        self.said: list[str] = []
+        self.stop_at: float | None = None
+
+    def step(self, name: str, interval_ms: int = 1000, error: Exception | None = None, takes: float = 0.0) -> Step:
+        def run(report: Report) -> None:
+            self.ran.append((name, self.clock.monotonic()))
+            self.clock.advance(takes)
+            report.count(files_merged=1200, bytes_merged=3 * 2**20, bytes_freed=0)
+            if error is not None:
+                raise error
+
+        return Step(name, run, lambda: interval_ms)
+
+    def check(self) -> None:
+        if self.stop_at is not None and self.clock.monotonic() >= self.stop_at:
+            raise StopRequested
+
+    def loop(self, *steps: Step) -> Loop:
+        return Loop(steps, self.clock, self.check, self.said.append)
+
+
+def test_a_pass_runs_every_step_once_in_order_and_says_what_each_did() -> None:
+    recorder = Recorder()
+    reports = recorder.loop(recorder.step("roll", takes=2.5), recorder.step("retention")).once()
+    assert recorder.ran == [("roll", 0.0), ("retention", 2.5)]
+    assert recorder.said == [
+        "roll: files merged 1,200, bytes merged 3.0 MiB (2.5 s)",
+        "retention: files merged 1,200, bytes merged 3.0 MiB (0.0 s)",
+    ]
+    assert problems(reports) == 0
+
+
+def test_an_error_is_said_with_its_place_and_the_other_steps_go_on() -> None:
+    recorder = Recorder()
+    broken = recorder.step("roll", error=CorruptRecordError("batch 3 of /x is damaged", topic="orders", partition=7))
+    strange = recorder.step("retention", error=ZeroDivisionError("division by zero"))
+    reports = recorder.loop(broken, strange, recorder.step("compaction")).once()
+    assert [name for name, _ in recorder.ran] == ["roll", "retention", "compaction"]
+    assert "roll: failed: orders-7: batch 3 of /x is damaged" in recorder.said
+    assert "retention: failed: unexpected ZeroDivisionError: division by zero" in recorder.said
+    assert problems(reports) == 2
+
+
+def test_a_report_says_that_there_was_nothing_to_do_and_does_not_repeat_a_place() -> None:
+    report = Report("roll")
+    report.problem(StorageUnavailableError("orders-7 cannot be read", topic="orders", partition=7))
+    report.notes.append("orders-8 was changed by another job meanwhile; it is planned again next time")
+    assert list(report.lines()) == [
+        "roll: nothing to do (0.0 s)",
+        "roll: orders-8 was changed by another job meanwhile; it is planned again next time",
+        "roll: failed: orders-7 cannot be read",
+    ]
+
+
+def test_of_very_many_problems_the_first_are_said_and_the_others_counted() -> None:
+    report = Report("roll", problems=[f"orders-{number}: broken" for number in range(100)])
+    assert len(list(report.lines())) == 22
+    assert list(report.lines())[-1] == "roll: failed: 80 more"
+
+
+def test_each_step_runs_at_its_own_interval() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 10.0
+    recorder.loop(recorder.step("elections", 2_000), recorder.step("retention", 5_000)).forever()
+    assert [at for name, at in recorder.ran if name == "elections"] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert [at for name, at in recorder.ran if name == "retention"] == [0.0, 5.0]
+    assert recorder.said[-1] == "stopped"
+
+
+def test_a_step_that_takes_longer_than_its_interval_does_not_run_twice_at_once() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 30.0
+    recorder.loop(recorder.step("roll", 1_000, takes=9.0)).forever()
+    assert [at for _, at in recorder.ran] == [0.0, 10.0, 20.0]
+
+
+def test_a_step_that_fails_is_run_again_when_it_is_due() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 2.5
+    recorder.loop(recorder.step("roll", 1_000, error=StorageUnavailableError("busy"))).forever()
+    assert len(recorder.ran) == 3
+
+
+def test_an_interval_of_nothing_does_not_spin() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 2.0
+    recorder.loop(recorder.step("compaction", 0)).forever()
+    assert len(recorder.ran) == 4
+
+
+def test_a_stop_ends_the_pass_before_the_next_step() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 1.0
+    reports = recorder.loop(recorder.step("roll", takes=2.0), recorder.step("retention")).once()
+    assert [report.step for report in reports] == ["roll"]
+    assert recorder.said[-1] == "stopped"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals) -> None:
+    stop, said = Stop(), []
+    before = signal.getsignal(number)
+    stop.check()
+    with stopped_by_signals(stop, said.append):
+        os.kill(os.getpid(), number)
+        with pytest.raises(StopRequested):
+            stop.check()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+    assert said == [f"{number.name}: stopping after the present task; once more to stop at once"]
