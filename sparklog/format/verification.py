@@ -48,11 +48,17 @@ class Damage(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What one pass over a file found; ``crc32c`` is that of all its bytes as they are, ``bytes_read`` how many."""
+    """What one pass over a file found; ``crc32c`` is that of all its bytes as they are, ``bytes_read`` how many.
+
+    Where it is ``cut_short``, the last damage is of the batch in which it ends, and those after it are missing.
+    ``offsets``: the first and the last explicit offset of each sound batch, in a file that has them.
+    """
 
     damage: list[Damage]
     crc32c: int
     bytes_read: int
+    cut_short: bool
+    offsets: dict[int, tuple[int, int]]
 
 
 def regions(index: Index) -> Iterator[Region]:
@@ -98,7 +104,10 @@ def verify(read_at: ReadAt, index: Index, path: str) -> Verification:
                 found.append(Damage(region.batch, region.position, fault))
     else:
         found += _beyond_checksums(read_at, index, path, found)
-    return Verification(found, total, sums.position)
+    offsets = {}
+    if index.summary.has_offsets and not sums.ended:
+        offsets = _read_offsets(read_at, index, path, found)
+    return Verification(found, total, sums.position, sums.ended, offsets)
 
 
 def _wrong_sum(region: Region, actual: int) -> str:
@@ -109,32 +118,34 @@ def _wrong_sum(region: Region, actual: int) -> str:
 
 
 def _beyond_checksums(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> list[Damage]:
-    """What a file with the right checksums may still get wrong: its schema, its footer, counts, explicit offsets."""
+    """What a file with the right checksums around its batches may still get wrong: its schema, its footer, its end."""
+    if any(damage.batch < 0 for damage in found):
+        return []
+    try:
+        SegmentReader(read_at, index, path).check_file()
+    except SparklogError as error:
+        return [Damage(-1, 0, error.message)]
+    return []
+
+
+def _read_offsets(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> dict[int, tuple[int, int]]:
+    """Explicit offsets, which have to be decoded: the reader sees to it that they rise within a batch."""
     damaged = {damage.batch for damage in found}
     reader = SegmentReader(read_at, index, path)
-    more: list[Damage] = []
-    if -1 not in damaged:
-        try:
-            reader.check_file()
-        except SparklogError as error:
-            more.append(Damage(-1, 0, error.message))
-    if index.summary.has_offsets:
-        more += _offsets(reader, index, damaged)
-    return more
-
-
-def _offsets(reader: SegmentReader, index: Index, damaged: set[int]) -> Iterator[Damage]:
-    """Explicit offsets rise within each batch, which the reader checks of what it decodes."""
+    offsets: dict[int, tuple[int, int]] = {}
     for number, entry in enumerate(index.entries):
         if number in damaged:
             continue
         try:
-            first = reader.read(number, ["offset"]).column(0)[0].as_py()
+            column = reader.read(number, ["offset"]).column(0)
         except SparklogError as error:
-            yield Damage(number, entry.position, error.message)
+            found.append(Damage(number, entry.position, error.message))
             continue
-        if first != entry.first_offset:
-            yield Damage(number, entry.position, f"its first offset is {first}, the index says {entry.first_offset}")
+        offsets[number] = column[0].as_py(), column[-1].as_py()
+        if offsets[number][0] != entry.first_offset:
+            what = f"its first offset is {offsets[number][0]}, the index says {entry.first_offset}"
+            found.append(Damage(number, entry.position, what))
+    return offsets
 
 
 def record_count_fault(metadata: bytes, entry: BatchEntry) -> str:

@@ -1,0 +1,166 @@
+"""The checkpoints of a cluster as they lie there: what can be read of each, and what is wrong with the rest.
+
+Rules: reads only. A part that several checkpoints share is read once, as long as the cache holds it.
+Not for: whether a checkpoint says what the commits say (``metadata_checks``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import CorruptionError, ObjectNotFoundError
+from sparklog.log import checkpoint
+from sparklog.log.checkpoint import LATEST_KEY, FileReference, Manifest
+from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.segments import TopicSegments
+from sparklog.maintenance import findings as kinds
+from sparklog.maintenance.findings import WARNING, Finding
+from sparklog.protocol.state import State, TopicState
+from sparklog.store.base import Store
+
+_NAME = re.compile(re.escape(CHECKPOINTS) + r"(\d{20})-[A-Za-z0-9_-]{1,64}(\.json|\.heads|-\d+\.segments)")
+_CACHED_ROWS = 2_000_000
+"""rows of parts kept between checkpoints, some 300 MB."""
+
+
+@dataclass
+class KeptCheckpoint:
+    """One checkpoint. ``fault`` says why it is of no use; ``state`` and ``manifest`` are None where it cannot be read.
+
+    ``kind`` is that of the finding the fault becomes.
+    """
+
+    key: str
+    version: int
+    manifest: Manifest | None = None
+    state: State | None = None
+    fault: str = ""
+    path: str = ""
+    kind: str = kinds.DAMAGED_CHECKPOINT
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.fault
+
+    def blame(self, kind: str, fault: str, path: str = "") -> None:
+        """Say what is wrong with it, unless that is known already."""
+        if not self.fault:
+            self.kind, self.fault, self.path = kind, fault, path or self.key
+
+    def finding(self, stands: bool) -> Finding:
+        """``stands``: whether the state of the cluster is known without it."""
+        return Finding(
+            kind=self.kind,
+            severity=WARNING,
+            message=self.fault,
+            action="run `sparklog fsck --repair`, which writes a new one from the commits and removes this one"
+            if stands
+            else "keep it: what it stands for is nowhere else",
+            repairable=stands,
+            path=self.path or self.key,
+            broker=0,
+            version=self.version,
+        )
+
+
+class Checkpoints:
+    """All checkpoints of a cluster, oldest first. Not thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._parts: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._rows = 0
+        self.keys = [info.key for info in store.list(CHECKPOINTS)]
+        self.kept: list[KeptCheckpoint] = []
+        for key in self.keys:
+            found = _NAME.fullmatch(key)
+            if found and found.group(2) == ".json":
+                self.kept.append(self._read(KeptCheckpoint(key, int(found.group(1)))))
+
+    def _read(self, kept: KeptCheckpoint) -> KeptCheckpoint:
+        try:
+            kept.manifest = checkpoint.read_manifest(self._store, kept.key)
+            if kept.manifest.version != kept.version:
+                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} says that it is of version {kept.manifest.version}")
+                return kept
+            kept.state = checkpoint.read_heads(self._store, kept.manifest)
+            if kept.state.version != kept.version:
+                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
+        except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
+            path = getattr(error, "path", None) or kept.key
+            kept.blame(kinds.DAMAGED_CHECKPOINT, str(error), path.removeprefix(self._store.root + "/"))
+        return kept
+
+    def at(self, version: int) -> list[KeptCheckpoint]:
+        return [kept for kept in self.kept if kept.version == version]
+
+    def lists(self, kept: KeptCheckpoint, topic: TopicState) -> pa.RecordBatch | None:
+        """The list of a topic's segments in a checkpoint, in order; None, and a fault, where it cannot be had."""
+        assert kept.manifest is not None
+        try:
+            parts = self._read_parts(kept.manifest.segments.get(topic.topic_id, []))
+            return TopicSegments(topic, parts, []).table()
+        except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
+            path = getattr(error, "path", None) or kept.key
+            kept.blame(kinds.DAMAGED_CHECKPOINT, str(error), path.removeprefix(self._store.root + "/"))
+            return None
+
+    def _read_parts(self, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
+        parts = []
+        for file in files:
+            part = self._parts.pop(file.key, None)
+            if part is None:
+                part = checkpoint.read_segments(self._store, [file])[0]
+                self._rows += part.num_rows
+            self._parts[file.key] = part
+            parts.append(part)
+        while self._rows > _CACHED_ROWS:
+            self._rows -= self._parts.popitem(last=False)[1].num_rows
+        return parts
+
+    def hint_fault(self) -> Finding | None:
+        """What is wrong with latest.json: one that is merely old is not."""
+        try:
+            data = self._store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)
+            named = msgspec.json.decode(data, type=_Hint).manifest
+        except ObjectNotFoundError:
+            return None
+        except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
+            return _stale(f"{LATEST_KEY} cannot be read: {error}")
+        sound = [kept.key for kept in self.kept if kept.is_sound]
+        if named in sound:
+            return None
+        return _stale(f"{LATEST_KEY} names {named}, which is not there or of no use")
+
+    def unused(self) -> list[str]:
+        """Files of checkpoints that no readable manifest names: left by who died while writing one."""
+        named = {LATEST_KEY}
+        for kept in self.kept:
+            named.add(kept.key)
+            if kept.manifest is not None:
+                named.add(kept.manifest.heads.key)
+                named.update(file.key for files in kept.manifest.segments.values() for file in files)
+        return [key for key in self.keys if key not in named]
+
+
+class _Hint(msgspec.Struct):
+    manifest: str
+
+
+def _stale(message: str) -> Finding:
+    return Finding(
+        kind=kinds.STALE_HINT,
+        severity=WARNING,
+        message=message,
+        action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
+        repairable=True,
+        path=LATEST_KEY,
+        broker=0,
+    )

@@ -1,0 +1,196 @@
+"""What a check of a cluster finds: each finding says what is wrong, where, which records it concerns, and what to do.
+
+    kind                     what it is about                        repaired from
+    cluster-file             cluster.json                            -
+    damaged-commit           a commit's bytes                        a mirror of the commit log
+    missing-commit           a number between others                 a mirror of the commit log
+    broken-chain             commits that do not follow              a mirror of the commit log
+    damaged-boundary         boundary.json                           -
+    lost-history             commits removed, and nothing stands     -
+    damaged-checkpoint       a checkpoint's files                    the commits (it is removed)
+    checkpoint-differs       a checkpoint's state or segments        the commits (it is removed)
+    stale-hint               latest.json                             the checkpoints (it is removed)
+    segment-list             the list of live segments               the commits (checkpoints are removed)
+    missing-log              a .log that is not there                another replica
+    missing-index            an .index that is not there             another replica, or its .log
+    damaged-batch            bytes of a record batch                 another replica
+    damaged-file             a .log outside of its batches           another replica
+    damaged-index            an .index                               another replica, or its .log
+    index-mismatch           an index of something else              another replica, or its .log
+    wrong-segment            a file without what the commit names    another replica
+    replicas-differ          sound copies with different bytes       -
+    unreadable               a storage that refused or failed        -
+    missing-listing          which files are out of the log          -
+    orphan-file              a file that is no part of the log       `sparklog vacuum`
+    orphan-listing           a listing that nothing refers to        `sparklog vacuum`
+    unknown-object           an object that is none of sparklog's    -
+    broker-offline           a location that was left out            -
+
+Severities: an ``error`` means that records or history are lost unless it is repaired from elsewhere; a ``warning`` that
+all is there, but something that protects or speeds up is not; ``info`` is worth knowing, and nothing is wrong.
+
+Rules: values only; every finding is picklable and has a form in JSON whose field names are part of the interface
+(docs/repair.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+ERROR = "error"
+WARNING = "warning"
+INFO = "info"
+SEVERITIES = (ERROR, WARNING, INFO)
+
+CLUSTER_FILE = "cluster-file"
+DAMAGED_COMMIT = "damaged-commit"
+MISSING_COMMIT = "missing-commit"
+BROKEN_CHAIN = "broken-chain"
+DAMAGED_BOUNDARY = "damaged-boundary"
+LOST_HISTORY = "lost-history"
+DAMAGED_CHECKPOINT = "damaged-checkpoint"
+CHECKPOINT_DIFFERS = "checkpoint-differs"
+STALE_HINT = "stale-hint"
+SEGMENT_LIST = "segment-list"
+MISSING_LOG = "missing-log"
+MISSING_INDEX = "missing-index"
+DAMAGED_BATCH = "damaged-batch"
+DAMAGED_FILE = "damaged-file"
+DAMAGED_INDEX = "damaged-index"
+INDEX_MISMATCH = "index-mismatch"
+WRONG_SEGMENT = "wrong-segment"
+REPLICAS_DIFFER = "replicas-differ"
+UNREADABLE = "unreadable"
+MISSING_LISTING = "missing-listing"
+ORPHAN_FILE = "orphan-file"
+ORPHAN_LISTING = "orphan-listing"
+UNKNOWN_OBJECT = "unknown-object"
+BROKER_OFFLINE = "broker-offline"
+
+KINDS = (
+    CLUSTER_FILE,
+    DAMAGED_COMMIT,
+    MISSING_COMMIT,
+    BROKEN_CHAIN,
+    DAMAGED_BOUNDARY,
+    LOST_HISTORY,
+    DAMAGED_CHECKPOINT,
+    CHECKPOINT_DIFFERS,
+    STALE_HINT,
+    SEGMENT_LIST,
+    MISSING_LOG,
+    MISSING_INDEX,
+    DAMAGED_BATCH,
+    DAMAGED_FILE,
+    DAMAGED_INDEX,
+    INDEX_MISMATCH,
+    WRONG_SEGMENT,
+    REPLICAS_DIFFER,
+    UNREADABLE,
+    MISSING_LISTING,
+    ORPHAN_FILE,
+    ORPHAN_LISTING,
+    UNKNOWN_OBJECT,
+    BROKER_OFFLINE,
+)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong. What does not apply is empty, or -1.
+
+    ``path`` is a key below the location of ``broker`` (0 is the root itself). ``start_offset`` and ``end_offset`` bound
+    the records concerned, the end not included; ``version`` is a commit's or a checkpoint's; ``batch`` counts in the
+    file. ``action`` says what to do. ``repairable``: ``--repair`` can mend it.
+    """
+
+    kind: str
+    severity: str
+    message: str
+    action: str = ""
+    repairable: bool = False
+    path: str = ""
+    broker: int = -1
+    topic: str = ""
+    partition: int = -1
+    start_offset: int = -1
+    end_offset: int = -1
+    version: int = -1
+    batch: int = -1
+
+    @property
+    def place(self) -> str:
+        """What people call the place: a partition, a broker, or the metadata."""
+        if self.topic:
+            return f"{self.topic}-{self.partition}"
+        return "metadata" if self.broker <= 0 else f"broker {self.broker}"
+
+
+class Checked(msgspec.Struct, kw_only=True):
+    """What a check has looked at; bytes are those of ``.log`` and ``.index`` files that were read."""
+
+    commits: int = 0
+    checkpoints: int = 0
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    files: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done about findings, or would be; ``done`` is false for what was refused or only planned."""
+
+    what: str
+    path: str
+    broker: int = -1
+    done: bool = True
+    why_not: str = ""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The outcome of one check. ``version`` is the newest commit that was looked at."""
+
+    root: str
+    cluster_id: str = ""
+    version: int = -1
+    fast: bool = False
+    checked: Checked = msgspec.field(default_factory=Checked)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    repairs: list[Repair] = msgspec.field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong; notes do not count."""
+        return all(finding.severity == INFO for finding in self.findings)
+
+    def of_kind(self, *kinds: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind in kinds]
+
+
+def sort_key(finding: Finding) -> tuple[Any, ...]:
+    """The order in reports: the worst first, then by place."""
+    return (
+        SEVERITIES.index(finding.severity),
+        finding.topic,
+        finding.partition,
+        finding.start_offset,
+        KINDS.index(finding.kind),
+        finding.version,
+        finding.broker,
+        finding.path,
+        finding.batch,
+    )
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings as a report lists them, without repetitions."""
+    return sorted(set(findings), key=sort_key)
+
+
+def counts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many there are of each severity, the worst first."""
+    return {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}
