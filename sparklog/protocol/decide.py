@@ -54,7 +54,8 @@ from sparklog.protocol.names import (
     validate_partition_increase,
     validate_topic_name,
 )
-from sparklog.protocol.state import PartitionState, State
+from sparklog.protocol.placement import available_brokers, first_places, places_after, spread
+from sparklog.protocol.state import PartitionState, State, TopicState
 
 UNKNOWN_OFFSET = -1
 """``Appended.base_offset`` of what is in the log for certain, where its offsets cannot be told any more."""
@@ -141,7 +142,7 @@ def create_topic(state: State, new: NewTopic) -> Decision:
             topic=new.name,
         )
     configs = validate_topic_configs(new.configs, state.configs)
-    replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new.name)
+    replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new)
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
     )
@@ -151,7 +152,7 @@ def assigned(state: State, new: NewTopic) -> NewTopic:
     """The topic with its brokers chosen, for who writes to it before it is created. Errors as ``create_topic``."""
     if new.assignment is not None:
         return new
-    chosen = _assignment(state, new.partitions, new.replication_factor, None, new.name)
+    chosen = _assignment(state, new.partitions, new.replication_factor, None, new)
     return msgspec.structs.replace(new, assignment=chosen)
 
 
@@ -167,8 +168,9 @@ def create_partitions(
             f"the replica assignment names {len(assignment)} partitions, and {total - now} are added to {topic!r}",
             topic=topic,
         )
-    factor = len(found.partitions[0].replicas)
-    replicas = _assignment(state, total - now, factor, assignment, topic, first=now)
+    like = found.partitions[0]
+    factor = len(like.replicas) - len(like.removing)
+    replicas = _assignment(state, total - now, factor, assignment, found, first=now)
     return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)
 
 
@@ -177,35 +179,37 @@ def _assignment(
     partitions: int,
     factor: int,
     assignment: Sequence[Sequence[int]] | None,
-    topic: str,
+    topic: NewTopic | TopicState,
     first: int = 0,
 ) -> list[list[int]]:
-    """One replica list per partition: the given one, or round-robin over the brokers as Kafka spreads them."""
+    """One replica list per partition: the given one, or spread over the brokers as Kafka does it (``placement``)."""
     if assignment is not None:
-        return _checked_assignment(state, assignment, topic)
-    validate_partition_count(first + partitions, topic)
-    brokers = sorted(state.brokers)
+        return _checked_assignment(state, assignment, topic.name)
+    validate_partition_count(first + partitions, topic.name)
+    brokers = available_brokers(state)
     if not 1 <= factor <= len(brokers):
         raise InvalidReplicationFactorError(
-            f"replication factor {factor} of topic {topic!r} needs 1 to {len(brokers)}: that many brokers (storage "
-            "locations) are registered",
-            topic=topic,
+            f"replication factor {factor} of topic {topic.name!r} needs 1 to {len(brokers)}: that many "
+            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned",
+            topic=topic.name,
         )
-    count = len(brokers)
-    return [
-        [brokers[(first + partition + replica) % count] for replica in range(factor)] for partition in range(partitions)
-    ]
+    if isinstance(topic, NewTopic):
+        start, shift = first_places(topic.topic_id, len(brokers))
+    else:
+        start, shift = places_after(topic.partitions[0].replicas, brokers)
+    return spread(brokers, partitions, factor, start=start, shift=shift, first=first)
 
 
 def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic: str) -> list[list[int]]:
     if not 1 <= len(assignment) <= limits.MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitionsError(f"the replica assignment of {topic!r} names no partition", topic=topic)
     for partition, replicas in enumerate(assignment):
-        unknown = [broker for broker in replicas if broker not in state.brokers]
-        if not replicas or unknown or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
+        usable = sorted(number for number, broker in state.brokers.items() if not broker.cordoned)
+        unusable = [broker for broker in replicas if broker not in usable]
+        if not replicas or unusable or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
             raise InvalidReplicationFactorError(
-                f"replica assignment {list(replicas)} of {topic}-{partition} must name registered brokers "
-                f"({sorted(state.brokers)}), each once, and as many as the other partitions do",
+                f"replica assignment {list(replicas)} of {topic}-{partition} must name registered brokers that are not "
+                f"cordoned ({usable}), each once, and as many as the other partitions do",
                 topic=topic,
                 partition=partition,
             )

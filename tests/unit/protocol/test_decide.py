@@ -71,7 +71,8 @@ def test_replicas_are_spread_over_the_brokers() -> None:
     state = new_cluster(brokers=3)
     new = NewTopic(name="a", topic_id="t", partitions=3, replication_factor=2)
     partitions = after(state, decide.create_topic(state, new)).topics["a"].partitions
-    assert [p.replicas for p in partitions] == [(0, 1), (1, 2), (2, 0)]
+    assert sorted(p.leader for p in partitions) == [0, 1, 2]
+    assert sorted(broker for p in partitions for broker in p.replicas) == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("assignment", [[[5]], [[]], [[0, 0]], [[0], [0, 1]]])

@@ -30,8 +30,7 @@ def replicated(brokers: int = 3, factor: int = 3, partitions: int = 1, **configs
     new = NewTopic(
         name="orders",
         topic_id="t1",
-        partitions=partitions,
-        replication_factor=factor,
+        assignment=[[(number + replica) % brokers for replica in range(factor)] for number in range(partitions)],
         configs={name.replace("_", "."): value for name, value in configs.items()},
     )
     return after(state, decide.create_topic(state, new))

@@ -1,0 +1,413 @@
+"""Brokers come, go and are left out; who the controller is; and what follows for leaders when locations fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.errors import (
+    BrokerIdNotRegisteredError,
+    ControllerMovedError,
+    DuplicateBrokerRegistrationError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    NoReassignmentInProgressError,
+    PolicyViolationError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol import decide, decide_brokers, decide_replicas, elections
+from sparklog.protocol.commits import Append, ChangeBroker, RegisterBroker, Run
+from sparklog.protocol.decide import NewTopic
+from sparklog.protocol.decide_replicas import CaughtUp
+from sparklog.protocol.decide_segments import Replacement, removed
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.elections import Checked, UncleanElection
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.protocol.state import PartitionState, State
+from tests.unit.protocol.states import after, commit, new_cluster
+
+ROOT = "/data/log"
+
+
+def with_replicas(assignment: Sequence[Sequence[int]] = ((0, 1, 2),), brokers: int = 4) -> State:
+    """Topic orders with these replicas, and a controller of epoch 1."""
+    state = new_cluster(brokers)
+    new = NewTopic(name="orders", topic_id="t1", assignment=[list(replicas) for replicas in assignment])
+    state = after(state, decide.create_topic(state, new))
+    return after(state, decide_brokers.elect_controller(state, "c", 0))
+
+
+def run_on(brokers: Sequence[int], records: int = 2, path: str = "orders-0/x.log") -> Run:
+    return Run(
+        path=path,
+        broker=brokers[0],
+        replicas=list(brokers),
+        batches=1,
+        records=records,
+        size_bytes=10,
+        min_timestamp_us=1,
+        max_timestamp_us=5,
+    )
+
+
+def appended(state: State, brokers: Sequence[int], records: int = 2, number: int = 0) -> State:
+    """A run on these brokers, as a decision that elects nobody commits it."""
+    end = state.partition("orders", number).log_end_offset
+    run = run_on(brokers, records, f"orders-{number}/{end:020d}-v1-x.log")
+    return commit(state, [Append(topic="orders", topic_id="t1", partition=number, base_offset=end, run=run)])
+
+
+def checked(state: State, **what: Sequence[int]) -> State:
+    return after(state, elections.broker_checks(state, state.controller.epoch, Checked(**what)))
+
+
+def orders(state: State, number: int = 0) -> PartitionState:
+    return state.partition("orders", number)
+
+
+# -- brokers
+
+
+def test_a_broker_is_registered_under_the_next_free_id_or_the_one_asked_for() -> None:
+    state = new_cluster()
+    decision = decide_brokers.register_broker(state, None, "/disk1", ROOT)
+    assert decision.result == 1
+    state = after(state, decision)
+    assert state.brokers[1].url == "/disk1"
+    assert decide_brokers.register_broker(state, 7, "/disk2", ROOT).result == 7
+
+
+@pytest.mark.parametrize("url", [ROOT, "/disk1", f"{ROOT}/disk", "/disk1/inner", "/data", "/"])
+def test_a_location_that_is_in_use_or_overlaps_with_one_is_refused(url: str) -> None:
+    state = commit(new_cluster(), [RegisterBroker(broker=1, url="/disk1")])
+    with pytest.raises(DuplicateBrokerRegistrationError):
+        decide_brokers.register_broker(state, None, url.rstrip("/"), ROOT)
+
+
+def test_names_that_only_begin_alike_are_apart() -> None:
+    state = commit(new_cluster(), [RegisterBroker(broker=1, url="/disk1")])
+    assert decide_brokers.register_broker(state, None, "/disk10", ROOT).result == 2
+
+
+@pytest.mark.parametrize("broker", [-1, 2**31])
+def test_an_impossible_broker_id_is_refused(broker: int) -> None:
+    with pytest.raises(InvalidRequestError):
+        decide_brokers.register_broker(new_cluster(), broker, "/disk1", ROOT)
+
+
+def test_a_broker_id_that_is_taken_is_refused() -> None:
+    with pytest.raises(DuplicateBrokerRegistrationError, match=ROOT):
+        decide_brokers.register_broker(new_cluster(), 0, "/disk1", ROOT)
+
+
+def test_a_broker_leaves_only_without_replicas_and_the_root_never() -> None:
+    state = commit(with_replicas([[1]], 1 + 1), [RegisterBroker(broker=5, url="/disk5")])
+    state = commit(state, [ChangeBroker(broker=1, url="/disk1")])
+    with pytest.raises(PolicyViolationError, match="orders-0"):
+        decide_brokers.unregister_broker(state, 1)
+    with pytest.raises(PolicyViolationError, match="root"):
+        decide_brokers.unregister_broker(state, 0)
+    with pytest.raises(BrokerIdNotRegisteredError):
+        decide_brokers.unregister_broker(state, 9)
+    assert 5 not in after(state, decide_brokers.unregister_broker(state, 5)).brokers
+
+
+def test_a_cordoned_broker_keeps_its_replicas() -> None:
+    state = with_replicas([[1, 2]])
+    state = after(state, decide_brokers.cordon(state, 1, True))
+    assert state.brokers[1].cordoned
+    assert orders(state).isr == (1, 2)
+    assert decide_brokers.cordon(state, 1, True).actions == []
+    assert not after(state, decide_brokers.cordon(state, 1, False)).brokers[1].cordoned
+
+
+def test_a_location_moves_to_an_address_that_is_free() -> None:
+    state = commit(new_cluster(), [RegisterBroker(broker=1, url="/a"), RegisterBroker(broker=2, url="/b")])
+    assert after(state, decide_brokers.move_broker(state, 1, "/c", ROOT)).brokers[1].url == "/c"
+    with pytest.raises(DuplicateBrokerRegistrationError):
+        decide_brokers.move_broker(state, 1, "/b", ROOT)
+
+
+# -- the controller
+
+
+def test_of_two_that_take_over_from_the_same_controller_one_is_elected() -> None:
+    state = new_cluster()
+    decision = decide_brokers.elect_controller(state, "a", 0)
+    assert decision.result == 1
+    state = after(state, decision)
+    with pytest.raises(ControllerMovedError, match="a"):
+        decide_brokers.elect_controller(state, "b", 0)
+
+
+def test_a_controller_that_was_replaced_changes_nothing() -> None:
+    state = with_replicas()
+    state = after(state, decide_brokers.elect_controller(state, "d", 1))
+    with pytest.raises(ControllerMovedError):
+        elections.broker_checks(state, 1, Checked(offline=[0]))
+
+
+# -- brokers that fail and come back
+
+
+def test_a_leader_that_fails_gives_way_to_the_next_in_sync_replica_in_one_commit() -> None:
+    state = with_replicas([[0, 1, 2], [1, 2, 0]])
+    state = checked(state, offline=[0])
+    assert (orders(state).leader, orders(state).leader_epoch, orders(state).isr) == (1, 1, (1, 2))
+    assert (orders(state, 1).leader, orders(state, 1).leader_epoch, orders(state, 1).isr) == (1, 0, (1, 2))
+    assert not state.brokers[0].online
+    assert orders(state).replicas == (0, 1, 2)
+
+
+def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_once_it_is_back() -> None:
+    state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
+    assert (orders(state).leader, orders(state).isr, orders(state).leader_epoch) == (-1, (0,), 1)
+    state = checked(state, online=[0])
+    assert (orders(state).leader, orders(state).isr, orders(state).leader_epoch) == (0, (0,), 2)
+
+
+def test_a_broker_that_is_back_is_not_in_sync_before_it_has_caught_up() -> None:
+    state = checked(checked(with_replicas(), offline=[0]), online=[0])
+    assert state.brokers[0].online
+    assert orders(state).isr == (1, 2)
+
+
+def test_a_location_that_lost_files_leaves_the_isr_although_it_answers() -> None:
+    state = checked(with_replicas(), online=[0, 1, 2], went_back=[0])
+    assert (orders(state).leader, orders(state).isr) == (1, (1, 2))
+    assert state.brokers[0].online
+
+
+def test_a_location_that_lost_files_does_not_lead_where_one_that_did_not_is_offline() -> None:
+    state = appended(with_replicas([[0, 1]]), [0, 1])
+    state = checked(state, offline=[1], went_back=[0])
+    assert (orders(state).leader, orders(state).isr) == (-1, (1,))
+
+
+def test_checks_that_find_nothing_new_write_nothing() -> None:
+    state = checked(with_replicas(), offline=[0])
+    assert elections.broker_checks(state, 1, Checked(online=[1, 2, 3], offline=[0])).actions == []
+
+
+def test_more_changes_than_fit_a_commit_are_made_by_the_next_ones() -> None:
+    state = with_replicas([[0, 1]] * 5)
+    decision = elections.broker_checks(state, 1, Checked(offline=[0]), limit=2)
+    assert (len(decision.result.partitions), decision.result.more) == (2, True)
+    state = after(state, decision)
+    for _ in range(2):
+        decision = elections.broker_checks(state, 1, Checked(), limit=2)
+        state = after(state, decision)
+    assert not decision.result.more
+    assert {orders(state, number).leader for number in range(5)} == {1}
+
+
+# -- elections that are asked for
+
+
+def test_the_preferred_leader_leads_again() -> None:
+    state = checked(checked(with_replicas(), offline=[0]), online=[0])
+    waiting = elections.elect_preferred(state, [("orders", 0)])
+    assert isinstance(waiting.result["orders", 0], PreferredLeaderNotAvailableError)
+    state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 0)]))
+    assert (orders(state).leader, orders(state).isr) == (1, (0, 1, 2))
+    decision = elections.elect_preferred(state)
+    assert decision.result == {("orders", 0): None}
+    state = after(state, decision)
+    assert (orders(state).leader, orders(state).leader_epoch) == (0, 2)
+    assert isinstance(elections.elect_preferred(state, [("orders", 0)]).result["orders", 0], ElectionNotNeededError)
+    assert elections.elect_preferred(state) == Decision([], {})
+    assert isinstance(elections.elect_preferred(state, [("x", 0)]).result["x", 0], UnknownTopicOrPartitionError)
+
+
+def test_imbalance_is_the_share_of_a_brokers_partitions_that_others_lead() -> None:
+    state = with_replicas([[0, 1], [0, 1], [1, 0]])
+    assert elections.imbalance(state) == {0: 0.0, 1: 0.0}
+    assert elections.imbalance(checked(state, offline=[0])) == {0: 1.0, 1: 0.0}
+
+
+def segment(state: State, base: int, end: int, broker: int = 0) -> Segment:
+    path = f"orders-0/{base:020d}-v1-x.log"
+    return Segment(0, base, end, end - base, path, broker, 0, 1, 0, 10, 1, 5, NO_APPEND_TIME, 0, state.version)
+
+
+def test_an_unclean_leader_takes_over_without_what_it_lacks_and_offsets_are_not_used_again() -> None:
+    state = appended(appended(with_replicas([[0, 1]]), [0, 1]), [0])
+    state = checked(state, offline=[0])
+    assert elections.needs_unclean_election(state, "orders", 0) == [1]
+    gone = removed("t1", [segment(state, 2, 4)])
+    lost = Replacement(topic="orders", topic_id="t1", partition=0, start_offset=2, end_offset=4, removed=gone)
+    asked = UncleanElection("orders", "t1", 0, 1, 4, state.version, [lost])
+    decision = elections.elect_unclean(state, [asked], epoch=1)
+    assert decision.result == {("orders", 0): None}
+    state = after(state, decision)
+    partition = orders(state)
+    assert (partition.leader, partition.isr, partition.segments, partition.log_end_offset) == (1, (1,), 1, 4)
+    assert isinstance(elections.elect_unclean(state, [asked]).result["orders", 0], ElectionNotNeededError)
+
+
+def test_an_unclean_leader_that_was_looked_at_before_a_change_is_not_taken() -> None:
+    state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
+    asked = UncleanElection("orders", "t1", 0, 1, 1, state.version, [])
+    outcome = elections.elect_unclean(state, [asked]).result
+    assert isinstance(outcome["orders", 0], EligibleLeadersNotAvailableError)
+
+
+def test_nobody_takes_over_uncleanly_while_an_in_sync_replica_is_online() -> None:
+    state = appended(with_replicas([[0, 1]]), [0])
+    assert elections.needs_unclean_election(state, "orders", 0) == []
+
+
+# -- into the ISR
+
+
+def caught_up(state: State, broker: int, number: int = 0) -> CaughtUp:
+    return CaughtUp("orders", "t1", number, broker, orders(state, number).log_end_offset, state.version)
+
+
+def test_a_replica_that_holds_everything_comes_into_the_isr_in_the_order_of_the_replicas() -> None:
+    state = appended(with_replicas(), [2])
+    assert orders(state).isr == (2,)
+    state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 1), caught_up(state, 0)]))
+    assert orders(state).isr == (0, 1, 2)
+
+
+def test_records_appended_meanwhile_keep_a_replica_out_unless_they_went_to_it_too() -> None:
+    state = appended(with_replicas([[0, 1]]), [0])
+    looked_at = caught_up(state, 1)
+    followed = appended(appended(state, [0, 1]), [0, 1])
+    assert orders(followed).followed_from == {1: 2}
+    joined = after(followed, decide_replicas.expand_isr(followed, [looked_at]))
+    assert orders(joined).isr == (0, 1)
+    assert orders(joined).followed_from == {}
+    missed = appended(appended(followed, [0]), [0, 1])
+    assert orders(missed).followed_from == {1: 8}
+    result = decide_replicas.expand_isr(missed, [looked_at]).result
+    assert result.joined == []
+    assert "offset 2" in result.left_out[0][1]
+
+
+def test_who_was_moved_away_is_offline_or_has_lost_its_topic_stays_out() -> None:
+    state = appended(with_replicas([[0, 1]]), [0])
+    looked_at = caught_up(state, 1)
+    for changed in (
+        checked(state, offline=[1]),
+        after(state, decide.delete_topic(state, "orders")),
+        after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0]})),
+    ):
+        assert decide_replicas.expand_isr(changed, [looked_at]).result.joined == []
+
+
+def test_a_replica_that_has_caught_up_leads_where_nobody_does() -> None:
+    state = checked(appended(with_replicas([[0, 1]]), [0]), offline=[0])
+    state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 1)]))
+    assert (orders(state).leader, orders(state).isr) == (1, (0, 1))
+
+
+# -- reassignment
+
+
+def test_replicas_move_once_the_new_ones_are_in_sync_and_the_leader_moves_in() -> None:
+    state = with_replicas([[0, 1]])
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 3]}))
+    partition = orders(state)
+    assert (partition.replicas, partition.adding, partition.removing) == ((2, 3, 0, 1), (2, 3), (0, 1))
+    assert (partition.isr, partition.leader) == ((0, 1), 0)
+    under_way = decide_replicas.reassignments(state)
+    assert under_way["orders", 0] == ((2, 3, 0, 1), (2, 3), (0, 1))
+    state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 2)]))
+    assert orders(state).adding == (2, 3)
+    state = after(state, decide_replicas.expand_isr(state, [caught_up(state, 3)]))
+    partition = orders(state)
+    assert (partition.replicas, partition.isr, partition.adding, partition.removing) == ((2, 3), (2, 3), (), ())
+    assert (partition.leader, partition.leader_epoch) == (2, 1)
+    assert decide_replicas.reassignments(state) == {}
+
+
+def test_fewer_replicas_or_another_order_need_no_copying() -> None:
+    state = with_replicas([[0, 1, 2]])
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 1]}))
+    assert (orders(state).replicas, orders(state).isr, orders(state).leader) == ((2, 1), (1, 2), 2)
+
+
+def test_a_reassignment_is_cancelled_back_to_what_it_was() -> None:
+    state = with_replicas([[0, 1]])
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [2, 1]}))
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): None}))
+    assert set(orders(state).replicas) == {0, 1}
+    assert (orders(state).adding, orders(state).removing, orders(state).leader) == ((), (), 0)
+    again = decide_replicas.alter_reassignments(state, {("orders", 0): None}).result
+    assert isinstance(again["orders", 0], NoReassignmentInProgressError)
+
+
+def test_a_reassignment_under_way_is_changed_to_a_new_target() -> None:
+    state = with_replicas([[0, 1]])
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0, 2]}))
+    state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0, 3]}))
+    partition = orders(state)
+    assert (partition.replicas, partition.adding, partition.removing) == ((0, 3, 1), (3,), (1,))
+
+
+@pytest.mark.parametrize("target", [[], [1, 1], [9], [3]])
+def test_a_target_that_cannot_be_is_refused_and_the_others_are_not(target: list[int]) -> None:
+    state = commit(with_replicas([[0, 1], [0, 1]]), [ChangeBroker(broker=3, cordoned=True)])
+    decision = decide_replicas.alter_reassignments(state, {("orders", 0): target, ("orders", 1): [1]})
+    assert isinstance(decision.result["orders", 0], InvalidReplicaAssignmentError)
+    assert decision.result["orders", 1] is None
+    assert len(decision.actions) == 1
+
+
+def test_a_change_of_the_replication_factor_is_refused_where_it_is_not_allowed() -> None:
+    state = with_replicas([[0, 1]])
+    result = decide_replicas.alter_reassignments(state, {("orders", 0): [0]}, False).result
+    assert isinstance(result["orders", 0], InvalidReplicaAssignmentError)
+
+
+# -- whatever happens
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_whatever_happens_the_leader_is_online_and_in_sync_and_holds_every_segment(data: st.DataObject) -> None:
+    """Checks, appends, catching up and reassignments in any order: who is in the ISR has all runs that are live."""
+    state = with_replicas([[0, 1, 2]])
+    held: dict[int, set[int]] = {broker: set() for broker in range(4)}
+    epochs = [0]
+    for _ in range(data.draw(st.integers(1, 12))):
+        step = data.draw(st.sampled_from(["check", "append", "catch up", "reassign", "cancel", "prefer"]))
+        partition = orders(state)
+        if step == "check":
+            offline = data.draw(st.sets(st.integers(0, 3)))
+            state = checked(state, offline=sorted(offline), online=sorted({0, 1, 2, 3} - offline))
+        elif step == "append" and partition.leader >= 0:
+            others = data.draw(st.sets(st.sampled_from(partition.replicas)))
+            copies = [partition.leader, *sorted(others - {partition.leader})]
+            for broker in copies:
+                held[broker].add(partition.log_end_offset)
+            state = appended(state, copies)
+        elif step == "catch up":
+            broker = data.draw(st.sampled_from(partition.replicas))
+            seen = caught_up(state, broker)
+            held[broker] |= set(range(0, partition.log_end_offset, 2))
+            state = after(state, decide_replicas.expand_isr(state, [seen]))
+        elif step == "reassign":
+            target = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True))
+            state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): target}))
+        elif step == "cancel":
+            state = after(state, decide_replicas.alter_reassignments(state, {("orders", 0): None}))
+        else:
+            state = after(state, elections.elect_preferred(state))
+        partition = orders(state)
+        assert partition.isr
+        assert set(partition.isr) <= set(partition.replicas)
+        for broker in partition.isr:
+            assert held[broker] >= set(range(0, partition.log_end_offset, 2))
+        if partition.leader >= 0:
+            assert partition.leader in partition.isr
+        epochs.append(partition.leader_epoch)
+    assert epochs == sorted(epochs)
