@@ -215,6 +215,9 @@ class Consumer:
             ends: list[tuple[Taken, int]] = []
             found = self._poll(_seconds(timeout_ms), most)
             for number, taken in enumerate(found):
+                if not taken.batches.batch.num_rows:
+                    ends.append((taken, taken.batches.end_offset))
+                    continue
                 made = self._records_of(found[number:], found[:number])
                 if made:
                     records.setdefault(taken.stream.place, []).extend(made)
@@ -232,7 +235,7 @@ class Consumer:
             found = self._poll(_seconds(timeout_ms), most)
             for taken in found:
                 self._advance(taken, taken.batches.end_offset, True)
-            return [taken.batches for taken in found]
+            return [taken.batches for taken in found if taken.batches.batch.num_rows]
 
     def _poll(self, timeout: float, most: int | None) -> list[Taken]:
         self._put_back()
@@ -245,9 +248,12 @@ class Consumer:
                 pause = self._update()
                 taken = self._take(most)
                 left = deadline - self._clock.monotonic()
-                if taken or left <= 0 or self._closing:
+                if any(one.batches.batch.num_rows for one in taken) or left <= 0 or self._closing:
                     return taken
-                self._read_ahead.wait(seen, min(left, pause))
+                for one in taken:  # compaction took out what was to be read: there is nothing to return of it
+                    self._advance(one, one.batches.end_offset, True)
+                if not taken:
+                    self._read_ahead.wait(seen, min(left, pause))
         finally:
             if self._group is not None:
                 self._group.polling(False)
@@ -315,14 +321,14 @@ class Consumer:
             try:
                 return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
             except SerializationError as error:
-                good, failure = int(error.offset) - batches.base_offset, error
-            part = batches._replace(batch=batches.batch.slice(0, good))
+                good, failure = batches.rows_before(int(error.offset)), error
+            part = batches.slice(0, good)
             made = to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
         except BaseException:
             everything = [*before, *found]
             self._give_back(everything, everything[0].batches.base_offset)
             raise
-        self._give_back(found, batches.base_offset + good)
+        self._give_back(found, int(failure.offset))
         if not made and not before:
             raise failure
         return made
@@ -340,9 +346,10 @@ class Consumer:
         if not update_offsets:
             self._read_ahead.read_from(position.place, position.position or 0, position.paused)
             return
-        self._counts["records-consumed-total"] += end - taken.batches.base_offset
         position.position = end
-        position.epoch = taken.batches.leader_epoch
+        if taken.batches.batch.num_rows:
+            self._counts["records-consumed-total"] += taken.batches.rows_before(end)
+            position.epoch = taken.batches.leader_epoch
 
     # -- iteration
 
@@ -382,6 +389,10 @@ class Consumer:
             if not self._in_hand:
                 return None
             found, self._in_hand = self._in_hand, []
+            if not found[0].batches.batch.num_rows:
+                self._advance(found[0], found[0].batches.end_offset, True)
+                self._in_hand = found[1:]
+                continue
             records = self._records_of(found)
             position = self._subscription.positions.get(found[0].stream.place)
             if position is not None and records:
@@ -389,7 +400,7 @@ class Consumer:
                 position.epoch = found[0].batches.leader_epoch
                 if len(records) < found[0].batches.batch.num_rows:  # the others have been given back
                     batches = found[0].batches
-                    found = [found[0]._replace(batches=batches._replace(batch=batches.batch.slice(0, len(records))))]
+                    found = [found[0]._replace(batches=batches.slice(0, len(records)))]
                 self._in_hand = found
                 return position, records
             self._in_hand = found[1:]

@@ -10,8 +10,8 @@ Kafka's rule, and keys and values have Kafka's bytes (big endian; a string is it
 For group "g", topic "t", partition 1, the key is ``0001 0001 67 0001 74 00000001``. Deleted offsets have no value.
 
 A record's offset is ``version of its commit * 65536 + its number in that commit``, so offsets have gaps, and the end
-offset is that of the next commit. Commits that were removed are not here any more; offsets that went with a deleted
-topic have no tombstones.
+offset is that of the next commit. Commits that were removed behind the boundary are not here any more: the log starts
+after them, and offsets stay what they were. Offsets that went with a deleted topic have no tombstones.
 
 Not thread-safe, like the reader it extends.
 """
@@ -30,8 +30,10 @@ from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.format.schema import columns_present, record_schema
-from sparklog.log.fetch import Records, TimedOffset
+from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
+from sparklog.log.fetch import TimedOffset
 from sparklog.log.layout import read_boundary
+from sparklog.log.records import Records
 from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
@@ -106,6 +108,7 @@ class ConsumerReader(LogReader):
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
         self._first = -1
+        self._first_known_at = -1
         self._scanned = -1
         self._versions: dict[int, list[int]] = {}
         self._cache: OrderedDict[int, Commit] = OrderedDict()
@@ -124,15 +127,18 @@ class ConsumerReader(LogReader):
         if partition >= PARTITIONS:
             return None
         try:
-            if self._first < 0:
-                self._look_for_first()
+            if self._first < 0 or self.state.version >= self._first_known_at + CHECKPOINT_INTERVAL_COMMITS:
+                self._look_for_first()  # commits are removed at checkpoints, if at all
         except StorageUnavailableError:
-            return None  # not known yet
+            if self._first < 0:
+                return None  # not known yet
         end = (self.state.version + 1) * RECORDS_PER_COMMIT
-        return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0)
+        return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0, is_log=False)
 
     def _look_for_first(self) -> None:
-        self._first = read_boundary(self._coordinator.store) + 1
+        known_at = self.state.version
+        self._first = max(self._first, read_boundary(self._coordinator.store) + 1)
+        self._first_known_at = known_at
         self._scanned = max(self._scanned, self._first - 1)
 
     def fetch(
@@ -148,8 +154,13 @@ class ConsumerReader(LogReader):
         if topic != CONSUMER_OFFSETS_TOPIC:
             yield from super().fetch(topic, partition, start, end, columns, state)
             return
-        for version in self._with_changes(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT)):
+        versions = self._with_changes(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT))
+        if start < self._first * RECORDS_PER_COMMIT:
+            raise self._removed(partition, start)
+        for version in versions:
             commit = self._commit(version)
+            if commit is None:
+                raise self._removed(partition, version * RECORDS_PER_COMMIT)
             base = version * RECORDS_PER_COMMIT
             for run in _runs([one for one in changes(commit) if one.partition == partition]):
                 kept = [one for one in run if start <= base + one.number < end]
@@ -164,7 +175,7 @@ class ConsumerReader(LogReader):
         self.bounds(topic, partition)
         for version in self._with_changes(partition, self._first, self.state.version + 1):
             commit = self._commit(version)
-            if commit.timestamp * 1000 >= timestamp_us:
+            if commit is not None and commit.timestamp * 1000 >= timestamp_us:
                 number = next(one.number for one in changes(commit) if one.partition == partition)
                 return TimedOffset(version * RECORDS_PER_COMMIT + number, commit.timestamp * 1000)
         return None
@@ -177,23 +188,35 @@ class ConsumerReader(LogReader):
 
     def _scan(self, end: int) -> None:
         """Note which of the commits before ``end`` have records for which partition. Each is read once for that."""
-        for version in range(self._scanned + 1, end):
-            for partition in {one.partition for one in changes(self._commit(version))}:
+        while self._scanned + 1 < end:
+            version = self._scanned + 1
+            commit = self._commit(version)
+            if commit is None:
+                continue  # and so are others: what is left to scan begins after them now
+            for partition in {one.partition for one in changes(commit)}:
                 self._versions.setdefault(partition, []).append(version)
-            self._scanned = version
+            self._scanned = max(self._scanned, version)
 
-    def _commit(self, version: int) -> Commit:
+    def _removed(self, partition: int, offset: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offset {offset} of {CONSUMER_OFFSETS_TOPIC}-{partition} is of a commit that was removed: the log starts "
+            f"at {self._first * RECORDS_PER_COMMIT} now, with commit {self._first}; read on from there",
+            topic=CONSUMER_OFFSETS_TOPIC,
+            partition=partition,
+            offset=offset,
+        )
+
+    def _commit(self, version: int) -> Commit | None:
+        """A commit, None where it was removed behind the boundary."""
         found = self._cache.get(version)
         if found is None:
             try:
                 found = next(self._coordinator.log.commits(version, version))
-            except ObjectNotFoundError as error:
+            except ObjectNotFoundError:
                 self._look_for_first()
-                raise OffsetOutOfRangeError(
-                    f"commit {version} was removed, and {CONSUMER_OFFSETS_TOPIC} begins at commit {self._first}",
-                    topic=CONSUMER_OFFSETS_TOPIC,
-                    offset=version * RECORDS_PER_COMMIT,
-                ) from error
+                if version >= self._first:
+                    raise
+                return None
             self._cache[version] = found
             if len(self._cache) > _CACHED_COMMITS:
                 self._cache.popitem(last=False)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sparklog.client.consumer_config import Deserialize
 from sparklog.errors import SerializationError
+from sparklog.log.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
 from sparklog.types import TopicPartition
 
 
@@ -38,8 +39,11 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordBatches(NamedTuple):
-    """Records ``[base_offset, base_offset + batch.num_rows)`` of one partition as Arrow: key, value, timestamp (in
-    microseconds, UTC) and headers."""
+    """Records of one partition as Arrow: key, value, timestamp (in microseconds, UTC) and headers.
+
+    Their offsets are ``[base_offset, base_offset + batch.num_rows)``, or where compaction has left gaps between them
+    those in ``offsets``, int64.
+    """
 
     topic: str
     partition: int
@@ -47,6 +51,7 @@ class RecordBatches(NamedTuple):
     batch: pa.RecordBatch
     timestamp_type: int
     leader_epoch: int
+    offsets: pa.Array | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -55,7 +60,16 @@ class RecordBatches(NamedTuple):
     @property
     def end_offset(self) -> int:
         """The offset after the last of these records."""
-        return self.base_offset + int(self.batch.num_rows)
+        return offset_after(self.base_offset, self.batch.num_rows, self.offsets)
+
+    def slice(self, first: int, rows: int | None = None) -> RecordBatches:
+        """So many of these records from row ``first`` on, all by default."""
+        base_offset, offsets = slice_offsets(self.base_offset, self.offsets, first, rows)
+        return self._replace(base_offset=base_offset, batch=self.batch.slice(first, rows), offsets=offsets)
+
+    def rows_before(self, offset: int) -> int:
+        """How many of these records are before an offset."""
+        return rows_before(self.base_offset, self.batch.num_rows, self.offsets, offset)
 
 
 class ConsumerGroupMetadata(NamedTuple):
@@ -72,7 +86,7 @@ def to_consumer_records(
     batches: RecordBatches, deserialize_key: Deserialize | None = None, deserialize_value: Deserialize | None = None
 ) -> list[ConsumerRecord]:
     """Arrow records as Python objects. Raises SerializationError where a deserializer fails."""
-    topic, partition, base_offset, batch, timestamp_type, leader_epoch = batches
+    topic, partition, base_offset, batch, timestamp_type, leader_epoch, offsets = batches
     names = batch.schema.names
     keys = _column(batch, names, "key")
     values = _column(batch, names, "value")
@@ -87,7 +101,7 @@ def to_consumer_records(
         repeat(topic),
         repeat(partition),
         repeat(leader_epoch),
-        range(base_offset, base_offset + batch.num_rows),
+        all_offsets(base_offset, batch.num_rows, offsets),
         stamps,
         repeat(timestamp_type),
         keys if keys is not None else repeat(None),
@@ -139,7 +153,7 @@ def _deserialized(deserialize: Deserialize, what: str, batches: RecordBatches, v
         for value in values:
             made.append(deserialize(topic, value))
     except Exception as error:
-        offset = batches.base_offset + len(made)
+        offset = offset_at(batches.base_offset, batches.offsets, len(made))
         raise SerializationError(
             f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}: {error!r}; mend it, or "
             f"seek past the record: consumer.seek(TopicPartition({topic!r}, {batches.partition}), {offset + 1})",

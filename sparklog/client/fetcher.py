@@ -27,9 +27,10 @@ from sparklog.client.reader import Bounds, Fetched
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, StorageUnavailableError
+from sparklog.log.records import without_columns
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.state import State
-from sparklog.types import TopicPartition
+from sparklog.types import CREATE_TIME, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,10 @@ class PartitionReader(Protocol):
 
 
 class Taken(NamedTuple):
-    """Records in the buffer or taken out of it, the stream they may be given back to, and their size in bytes."""
+    """Records in the buffer or taken out of it, the stream they may be given back to, and their size in bytes.
+
+    Without a record it says that there is none up to ``batches.end_offset``: compaction took the last ones out.
+    """
 
     stream: Stream
     batches: RecordBatches
@@ -64,15 +68,14 @@ class Taken(NamedTuple):
     def split(self, rows: int) -> tuple[Taken, Taken]:
         """The first so many records, and the rest."""
         batches, size = self.batches, self.size * rows // int(self.batches.batch.num_rows)
-        first = batches._replace(batch=batches.batch.slice(0, rows))
-        rest = batches._replace(base_offset=batches.base_offset + rows, batch=batches.batch.slice(rows))
+        first, rest = batches.slice(0, rows), batches.slice(rows)
         return self._replace(batches=first, size=size), self._replace(batches=rest, size=self.size - size)
 
 
 class Stream:
     """One partition that is read ahead: the next offset to read, and what waits to be taken."""
 
-    __slots__ = ("chunks", "end", "error", "next", "paused", "place", "reading", "size", "topic_id")
+    __slots__ = ("chunks", "end", "error", "is_log", "next", "paused", "place", "reading", "size", "topic_id")
 
     def __init__(self, place: TopicPartition, offset: int, paused: bool) -> None:
         self.place = place
@@ -81,6 +84,7 @@ class Stream:
         self.chunks: deque[Taken] = deque()
         self.size = 0
         self.topic_id = ""
+        self.is_log = True
         self.reading: Iterator[Fetched] | None = None
         self.error: SparklogError | None = None
 
@@ -214,9 +218,9 @@ class ReadAhead:
 
     def give_back(self, taken: Taken, offset: int) -> None:
         """Put back what was taken and not used, from ``offset`` on; it is handed out next."""
-        stream, used = taken.stream, offset - taken.batches.base_offset
+        stream, used = taken.stream, taken.batches.rows_before(offset)
         with self._changed:
-            if self._streams.get(stream.place) is not stream or used >= taken.batches.batch.num_rows:
+            if self._streams.get(stream.place) is not stream or 0 < taken.batches.batch.num_rows <= used:
                 return
             rest = taken.split(used)[1] if used else taken
             stream.chunks.appendleft(rest)
@@ -381,12 +385,19 @@ class ReadAhead:
                 raise _out_of_range(stream, bounds)
             stream.topic_id = bounds.topic_id
             stream.reading, stream.end = self._reader.fetch(topic, partition, stream.next, bounds.end), bounds.end
+            stream.is_log = bounds.is_log
         fetched = next(stream.reading, None)
         if fetched is None:
-            stream.reading, stream.next = None, stream.end  # there may be no record for the last offsets
-            return None
-        base_offset, batch, timestamp_type = fetched.records
-        return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch)
+            stream.reading, reached = None, stream.next == stream.end
+            stream.next = stream.end  # there may be no record for the last offsets
+            return None if reached or not stream.is_log else _nothing_before(stream)
+        base_offset, batch, timestamp_type, offsets = fetched.records
+        return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch, offsets)
+
+
+def _nothing_before(stream: Stream) -> RecordBatches:
+    """No record, up to where the stream has been read."""
+    return RecordBatches(*stream.place, stream.end, without_columns(0), CREATE_TIME, -1)
 
 
 _looks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()

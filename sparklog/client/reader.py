@@ -1,22 +1,27 @@
 """Reading a cluster from Python: offsets by name and by time, records of a range, and waiting for what comes.
 
 Rules: a reader works on the newest state its coordinator has read; ``refresh`` or ``wait`` moves it on. Nothing here
-keeps a position: who reads keeps the next offset. The only sleeping is the clock's.
+keeps a position: who reads keeps the next offset. The only sleeping is the clock's. Files that were merged into others
+while a range is read are looked up anew, which moves the state on as well.
 
 Not for: consumer groups, subscriptions, deserialising.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
-from sparklog.errors import StorageError
-from sparklog.log.fetch import Fetcher, Records, TimedOffset
+from sparklog.coordinator.newest import deleted_meanwhile, newest_segments
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.log.fetch import Fetcher, TimedOffset
+from sparklog.log.ranges import read_range
+from sparklog.log.records import Records
+from sparklog.log.replicas import replicas_in_sync
 from sparklog.log.segments import PartitionSegments
-from sparklog.protocol.state import State
+from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 from sparklog.types import EARLIEST, LATEST
@@ -51,16 +56,20 @@ class Fetched(NamedTuple):
     @property
     def end_offset(self) -> int:
         """The offset after the last of these records."""
-        return self.records.base_offset + int(self.records.batch.num_rows)
+        return self.records.end_offset
 
 
 class Bounds(NamedTuple):
-    """What can be read of a partition: offsets ``[start, end)`` of the topic with this id."""
+    """What can be read of a partition: offsets ``[start, end)`` of the topic with this id.
+
+    ``is_log``: it is a log, whose end is reached once there is no more to read, also where the last records are gone.
+    """
 
     topic_id: str
     start: int
     end: int
     leader_epoch: int
+    is_log: bool = True
 
 
 class LogReader:
@@ -69,7 +78,7 @@ class LogReader:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._stores: dict[str, Store] = {}
-        self._fetcher = Fetcher(self._store_of)
+        self._fetcher = Fetcher(self._store_of, self._replicas_of, self.clock)
 
     def __enter__(self) -> LogReader:
         return self
@@ -141,19 +150,36 @@ class LogReader:
 
     def find_timestamp(self, topic: str, partition: int, timestamp_us: int) -> TimedOffset | None:
         """The first record at or after a time in microseconds, None where there is none."""
-        state = self.state
-        end = state.partition(topic, partition).high_watermark
-        return self._fetcher.find_timestamp(topic, self._segments(state, topic, partition), timestamp_us, end)
+        return self._search(topic, partition, lambda segments: timestamp_us)
 
     def max_timestamp(self, topic: str, partition: int) -> TimedOffset | None:
         """The first of the records with the largest timestamp, None in an empty partition."""
-        state = self.state
-        end = state.partition(topic, partition).high_watermark
-        segments = self._segments(state, topic, partition)
-        largest = max((segment.max_timestamp_us for segment in segments), default=None)
-        if largest is None:
-            return None
-        return self._fetcher.find_timestamp(topic, segments, largest, end)
+        return self._search(
+            topic, partition, lambda segments: max((held.max_timestamp_us for held in segments), default=None)
+        )
+
+    def _search(
+        self, topic: str, partition: int, timestamp_us: Callable[[PartitionSegments], int | None]
+    ) -> TimedOffset | None:
+        """The first record at or after a time that the list of segments tells."""
+        while True:
+            state = self.state
+            at, segments = state.partition(topic, partition), self._segments(state, topic, partition)
+            wanted = timestamp_us(segments)
+            if wanted is None:
+                return None
+            try:
+                return self._fetcher.find_timestamp(topic, segments, wanted, at.high_watermark, at.log_start_offset)
+            except (DataLossError, StorageError):
+                if self._has_not_changed(topic, partition, at):
+                    raise
+
+    def _has_not_changed(self, topic: str, partition: int, before: PartitionState) -> bool:
+        """Whether the newest list of segments is the one that was read, so that what is missing is lost."""
+        try:
+            return self.refresh().partition(topic, partition).changes == before.changes
+        except SparklogError:
+            return True
 
     # -- records
 
@@ -169,13 +195,20 @@ class LogReader:
         """Records ``[start, end)`` that are there, as Arrow, a stored batch at a time.
 
         ``columns`` of key, value, timestamp, headers, in the order wanted; ``state`` reads an older snapshot. Raises
-        UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError.
+        UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError, and OffsetOutOfRangeError
+        where records of the range are deleted before they are read.
         """
         state = state or self.state
-        state.partition(topic, partition)
-        for segment in self._segments(state, topic, partition).between(start, end):
-            for records in self._fetcher.read(topic, [segment], start, end, columns):
-                yield Fetched(records, segment.leader_epoch)
+        start = max(start, state.partition(topic, partition).log_start_offset)
+        end = min(end, state.partition(topic, partition).high_watermark)
+        try:
+            segments = self._segments(state, topic, partition).between(start, end)
+        except OffsetOutOfRangeError as error:
+            log_start = self.state.partition(topic, partition).log_start_offset
+            raise deleted_meanwhile(topic, partition, start, log_start) from error
+        newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
+        for segment, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
+            yield Fetched(records, segment.leader_epoch)
 
     def records(
         self, topic: str, partition: int, start: int, end: int, state: State | None = None
@@ -186,6 +219,10 @@ class LogReader:
 
     def _segments(self, state: State, topic: str, partition: int) -> PartitionSegments:
         return self._coordinator.segments(topic, state).partition(partition)
+
+    def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
+        found = self.state.topics.get(topic)
+        return () if found is None else replicas_in_sync(found.partitions[partition])
 
     def _store_of(self, broker: int) -> Store:
         found = self.state.brokers.get(broker)
@@ -200,18 +237,18 @@ class LogReader:
 
 def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:
     """Arrow records as Python objects; columns that were not fetched are as if null, and such a timestamp as 0."""
-    base_offset, batch, timestamp_type = fetched.records
+    batch, timestamp_type = fetched.records.batch, fetched.records.timestamp_type
     count = batch.num_rows
     names = batch.schema.names
     keys = batch.column("key").to_pylist() if "key" in names else [None] * count
     values = batch.column("value").to_pylist() if "value" in names else [None] * count
     stamps = batch.column("timestamp").view("int64").to_pylist() if "timestamp" in names else [0] * count
     headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
-    for row in range(count):
+    for row, offset in enumerate(fetched.records.all_offsets()):
         yield ConsumerRecord(
             topic,
             partition,
-            base_offset + row,
+            offset,
             stamps[row],
             timestamp_type,
             keys[row],

@@ -3,37 +3,46 @@
 A lookup is three steps: binary search over the segments by base offset (or by running largest timestamp), binary search
 over the segment's sparse index, one slice of one record batch. A read touches no more than the batches that hold the
 records asked for, and of those no more than the columns asked for; everything touched is verified by checksum.
+
+What one replica cannot give (its storage fails, a file is missing or damaged) is read from the next one at once.
 """
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptIndexError, DataLossError, ObjectNotFoundError
-from sparklog.format.index import Index, decode_index
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import CorruptIndexError, CorruptionError, SparklogError, StorageError, UnsupportedStoreError
+from sparklog.format import schema
+from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader, find_first_row
+from sparklog.log.records import Records, without_columns
+from sparklog.log.replicas import Candidates, ReplicasOf, StoreOf, read_failure
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
-from sparklog.store.base import InputFile, Store
+from sparklog.store.base import InputFile
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+
+__all__ = ["OPEN_SEGMENTS", "Fetcher", "Records", "TimedOffset"]
+
+logger = logging.getLogger(__name__)
 
 OPEN_SEGMENTS = 256
 """segments whose index and open file a fetcher keeps, for lookups that come back to them."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
+_COPY_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
+"""What another replica may not have."""
 
-class Records(NamedTuple):
-    """Records ``[base_offset, base_offset + batch.num_rows)``; the columns are those asked for."""
-
-    base_offset: int
-    batch: pa.RecordBatch
-    timestamp_type: int
+Found = TypeVar("Found")
 
 
 class TimedOffset(NamedTuple):
@@ -44,6 +53,7 @@ class TimedOffset(NamedTuple):
 
 
 class _Open(NamedTuple):  # a tuple has an index method
+    broker: int
     entries: Index
     reader: SegmentReader
     file: InputFile
@@ -52,12 +62,14 @@ class _Open(NamedTuple):  # a tuple has an index method
 class Fetcher:
     """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open.
 
-    ``store_of`` gives the store of a broker id.
+    ``store_of`` gives the store of a broker id, ``replicas_of`` the brokers of a partition in sync, the leader first;
+    without it a segment is read from the broker that it names.
     """
 
-    def __init__(self, store_of: Callable[[int], Store]) -> None:
+    def __init__(self, store_of: StoreOf, replicas_of: ReplicasOf | None = None, clock: Clock | None = None) -> None:
         self._store_of = store_of
-        self._open: OrderedDict[tuple[int, str], _Open] = OrderedDict()
+        self._candidates = Candidates(store_of, replicas_of, clock or SystemClock())
+        self._open: OrderedDict[str, _Open] = OrderedDict()
         self._bytes_read = 0
 
     @property
@@ -67,136 +79,216 @@ class Fetcher:
 
     def close(self) -> None:
         """Let go of all open files."""
-        for opened in self._open.values():
-            self._close(opened)
-        self._open.clear()
+        for path in list(self._open):
+            self._drop(path)
 
-    def _close(self, opened: _Open) -> None:
-        self._bytes_read += opened.file.bytes_read
-        opened.file.close()
+    def _drop(self, path: str) -> None:
+        opened = self._open.pop(path, None)
+        if opened is not None:
+            self._bytes_read += opened.file.bytes_read
+            opened.file.close()
+
+    # -- by offset
 
     def read(
         self, topic: str, segments: Iterable[Segment], start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[Records]:
         """The records of ``[start, end)`` in offset order, a stored batch at a time.
 
-        Raises DataLossError when a segment's file is gone, CorruptRecordError or CorruptIndexError when it is damaged.
+        Raises DataLossError when a segment's file is gone, CorruptRecordError or CorruptIndexError when it is damaged;
+        where there are several replicas only if that holds for all of them.
         """
         for segment in segments:
             if segment.end_offset > start and segment.base_offset < end:
-                yield from self._read_segment(topic, segment, start, end, columns)
+                read = self._read_gapped if segment.has_gaps else self._read_segment
+                yield from read(topic, segment, max(start, segment.base_offset), min(end, segment.end_offset), columns)
 
     def _read_segment(
         self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
     ) -> Iterator[Records]:
-        opened = self._opened(topic, segment)
-        index = opened.entries
-        first = segment.row_of(max(start, segment.base_offset))
-        last = segment.row_of(min(end, segment.end_offset))
-        for number in range(index.find_row(first), segment.first_batch + segment.batches):
-            entry = index.entry(number)
-            if entry.first_row >= last:
-                return
-            batch = self._read_batch(topic, segment, opened, number, columns)
+        first, last = segment.row_of(start), segment.row_of(end)
+        found = self._attempt(topic, segment, lambda opened: _checked(opened, segment).find_row(first))
+        for number in range(found, segment.first_batch + segment.batches):
+            entry, batch = self._read_batch(topic, segment, number, columns)
             lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
             if upper - lower < entry.count:
                 batch = batch.slice(lower, upper - lower)
             base_offset = segment.base_offset + (entry.first_row + lower - segment.first_row)
             yield _stamped(Records(base_offset, batch, CREATE_TIME), segment)
+            if entry.end_row >= last:
+                return
+
+    def _read_gapped(
+        self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
+    ) -> Iterator[Records]:
+        """The same where the file says each record's offset."""
+        names = schema.COLUMNS if columns is None else tuple(columns)
+        lower, upper = start - segment.base_offset, end - segment.base_offset
+
+        def batches(opened: _Open) -> range:
+            run = (segment.first_batch, segment.batches)
+            index = _checked(opened, segment)
+            return range(index.find_offset(*run, lower), index.find_offset(*run, upper - 1) + 1)
+
+        for number in self._attempt(topic, segment, batches):
+            _, batch = self._read_batch(topic, segment, number, [*names, schema.OFFSET])
+            offsets = batch.column(len(names))
+            first, last = (_rows_before(offsets, offset) for offset in (lower, upper))
+            if first < last:
+                batch = batch.select(list(names)) if names else without_columns(batch.num_rows)
+                lower = offsets[last - 1].as_py() + 1  # whatever a file says: no record comes twice
+                records = _with_offsets(batch.slice(first, last - first), offsets.slice(first, last - first), segment)
+                yield _stamped(records, segment)
+
+    def _read_batch(
+        self, topic: str, segment: Segment, number: int, columns: Sequence[str] | None
+    ) -> tuple[BatchEntry, pa.RecordBatch]:
+        return self._attempt(
+            topic, segment, lambda opened: (opened.entries.entry(number), opened.reader.read(number, columns))
+        )
+
+    # -- by time
 
     def find_timestamp(
-        self, topic: str, segments: PartitionSegments, timestamp_us: int, end: int
+        self, topic: str, segments: PartitionSegments, timestamp_us: int, end: int, start: int = 0
     ) -> TimedOffset | None:
-        """The first record before offset ``end`` whose timestamp is at or after ``timestamp_us``, in Kafka's order:
-        the earliest offset, not the earliest time."""
+        """The first record of offsets ``[start, end)`` whose timestamp is at or after ``timestamp_us``, in Kafka's
+        order: the earliest offset, not the earliest time."""
         for number in range(segments.find_timestamp(timestamp_us), len(segments)):
             segment = segments[number]
             if segment.base_offset >= end:
                 return None
-            if segment.max_timestamp_us < timestamp_us:
+            if segment.max_timestamp_us < timestamp_us or segment.end_offset <= start:
                 continue
-            if segment.append_time_ms != NO_APPEND_TIME:
-                return TimedOffset(segment.base_offset, segment.append_time_ms * 1000)
-            found = self._find_in_segment(topic, segment, timestamp_us)
+            if segment.append_time_ms >= 0:
+                return _before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
+            found = self._find_in_segment(topic, segment, timestamp_us, start)
             if found is not None:
-                return found if found.offset < end else None
+                return _before(found, end)
         return None
 
-    def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int) -> TimedOffset | None:
-        opened = self._opened(topic, segment)
-        number = opened.entries.find_timestamp(segment.first_batch, segment.batches, timestamp_us)
-        if number is None:
-            return None
-        entry = opened.entries.entry(number)
-        column = self._read_batch(topic, segment, opened, number, ["timestamp"]).column(0)
-        row = find_first_row(column, timestamp_us)
-        if row is None:
-            return None
-        offset = segment.base_offset + (entry.first_row + row - segment.first_row)
-        return TimedOffset(offset, column[row].value)
+    def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int, start: int) -> TimedOffset | None:
+        first, end = segment.first_batch, segment.first_batch + segment.batches
+        while first < end:
+            number = self._batch_at_time(topic, segment, first, end - first, timestamp_us)
+            if number is None:
+                return None
+            found = self._find_in_batch(topic, segment, number, timestamp_us, start)
+            if found is not None:
+                return found
+            first = number + 1  # its records of that time are before the start of the log
+        return None
 
-    def _read_batch(
-        self, topic: str, segment: Segment, opened: _Open, number: int, columns: Sequence[str] | None
-    ) -> pa.RecordBatch:
-        try:
-            return opened.reader.read(number, columns)
-        except ObjectNotFoundError as error:  # object stores say so only at the first read
-            raise _lost(topic, segment, self._store_of(segment.broker).root, error) from error
+    def _batch_at_time(self, topic: str, segment: Segment, first: int, batches: int, timestamp_us: int) -> int | None:
+        return self._attempt(
+            topic, segment, lambda opened: _checked(opened, segment).find_timestamp(first, batches, timestamp_us)
+        )
 
-    # -- open files
+    def _find_in_batch(
+        self, topic: str, segment: Segment, number: int, timestamp_us: int, start: int
+    ) -> TimedOffset | None:
+        columns = [schema.TIMESTAMP, schema.OFFSET] if segment.has_gaps else [schema.TIMESTAMP]
+        entry, batch = self._read_batch(topic, segment, number, columns)
+        if segment.has_gaps:
+            records = _with_offsets(batch, batch.column(1), segment)
+        else:
+            records = Records(segment.base_offset + (entry.first_row - segment.first_row), batch, CREATE_TIME)
+        offsets = records.all_offsets()
+        skipped = bisect_left(offsets, start)
+        times = batch.column(0).slice(skipped)
+        row = find_first_row(times, timestamp_us)
+        return None if row is None else TimedOffset(offsets[skipped + row], times[row].value)
 
-    def _opened(self, topic: str, segment: Segment) -> _Open:
-        key = (segment.broker, segment.path)
-        found = self._open.get(key)
-        if found is not None:
-            self._open.move_to_end(key)
+    # -- copies of files
+
+    def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
+        """Do something with a segment's files: those that are open, or else of one broker after another."""
+        failures: dict[int, SparklogError] = {}
+        opened = self._open.get(segment.path)
+        if opened is not None:
+            self._open.move_to_end(segment.path)
+            try:
+                return action(opened)
+            except _COPY_FAILED as error:
+                failures[opened.broker] = error
+                self._drop(segment.path)
+        for broker in self._candidates.of(topic, segment):
+            if broker in failures:
+                continue
+            try:
+                found = action(self._open_copy(segment, broker))
+            except _COPY_FAILED as error:
+                failures[broker] = error
+                self._drop(segment.path)
+                continue
+            self._note(segment, broker, failures)
             return found
-        opened = self._open_segment(topic, segment)
-        self._open[key] = opened
-        while len(self._open) > OPEN_SEGMENTS:
-            self._close(self._open.popitem(last=False)[1])
-        return opened
+        raise read_failure(topic, segment, failures, self._store_of)
 
-    def _open_segment(self, topic: str, segment: Segment) -> _Open:
-        store = self._store_of(segment.broker)
-        try:
-            data = store.get(segment.index_path, limits.MAX_INDEX_BYTES)
-            file = store.open_input(segment.path)
-        except ObjectNotFoundError as error:
-            raise _lost(topic, segment, store.root, error) from error
+    def _note(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
+        """Another broker had what these have not."""
+        for failed, error in failures.items():
+            logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, error)
+        self._candidates.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
+
+    def _open_copy(self, segment: Segment, broker: int) -> _Open:
+        store = self._store_of(broker)
+        data = store.get(segment.index_path, limits.MAX_INDEX_BYTES)
+        file = store.open_input(segment.path)
         self._bytes_read += len(data)
         path = f"{store.root}/{segment.path}"
-        index = decode_index(data, f"{store.root}/{segment.index_path}")
-        _check_run(index, segment, path)
-        return _Open(index, SegmentReader(file.read_at, index, path), file)
+        try:
+            index = decode_index(data, f"{store.root}/{segment.index_path}")
+        except BaseException:
+            file.close()
+            raise
+        opened = self._open[segment.path] = _Open(broker, index, SegmentReader(file.read_at, index, path), file)
+        while len(self._open) > OPEN_SEGMENTS:
+            self._drop(next(iter(self._open)))
+        return opened
 
 
-def _lost(topic: str, segment: Segment, root: str, error: ObjectNotFoundError) -> DataLossError:
-    path = error.path or segment.path
-    return DataLossError(
-        f"records {segment.base_offset} to {segment.end_offset - 1} of {topic}-{segment.partition} cannot be read: "
-        f"{path} is missing from {root}; restore it from a copy",
-        topic=topic,
-        partition=segment.partition,
-        offset=segment.base_offset,
-        path=path,
-    )
-
-
-def _check_run(index: Index, segment: Segment, path: str) -> None:
-    """The index must hold the run that the commit names."""
+def _checked(opened: _Open, segment: Segment) -> Index:
+    """The index, which must hold the run that the commit names."""
+    index = opened.entries
     last = segment.first_batch + segment.batches - 1
     if last < len(index) and index.entry(segment.first_batch).first_row == segment.first_row:
         final = index.entry(last)
-        if final.first_row + final.count == segment.first_row + segment.records:
-            return
+        as_many = final.first_row + final.count == segment.first_row + segment.records
+        if as_many and (index.summary.has_offsets or not segment.has_gaps):
+            return index
     raise CorruptIndexError(
-        f"the index of {path} does not hold the run the commit log names: batches {segment.first_batch} to {last} with "
-        f"{segment.records} records from row {segment.first_row}; restore both files from a copy",
-        path=path,
+        f"{index.path} does not hold the run the commit log names: batches {segment.first_batch} to {last} with "
+        f"{segment.records} records from row {segment.first_row}{', and their offsets' if segment.has_gaps else ''}; "
+        "restore the file and its .log from a copy",
+        path=index.path,
         partition=segment.partition,
         offset=segment.base_offset,
     )
+
+
+def _rows_before(offsets: pa.Array, offset: int) -> int:
+    """How many of these rising offsets are before one; without a search where it is all or none."""
+    if offsets[0].as_py() >= offset:
+        return 0
+    if offsets[len(offsets) - 1].as_py() < offset:
+        return len(offsets)
+    return bisect_left(range(len(offsets)), offset, key=lambda row: offsets[row].as_py())
+
+
+def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -> Records:
+    """Records with the offsets that their file states; without them where they leave no gap."""
+    import pyarrow.compute as pc  # late: it takes 40 ms that most commands of the command line have no use for
+
+    first, last = (segment.base_offset + relative[row].as_py() for row in (0, len(relative) - 1))
+    if last - first + 1 == len(relative):
+        return Records(first, batch, CREATE_TIME)
+    offsets = pc.add(relative.cast(pa.int64()), pa.scalar(segment.base_offset, pa.int64()))
+    return Records(first, batch, CREATE_TIME, offsets)
+
+
+def _before(found: TimedOffset, end: int) -> TimedOffset | None:
+    return found if found.offset < end else None
 
 
 def _stamped(records: Records, segment: Segment) -> Records:
@@ -204,8 +296,8 @@ def _stamped(records: Records, segment: Segment) -> Records:
     if segment.append_time_ms == NO_APPEND_TIME:
         return records
     batch = records.batch
-    position = batch.schema.get_field_index("timestamp")
-    if position >= 0:
+    position = batch.schema.get_field_index(schema.TIMESTAMP)
+    if segment.append_time_ms >= 0 and position >= 0:
         stamp = pa.scalar(segment.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
         batch = batch.set_column(position, batch.schema.field(position), pa.repeat(stamp, batch.num_rows))
-    return Records(records.base_offset, batch, LOG_APPEND_TIME)
+    return records._replace(batch=batch, timestamp_type=LOG_APPEND_TIME)

@@ -1,0 +1,77 @@
+"""Records as they are read: Arrow batches that know their offsets.
+
+Where nothing was taken out of a log, records follow one another and the first offset says it all. Where compaction took
+some out, each batch carries its records' offsets. Whoever walks over records goes on at ``end_offset``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class Records(NamedTuple):
+    """Records of one partition in offset order; the columns are those asked for.
+
+    They have the offsets ``[base_offset, base_offset + batch.num_rows)``, or where there are gaps those in ``offsets``,
+    int64, which begins with ``base_offset``.
+    """
+
+    base_offset: int
+    batch: pa.RecordBatch
+    timestamp_type: int
+    offsets: pa.Array | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last of these records."""
+        return offset_after(self.base_offset, self.batch.num_rows, self.offsets)
+
+    def slice(self, first: int, rows: int | None = None) -> Records:
+        """So many of these records from row ``first`` on, all by default."""
+        base_offset, offsets = slice_offsets(self.base_offset, self.offsets, first, rows)
+        return self._replace(base_offset=base_offset, batch=self.batch.slice(first, rows), offsets=offsets)
+
+    def all_offsets(self) -> Sequence[int]:
+        """The offset of each record."""
+        return all_offsets(self.base_offset, self.batch.num_rows, self.offsets)
+
+
+def offset_after(base_offset: int, rows: int, offsets: pa.Array | None) -> int:
+    """The offset after the last of so many records."""
+    return base_offset + rows if offsets is None or not rows else int(offsets[rows - 1].as_py()) + 1
+
+
+def offset_at(base_offset: int, offsets: pa.Array | None, row: int) -> int:
+    """The offset of one of these records."""
+    return base_offset + row if offsets is None else int(offsets[row].as_py())
+
+
+def all_offsets(base_offset: int, rows: int, offsets: pa.Array | None) -> Sequence[int]:
+    """The offset of each of these records."""
+    return range(base_offset, base_offset + rows) if offsets is None else offsets.to_pylist()
+
+
+def rows_before(base_offset: int, rows: int, offsets: pa.Array | None, offset: int) -> int:
+    """How many of these records are before an offset."""
+    if offsets is None:
+        return min(max(offset - base_offset, 0), rows)
+    return bisect_left(range(rows), offset, key=lambda row: offsets[row].as_py())
+
+
+def slice_offsets(
+    base_offset: int, offsets: pa.Array | None, first: int, rows: int | None
+) -> tuple[int, pa.Array | None]:
+    """The first offset and the offsets of a slice of these records."""
+    if offsets is None:
+        return base_offset + first, None
+    kept = offsets.slice(first, rows)
+    return (int(kept[0].as_py()) if len(kept) else base_offset), kept
+
+
+def without_columns(rows: int) -> pa.RecordBatch:
+    """A batch of so many rows that has no column."""
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
