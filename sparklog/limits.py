@@ -56,3 +56,16 @@ SEGMENT_CHANGES_KEPT = 16
 
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 """offsets that one segment may span, as in Kafka: a record's offset in a file with gaps is 32 bits from its base."""
+
+MIN_COMMIT_AGE_MS = 600_000
+"""ms for which every commit is kept, whatever the cluster's configs say. Who has looked at the log within the last
+half of it cannot be behind what was removed, however clocks differ by less than the other half."""
+
+COMMITS_REMOVED_INLINE = 2 * CHECKPOINT_INTERVAL_COMMITS
+"""commits that the writer of a checkpoint removes at most: twice what was added, so that it catches up."""
+
+CHECKPOINTS_KEPT = 2
+"""newest checkpoints that stay, whatever their age: one to open from, and one in case that one is damaged."""
+
+MIN_CHECKPOINT_AGE_MS = 900_000
+"""ms for which a checkpoint stays after a newer one came, for processes that read or build on it."""

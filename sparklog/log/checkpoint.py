@@ -11,14 +11,15 @@ files and each segment is rewritten about log n times in its life (a log-structu
 topic is written anew, as one file, where segments were replaced or deleted since.
 
 Rules: a checkpoint is derived from commits and never the source of truth; anyone may write one at any time; every file
-has its length and CRC32C in the manifest, and damage is an error that names the file, since the commits it stands for
-may be gone.
+has its length and CRC32C in the manifest, and is read back before the manifest is stored; damage is an error that names
+the file, since the commits it stands for may be gone. A file may also be gone because newer checkpoints have replaced
+this one (see ``cleanup``): the error has ``missing`` set then, and whoever reads goes on with another checkpoint.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from sparklog import limits
 from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
+    SparklogError,
     StorageError,
     UnsupportedVersionError,
 )
@@ -71,12 +73,16 @@ class FileReference(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A checkpoint: the heads at ``version``, and the segment files of each topic id, oldest first."""
+    """A checkpoint: the heads at ``version``, and the segment files of each topic id, oldest first.
+
+    ``commit_bytes`` is what the commits up to there took in all, as far as that is known.
+    """
 
     format: int
     version: int
     heads: FileReference
     segments: dict[str, list[FileReference]]
+    commit_bytes: int = 0
 
 
 class _Latest(msgspec.Struct, frozen=True):
@@ -99,8 +105,46 @@ def read_newest(store: Store) -> Manifest | None:
 
 def read_newest_listed(store: Store) -> Manifest | None:
     """The newest checkpoint's manifest by listing: right also where the hint is stale, and slower."""
-    keys = [info.key for info in store.list(CHECKPOINTS) if info.key.endswith(".json") and info.key != LATEST_KEY]
-    return read_manifest(store, max(keys)) if keys else None
+    keys = _listed(store)
+    return read_manifest(store, keys[0]) if keys else None
+
+
+def _listed(store: Store) -> list[str]:
+    """The manifests there are, newest first."""
+    found = (info.key for info in store.list(CHECKPOINTS))
+    return sorted((key for key in found if key.endswith(".json") and key != LATEST_KEY), reverse=True)
+
+
+def read_newest_state(
+    store: Store, listed: bool = False, without: Collection[str] = ()
+) -> tuple[Manifest | None, State | None]:
+    """The newest checkpoint whose heads are there, and the state it holds; None where there is no checkpoint.
+
+    By the hint, or by listing where that is stale or ``listed`` asks for it. ``without`` are the keys of heads of
+    checkpoints that are known to lack files. Raises CorruptMetadataError.
+    """
+    hinted = None if listed else _hinted_key(store)
+    failure: SparklogError | None = None
+    for keys in ([hinted] if hinted else [], _listed_later(store)):
+        for key in keys:
+            try:
+                manifest = read_manifest(store, key)
+                if manifest.heads.key not in without:
+                    return manifest, read_heads(store, manifest)
+            except ObjectNotFoundError as error:
+                failure = failure or error
+            except CorruptMetadataError as error:
+                if not error.missing:
+                    raise
+                failure = failure or error
+    if failure is not None and not isinstance(failure, ObjectNotFoundError):
+        raise failure
+    return None, None
+
+
+def _listed_later(store: Store) -> Iterator[str]:
+    """As ``_listed``, but not before the first is asked for."""
+    yield from _listed(store)
 
 
 def _hinted_key(store: Store) -> str | None:
@@ -158,7 +202,7 @@ def _read_arrow(store: Store, file: FileReference, schema: pa.Schema) -> pa.Reco
     try:
         data = store.open_input(file.key).read_at(0, file.size)
     except ObjectNotFoundError as error:
-        raise CorruptMetadataError(f"checkpoint file {path} is missing; {_MEND}", path=path) from error
+        raise CorruptMetadataError(f"checkpoint file {path} is missing; {_MEND}", path=path, missing=True) from error
     actual = crc32c(data)
     if actual != file.crc or data.size != file.size:
         raise CorruptMetadataError(
@@ -177,7 +221,12 @@ def _read_arrow(store: Store, file: FileReference, schema: pa.Schema) -> pa.Reco
 
 
 def write_checkpoint(
-    store: Store, ids: Ids, state: State, base: Manifest | None, recent: Mapping[str, Sequence[SegmentEvent]]
+    store: Store,
+    ids: Ids,
+    state: State,
+    base: Manifest | None,
+    recent: Mapping[str, Sequence[SegmentEvent]],
+    commit_bytes: int = 0,
 ) -> Manifest:
     """Store the state and what became of segments since ``base``.
 
@@ -196,7 +245,7 @@ def write_checkpoint(
             listed = TopicSegments(live[topic_id], read_segments(store, files), events)
             segments[topic_id] = [_write_arrow(store, key, listed.table())]
     heads = _write_arrow(store, f"{stem}.heads", _heads_table(state))
-    manifest = Manifest(format=FORMAT, version=state.version, heads=heads, segments=segments)
+    manifest = Manifest(format=FORMAT, version=state.version, heads=heads, segments=segments, commit_bytes=commit_bytes)
     store.put(f"{stem}.json", msgspec.json.encode(manifest))
     store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=f"{stem}.json")))
     return manifest
@@ -237,4 +286,6 @@ def _write_arrow(store: Store, key: str, batch: pa.RecordBatch) -> FileReference
     except StorageError:
         output.abort()
         raise
-    return FileReference(key=key, size=data.size, crc=crc32c(data), rows=batch.num_rows)
+    written = FileReference(key=key, size=data.size, crc=crc32c(data), rows=batch.num_rows)
+    _read_arrow(store, written, batch.schema)
+    return written

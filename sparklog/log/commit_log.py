@@ -11,6 +11,8 @@ Rules:
 * After each create the boundary is read again. A number at or below it was removed before, so the create was a stalled
   writer's and did not happen for anybody else.
 * An absent next number means the end of the log only if the boundary has not passed it.
+* Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. Whoever was away for half of that looks for
+  the newest checkpoint by listing before it believes the boundary or its own create (see ``cleanup``).
 * Checkpoints are written here every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by whoever commits that number; a
   failure to write one is logged and harms nobody.
 
@@ -42,7 +44,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log import checkpoint
+from sparklog.log import checkpoint, cleanup
 from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.protocol.commits import (
@@ -65,6 +67,12 @@ Read = TypeVar("Read")
 
 _REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
 """commits after which a process that only reads looks for a checkpoint, so that what it holds stays small."""
+
+AWAY_SECONDS = limits.MIN_COMMIT_AGE_MS / 2000
+"""seconds without a look at the log after which its commits may have been removed meanwhile."""
+
+CHECKPOINTS_PER_CLEANUP = 10
+"""checkpoints that a process writes between two removals of old ones, which take a listing."""
 
 READ_BACK_ATTEMPTS = 5
 """reads after an unclear answer before the outcome is indeterminate."""
@@ -89,6 +97,8 @@ class CommitLog:
         self.ids = ids
         self._writer = writer
         self._lock = threading.RLock()
+        self._incomplete: set[str] = set()
+        self._checkpoints_written = 0
         self._load()
 
     @classmethod
@@ -142,11 +152,11 @@ class CommitLog:
     def _load(self, listed: bool = False) -> None:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
-        manifest = checkpoint.read_newest_listed(self.store) if listed else checkpoint.read_newest(self.store)
-        state = State(cluster_id=cluster.cluster_id)
-        if manifest is not None:
-            state = checkpoint.read_heads(self.store, manifest)
-        self._base, self._state = manifest, state  # together, and only once nothing can fail any more
+        seen = self.clock.monotonic()
+        manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
+        # together, and only once nothing can fail any more
+        self._base, self._state, self._seen = manifest, state or State(cluster_id=cluster.cluster_id), seen
+        self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
         self._recent: dict[str, list[SegmentEvent]] = {}
         self._recent_count = 0
@@ -166,17 +176,41 @@ class CommitLog:
         Raises CorruptMetadataError when a commit is not what was written.
         """
         with self._lock:
+            self._catch_up_if_away()
             while True:
+                seen = self.clock.monotonic()
                 try:
                     data = self.store.get(commit_key(self._state.version + 1), limits.MAX_COMMIT_BYTES)
                 except ObjectNotFoundError:
                     boundary = read_boundary(self.store)
                     if boundary <= self._state.version:
+                        self._seen = seen
                         self._follow_checkpoints()
                         return self._state
                     self._reload_after(boundary)
                     continue
-                self._take(*decode_commit(data, self._state.version + 1))
+                self._take_read(data)
+
+    def _catch_up_if_away(self) -> None:
+        """Whoever has not looked for long starts from the newest checkpoint: commits it has not seen may be gone."""
+        if self.clock.monotonic() - self._seen < AWAY_SECONDS:
+            return
+        newest = checkpoint.read_newest_listed(self.store)
+        if newest is not None and newest.version > self._state.version:
+            self._load(listed=True)
+
+    def _take_read(self, data: bytes) -> None:
+        """Advance by a commit as it was read. One that does not follow may follow what this log never saw: a stalled
+        writer's create of a number that was removed is no commit, and was taken for one here."""
+        version = self._state.version + 1
+        try:
+            self._take(*decode_commit(data, version), len(data))
+        except CorruptMetadataError:
+            from_commits = self._base is None or self._state.version > self._base.version
+            boundary = read_boundary(self.store)
+            if not from_commits or boundary < self._state.version:
+                raise
+            self._reload_after(boundary)
 
     def _reload_after(self, boundary: int) -> None:
         """The next commit is gone: a checkpoint at or after the boundary stands for it."""
@@ -206,9 +240,10 @@ class CommitLog:
             if newer is not None:
                 self._rebase(newer)
 
-    def _take(self, commit: Commit, digest: str) -> None:
-        """Advance the state by one commit."""
+    def _take(self, commit: Commit, digest: str, size: int) -> None:
+        """Advance the state by one commit, whose stored bytes are so many."""
         self._state = apply(self._state, commit, digest)
+        self._commit_bytes += size
         for topic_id, events in segment_events(commit).items():
             self._recent.setdefault(topic_id, []).extend(events)
             self._recent_count += len(events)
@@ -225,25 +260,34 @@ class CommitLog:
         listed no more. The state must have been handed out by this log.
         """
         with self._lock:
-            version = (state or self._state).version
-            found = (state or self._state).topic(topic)
-            cached = self._lists.get(found.topic_id)
-            if cached is not None and cached[0] is found:
-                return cached[1]
-            recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
-            parts = self._checkpointed(found.topic_id)
-            if self._base is not None and self._base.version > version:
-                parts = [part_up_to(part, version) for part in parts]
-            newest = self._newer_list(found, version)
-            listed = TopicSegments(found, parts, recent, newest, self._is_lost(newest, version))
-            if self._is_live(found):
-                self._lists[found.topic_id] = (found, listed)
-            elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in found.partitions):
-                raise UnknownTopicOrPartitionError(
-                    f"topic {topic!r} of version {version} was deleted since (id {found.topic_id}), and its segments "
-                    "are not listed any more; refresh, and read what there is",
-                    topic=topic,
-                )
+            state = state or self._state
+            try:
+                return self._segments(topic, state)
+            except CorruptMetadataError as error:
+                if not error.missing or not self._leave_incomplete_base():
+                    raise
+            return self._segments(topic, state)
+
+    def _segments(self, topic: str, state: State) -> TopicSegments:
+        version = state.version
+        found = state.topic(topic)
+        cached = self._lists.get(found.topic_id)
+        if cached is not None and cached[0] is found:
+            return cached[1]
+        recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
+        parts = self._checkpointed(found.topic_id)
+        if self._base is not None and self._base.version > version:
+            parts = [part_up_to(part, version) for part in parts]
+        newest = self._newer_list(found, version)
+        listed = TopicSegments(found, parts, recent, newest, self._is_lost(newest, version))
+        if self._is_live(found):
+            self._lists[found.topic_id] = (found, listed)
+        elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in found.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} of version {version} was deleted since (id {found.topic_id}), and its segments "
+                "are not listed any more; refresh, and read what there is",
+                topic=topic,
+            )
         return listed
 
     def _newer_list(self, topic: TopicState, version: int) -> TopicSegments | None:
@@ -276,6 +320,23 @@ class CommitLog:
             self._parts[topic_id] = checkpoint.read_segments(self.store, self._base.segments[topic_id])
         return self._parts[topic_id]
 
+    def _leave_incomplete_base(self) -> bool:
+        """Go on from another checkpoint, since files of this log's own one are gone: newer ones have replaced it.
+
+        False where there is no other one that reaches as far.
+        """
+        assert self._base is not None
+        self._incomplete.add(self._base.heads.key)
+        for _ in range(READ_BACK_ATTEMPTS):
+            self.refresh()
+            newest = checkpoint.read_newest_state(self.store, True, self._incomplete)[0]
+            if newest is None or newest.version < self._base.version:
+                return False
+            if newest.version <= self._state.version:  # else others have committed and written one since
+                self._rebase(newest)
+                return True
+        return False
+
     # -- writing
 
     @contextlib.contextmanager
@@ -304,13 +365,15 @@ class CommitLog:
         """
         with self._lock:
             commit, data, digest = self._prepare(actions)
-            version = commit.version
+            version, began = commit.version, self.clock.monotonic()
             if not self._create(commit, data):
                 return Outcome.LOST
-            if self._read_after(commit, lambda: read_boundary(self.store)) >= version:
+            if not self._is_part_of_log(commit, digest, began):
+                with contextlib.suppress(SparklogError):
+                    self.store.delete(commit_key(version))  # nobody else's can be there
                 self._reload_after(version)
                 return Outcome.LOST
-            self._take(commit, digest)
+            self._take(commit, digest, len(data))
             if self._checkpoint_is_due(version):
                 self._checkpoint_quietly()
             return Outcome.WON
@@ -331,6 +394,35 @@ class CommitLog:
             actions=list(actions),
         )
         return (commit, *encode_commit(commit))
+
+    def _is_part_of_log(self, commit: Commit, digest: str, began: float) -> bool:
+        """Whether a commit whose create ``began`` then is one, and not at a number that was removed before.
+
+        Raises IndeterminateCommitError where that cannot be told: this process was stopped for so long that the commit
+        may have been removed since, after a checkpoint that has it.
+        """
+        boundary = self._read_after(commit, lambda: read_boundary(self.store))
+        now = self.clock.monotonic()
+        stopped = now - began >= AWAY_SECONDS
+        if not stopped and (boundary >= commit.version or now - self._seen < AWAY_SECONDS):
+            return boundary < commit.version
+        newest = self._read_after(commit, lambda: checkpoint.read_newest_listed(self.store))
+        if boundary < commit.version and (newest is None or newest.version < commit.version):
+            return True
+        if newest is not None and newest.version == commit.version:
+            manifest = newest
+            return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
+        if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
+            return False
+        follower = self._read_after(commit, lambda: self.store.get(commit_key(commit.version + 1)))
+        return decode_commit(follower, commit.version + 1)[0].previous == digest
+
+    def _exists(self, version: int) -> bool:
+        try:
+            self.store.info(commit_key(version))
+        except ObjectNotFoundError:
+            return False
+        return True
 
     def _create(self, commit: Commit, data: bytes) -> bool:
         """Whether this commit is now in the log; False when another one has its number."""
@@ -364,7 +456,7 @@ class CommitLog:
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except StorageError as error:  # also absent: the request may still be under way
+            except (StorageError, CorruptMetadataError) as error:  # also absent: the request may still be under way
                 failure = error
                 self.clock.sleep(0.05 * 2**attempt)
         raise self._indeterminate(commit, failure)
@@ -390,15 +482,29 @@ class CommitLog:
 
     def _checkpoint_quietly(self) -> None:
         try:
-            self.write_checkpoint()
+            manifest = self.write_checkpoint()
         except Exception as error:  # whatever it is: the commit before it has happened and is to be acknowledged
             logger.warning(
                 "no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error
             )
+        else:
+            self._clean_up_quietly(manifest)
+
+    def _clean_up_quietly(self, manifest: checkpoint.Manifest) -> None:
+        """A bounded part of what is due; the maintenance loop does the rest."""
+        self._checkpoints_written += 1
+        try:
+            cleanup.remove_some_commits(self.store, self.clock, self._state.configs, manifest)
+            if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
+                cleanup.remove_checkpoints(self.store)
+        except Exception as error:  # as above
+            logger.warning("commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
 
     def write_checkpoint(self) -> checkpoint.Manifest:
         """Write a checkpoint of the newest state read, and go on from it."""
         with self._lock:
+            if self.clock.monotonic() - self._seen >= AWAY_SECONDS:
+                self.refresh()
             base = self._newer_base() or self._base
             since = base.version if base is not None else -1
             recent = {
@@ -406,14 +512,24 @@ class CommitLog:
                 for topic_id, events in self._recent.items()
             }
             changed = {topic_id: events for topic_id, events in recent.items() if events}
-            manifest = checkpoint.write_checkpoint(self.store, self.ids, self._state, base, changed)
+            try:
+                manifest = checkpoint.write_checkpoint(
+                    self.store, self.ids, self._state, base, changed, self._commit_bytes
+                )
+            except CorruptMetadataError as error:
+                if not error.missing or base is None or base.heads.key in self._incomplete:
+                    raise
+                self._incomplete.add(base.heads.key)
+                if base is self._base and not self._leave_incomplete_base():
+                    raise
+                return self.write_checkpoint()
             self._rebase(manifest)
             return manifest
 
     def _newer_base(self) -> checkpoint.Manifest | None:
         """Another process's checkpoint between this log's own base and its state, if there is one."""
         found = checkpoint.read_newest(self.store)
-        if found is None or found.version > self._state.version:
+        if found is None or found.version > self._state.version or found.heads.key in self._incomplete:
             return None
         if self._base is not None and found.version <= self._base.version:
             return None

@@ -40,9 +40,13 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
 
 class Boundary(msgspec.Struct, frozen=True):
-    """boundary.json: no commit may be created at or below this number."""
+    """boundary.json: no commit may be created at or below this number.
+
+    ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing.
+    """
 
     boundary: int
+    removed_bytes: int = 0
 
 
 def encode_cluster_file(cluster_id: str) -> bytes:
@@ -73,15 +77,25 @@ def read_cluster_file(store: Store) -> ClusterFile:
 
 def read_boundary(store: Store) -> int:
     """The boundary, -1 where commits were never removed. Raises CorruptMetadataError."""
+    return read_boundary_file(store).boundary
+
+
+def read_boundary_file(store: Store) -> Boundary:
+    """What boundary.json says. Raises CorruptMetadataError."""
     try:
         data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError:
-        return -1
+        return Boundary(boundary=-1)
     try:
-        return msgspec.json.decode(data, type=Boundary).boundary
+        return msgspec.json.decode(data, type=Boundary)
     except (msgspec.MsgspecError, RecursionError) as error:
         path = f"{store.root}/{BOUNDARY_KEY}"
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
+
+
+def write_boundary(store: Store, boundary: Boundary) -> None:
+    """Overwrite boundary.json, durable on return; the caller sees to it that it never goes back."""
+    store.put(BOUNDARY_KEY, msgspec.json.encode(boundary) + b"\n")
 
 
 def segment_key(topic: str, partition: int, expected_offset: int, version: int, write_id: str) -> str:

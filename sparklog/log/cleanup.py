@@ -1,0 +1,224 @@
+"""Removes commits and checkpoints that nobody needs any more, so that the metadata of a cluster stops growing.
+
+Commits at or below the boundary (``meta/boundary.json``) are gone; a checkpoint stands for them. How many are kept is
+for ``metadata.max.retention.ms`` and ``metadata.max.retention.bytes`` to say, Kafka's limits of its metadata log (its
+``KafkaMetadataLog.maybeClean``). Whoever writes a checkpoint removes a bounded number of commits right after it; the
+maintenance loop does the whole of it (``clean_up``). No cluster needs that loop for reads and writes to go on.
+
+Rules:
+
+* The boundary moves first, the commits go afterwards; so a crash leaves commits that may go, which ``clean_up`` finds
+  by listing.
+* The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
+  named them; that all of them are still there is looked up right before the boundary moves.
+* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least. A process that was away for longer than half of that does not
+  rely on the boundary, which a stalled clean-up may have set back, but looks for the newest checkpoint by listing
+  (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
+* A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
+  Ages are differences of the storage's own times. Manifests go before the files they name. A process that still finds
+  a file of its checkpoint gone goes on from the newest one.
+
+Not for: writing checkpoints (``checkpoint``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from sparklog import limits
+from sparklog.clock import Clock
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.errors import ObjectNotFoundError
+from sparklog.log import checkpoint
+from sparklog.log.layout import CHECKPOINTS, COMMITS, Boundary, read_boundary_file, write_boundary
+from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.store.base import ObjectInfo, Store
+
+PARALLEL_REQUESTS = 16
+"""requests at a time: removing 200 commits one by one would hold up a committer on S3 for seconds."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class CleanUp(NamedTuple):
+    """What a clean-up did: the boundary it leaves, how many commits and files of checkpoints it removed."""
+
+    boundary: int
+    commits: int
+    checkpoint_files: int
+
+
+def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
+    """Remove every commit that the limits let go, what earlier clean-ups left, and old checkpoints.
+
+    Lists the commits, so its cost is that of those kept. ``configs`` are the cluster's. Raises StorageError,
+    CorruptMetadataError; run it again then.
+    """
+    newest = checkpoint.read_newest_listed(store)
+    present = read_boundary_file(store)
+    stored = sorted((int(info.key[len(COMMITS) : -len(".json")]), info.size) for info in store.list(COMMITS))
+    if newest is None or not stored or not _is_whole(store, newest):
+        return CleanUp(present.boundary, 0, 0)
+    oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
+    boundary = _mended(store, oldest - 1, newest.version)
+    kept = [one for one in stored if one[0] > boundary.boundary]
+    excess = sum(size for _, size in kept) - _bytes_limit(configs)
+    due = [version for version, _ in kept if version <= newest.version]
+    by_age = _older(store, due, clock.now_ms() - max(_age_limit_ms(configs), limits.MIN_COMMIT_AGE_MS))
+    by_size = 0
+    for _, size in kept[: len(due)]:
+        if excess <= 0:
+            break
+        excess -= size
+        by_size += 1
+    by_size = min(by_size, _older(store, due, clock.now_ms() - limits.MIN_COMMIT_AGE_MS))
+    count = max(by_age, by_size)
+    if count:
+        gone_bytes = sum(size for _, size in kept[:count])
+        boundary = _advance(store, Boundary(due[count - 1], boundary.removed_bytes + gone_bytes))
+    gone = [version for version, _ in stored if version <= boundary.boundary]
+    _delete(store, map(commit_key, gone))
+    return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
+
+
+def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
+    """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
+
+    Returns how many went. Three small reads where none is due. Raises StorageError, CorruptMetadataError.
+    """
+    present = read_boundary_file(store)
+    start = present.boundary + 1
+    for end in _steps(start, min(newest.version, present.boundary + limits.COMMITS_REMOVED_INLINE)):
+        try:
+            data = store.get(commit_key(end), limits.MAX_COMMIT_BYTES)
+        except ObjectNotFoundError:  # another clean-up is at it, or was, and a late one set the boundary back
+            _mended(store, end, newest.version)
+            return 0
+        age_ms = clock.now_ms() - decode_commit(data, end)[0].timestamp
+        too_many = newest.commit_bytes - present.removed_bytes > _bytes_limit(configs)
+        is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
+        if is_due and _is_whole(store, newest):
+            keys = [commit_key(version) for version in range(start, end + 1)]
+            size = sum(_each(lambda key: _size(store, key), keys))
+            _advance(store, Boundary(end, present.removed_bytes + size))
+            _delete(store, keys)
+            return len(keys)
+    return 0
+
+
+def _is_whole(store: Store, manifest: checkpoint.Manifest) -> bool:
+    """Whether every file that a checkpoint names is there; it may name files of one that was removed meanwhile."""
+    sizes = {info.key: info.size for info in store.list(CHECKPOINTS)}
+    named = [manifest.heads, *(file for files in manifest.segments.values() for file in files)]
+    return all(sizes.get(file.key) == file.size for file in named)
+
+
+def _steps(start: int, last: int) -> Sequence[int]:
+    """Where a bounded removal may end: at the last candidate, or half way."""
+    return [end for end in (last, (start + last) // 2) if end >= start]
+
+
+def _mended(store: Store, removed: int, checkpoint_version: int) -> Boundary:
+    """The boundary, set forward where commits up to ``removed`` are gone and it does not say so."""
+    present = read_boundary_file(store)
+    if present.boundary >= min(removed, checkpoint_version):
+        return present
+    return _advance(store, Boundary(min(removed, checkpoint_version), present.removed_bytes))
+
+
+def _advance(store: Store, boundary: Boundary) -> Boundary:
+    """Move the boundary forward, unless it is there already."""
+    present = read_boundary_file(store)
+    if present.boundary >= boundary.boundary:
+        return present
+    write_boundary(store, boundary)
+    return boundary
+
+
+def _age_limit_ms(configs: Mapping[str, str]) -> float:
+    limit = ClusterConfig.resolve(configs).metadata_max_retention_ms
+    return limit if limit >= 0 else float("inf")
+
+
+def _bytes_limit(configs: Mapping[str, str]) -> float:
+    limit = ClusterConfig.resolve(configs).metadata_max_retention_bytes
+    return limit if limit >= 0 else float("inf")
+
+
+def _older(store: Store, versions: Sequence[int], before_ms: float) -> int:
+    """How many of these commits are from before this time; times of commits grow, so some twenty reads tell."""
+    low, high = 0, len(versions)
+    while low < high:
+        middle = (low + high) // 2
+        if _time_of(store, versions[middle]) < before_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _time_of(store: Store, version: int) -> float:
+    try:
+        data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+    except ObjectNotFoundError:  # removed meanwhile: old enough for somebody else
+        return float("-inf")
+    return decode_commit(data, version)[0].timestamp
+
+
+def _size(store: Store, key: str) -> int:
+    try:
+        return store.info(key).size
+    except ObjectNotFoundError:
+        return 0
+
+
+def _delete(store: Store, keys: Iterable[str]) -> None:
+    _each(store.delete, list(keys))
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(PARALLEL_REQUESTS, len(items))) as pool:
+        return list(pool.map(function, items))
+
+
+# -- checkpoints
+
+
+def remove_checkpoints(store: Store) -> int:
+    """Remove checkpoints that newer ones have replaced for long, and files that none of those kept names.
+
+    Returns how many files went. Raises StorageError, CorruptMetadataError.
+    """
+    found = list(store.list(CHECKPOINTS))
+    manifests = [info for info in found if info.key.endswith(".json") and info.key != checkpoint.LATEST_KEY]
+    if len(manifests) <= limits.CHECKPOINTS_KEPT:
+        return 0
+    old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
+    kept = _kept(sorted(manifests, reverse=True), old_ms)
+    named = {checkpoint.LATEST_KEY, *(info.key for info in kept)}
+    for info in kept:
+        manifest = checkpoint.read_manifest(store, info.key)
+        named.add(manifest.heads.key)
+        named.update(file.key for files in manifest.segments.values() for file in files)
+    gone = [info.key for info in found if info.key not in named and info.modified_ms < old_ms]
+    is_manifest = {info.key for info in manifests}
+    _delete(store, (key for key in gone if key in is_manifest))
+    _delete(store, (key for key in gone if key not in is_manifest))
+    return len(gone)
+
+
+def _kept(newest_first: Sequence[ObjectInfo], old_ms: int) -> list[ObjectInfo]:
+    """The newest manifests, and each that was the newest one until not long ago."""
+    kept = list(newest_first[: limits.CHECKPOINTS_KEPT])
+    for newer, info in pairwise(newest_first[1:]):
+        if newer.modified_ms < old_ms:
+            break
+        if info not in kept:
+            kept.append(info)
+    return kept
