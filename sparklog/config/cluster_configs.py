@@ -20,6 +20,7 @@ from sparklog.config.definitions import (
     DOUBLE_MAX,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     INT_MAX,
+    LONG_MAX,
     ConfigDef,
     ConfigEntry,
     ConfigValue,
@@ -71,6 +72,16 @@ _OWN = (
         "metadata.max.retention.bytes", "long", "104857600",
         "Bytes of commits that are kept behind a checkpoint; -1: no limit.",
         effective=True,
+    ),
+    ConfigDef(
+        "leader.replication.throttled.rate", "long", str(LONG_MAX),
+        "Most bytes that are copied in a second from the replicas that leader.replication.throttled.replicas names.",
+        minimum=1,
+    ),
+    ConfigDef(
+        "follower.replication.throttled.rate", "long", str(LONG_MAX),
+        "Most bytes that are copied in a second to the replicas that follower.replication.throttled.replicas names.",
+        minimum=1,
     ),
     ConfigDef(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
