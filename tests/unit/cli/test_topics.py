@@ -190,8 +190,8 @@ def test_replicas_can_be_assigned_by_hand(run: Run, cluster: Coordinator) -> Non
         ("0:0", "Partition replica lists may not contain duplicate entries: 0"),
         ("0,0:1", "Partition 1 has different replication factor: [0, 1]"),
         ("x", "--replica-assignment: partition 0 has 'x', not broker ids like 0:1"),
-        ("7", "replica assignment [7] of t-0 must name registered brokers that are not cordoned ([0]), each once, and as "
-              "many as the other partitions do"),
+        ("7", "replica assignment [7] of t-0 must name registered brokers that are not cordoned ([0]), each once, and "
+              "as many as the other partitions do"),
     ],
 )  # fmt: skip
 def test_wrong_replica_assignment_is_refused(run: Run, cluster: Coordinator, assignment: str, message: str) -> None:
