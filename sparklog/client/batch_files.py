@@ -1,14 +1,15 @@
 """Turning batches into a file: columns become Arrow, a run for each partition, durable and invisible.
 
-Rules: one file for a topic. A batch becomes one record batch, or several where its columns would pass what an Arrow
-column can hold. Not for: commits and retries.
+Rules: one file for the partitions of a topic that go to the same brokers. A batch becomes one record batch, or several
+where its columns would pass what an Arrow column can hold. Not for: commits and retries.
 """
 
 from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,11 +17,18 @@ import pyarrow as pa
 from sparklog.client.accumulator import Headers, PendingBatch
 from sparklog.client.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, SparklogError
+from sparklog.errors import InvalidRecordError, SparklogError, StorageError
 from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE, columns_present, record_schema
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.decide_append import ACKS_ALL, brokers_to_write
+from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.partition_changes import holders
+from sparklog.protocol.segments import index_path
+
+NO_IDENTITY = ProducerIdentity(-1, -1)
+"""Of a producer that is not idempotent."""
 
 
 class PartitionRun(NamedTuple):
@@ -31,27 +39,98 @@ class PartitionRun(NamedTuple):
     base_sequence: int
 
 
-def write_file(
+def write_files(
     coordinator: Coordinator,
     topic: TopicMetadata,
     runs: Sequence[PartitionRun],
-    producer_id: int = -1,
-    producer_epoch: int = -1,
+    identity: ProducerIdentity = NO_IDENTITY,
+    acks: int = ACKS_ALL,
+    skipped: int = 0,
 ) -> list[PartitionAppend]:
-    """All runs in one file, in the order given; what a commit has to name. Durable on return, and nobody sees it yet.
+    """What a commit has to name of these runs, in the order given. Durable on return, and nobody sees it yet.
 
-    Fills in what the records' metadata need. Raises StorageError; InvalidRecordError where a column is no column.
+    ``skipped`` as in ``brokers_to_write``. Fills in what the records' metadata need. Raises StorageError, and what
+    ``brokers_to_write`` does; InvalidRecordError where a column is no column.
     """
+    groups = by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch, topic.name)
+    appends: dict[int, PartitionAppend] = {}
+    for brokers, partitions in groups:
+        chosen = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
+        written = _write_file(coordinator, topic, chosen, identity, brokers)
+        appends.update(zip((run.partition for run in chosen), written, strict=True))
+    return [appends[run.partition] for run in runs]
+
+
+def by_brokers(
+    coordinator: Coordinator, topic: str, partitions: Sequence[int], acks: int = ACKS_ALL, skipped: int = 0
+) -> list[tuple[tuple[int, ...], set[int]]]:
+    """The partitions that can share a file, since their records go to the same brokers. Errors as
+    ``brokers_to_write``."""
+    state, resting = coordinator.state, coordinator.brokers.resting()
+    groups: dict[frozenset[int], tuple[tuple[int, ...], set[int]]] = {}
+    for partition in partitions:
+        brokers = brokers_to_write(state, topic, partition, acks, resting, skipped)
+        groups.setdefault(frozenset(brokers), (brokers, set()))[1].add(partition)
+    return list(groups.values())
+
+
+def open_writer(
+    coordinator: Coordinator,
+    key: str,
+    brokers: Sequence[int],
+    *,
+    codec: str,
+    level: int | None,
+    has_key: bool,
+    has_headers: bool,
+) -> SegmentFileWriter:
+    """A new file on these brokers. Raises StorageError."""
+    return SegmentFileWriter(
+        coordinator.store_of(brokers[0]),
+        key,
+        codec=codec,
+        level=level,
+        has_key=has_key,
+        has_headers=has_headers,
+        broker=brokers[0],
+        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
+    )
+
+
+def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[PartitionAppend]:
+    """Make a file durable, and remember which locations failed. Raises StorageError."""
+    appends = writer.finish()
+    for broker in writer.failed:
+        coordinator.brokers.failed(broker)
+    return appends
+
+
+def delete_files(coordinator: Coordinator, appends: Iterable[PartitionAppend]) -> None:
+    """Delete files that no commit names. What storage does not delete now stays as an orphan, which nobody sees."""
+    for broker, key in {(broker, append.run.path) for append in appends for broker in holders(append.run)}:
+        for path in (key, index_path(key)):
+            with suppress(StorageError):
+                coordinator.store_of(broker).delete(path)
+
+
+def _write_file(
+    coordinator: Coordinator,
+    topic: TopicMetadata,
+    runs: Sequence[PartitionRun],
+    identity: ProducerIdentity,
+    brokers: Sequence[int],
+) -> list[PartitionAppend]:
     batches = [batch.columns for run in runs for batch in run.batches if batch.columns is not None]
     has_key = any("key" in columns.schema.names for columns in batches)
     has_headers = any("headers" in columns.schema.names for columns in batches)
     names = columns_present(has_key, has_headers)
-    writer = SegmentFileWriter(
-        coordinator.store,
+    writer = open_writer(
+        coordinator,
         _key(coordinator, topic, runs[0].partition),
+        brokers,
         codec=topic.codec,
         level=topic.level,
         has_key=has_key,
@@ -64,8 +143,7 @@ def write_file(
                 topic.topic_id,
                 run.partition,
                 topic.log_append_time,
-                producer_id,
-                producer_epoch,
+                *identity,
                 run.base_sequence,
             )
             writer.start_run(target)
@@ -75,7 +153,7 @@ def write_file(
     except (SparklogError, pa.ArrowException, ValueError):
         writer.abort()
         raise
-    return writer.finish()
+    return finish_writer(coordinator, writer)
 
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:

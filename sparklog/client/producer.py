@@ -35,6 +35,8 @@ from sparklog.client.record_checks import (
     check_size,
     check_timestamp,
     checked_headers,
+    neither_key_nor_value,
+    no_key,
 )
 from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
@@ -122,7 +124,7 @@ class Producer:
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
             SerializationError: a key, value or header is no bytes, or a serializer failed.
-            InvalidRecordError: neither key nor value, or a bad timestamp.
+            InvalidRecordError: neither key nor value, no key on a compacted topic, or a bad timestamp.
             UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
             InvalidTopicError: a name that no topic can have.
             MessageSizeTooLargeError: over ``max_request_size`` or the topic's ``max.message.bytes``.
@@ -146,10 +148,8 @@ class Producer:
             if key.__class__ is not bytes:
                 key = as_bytes("key", key, topic)
             size += len(key)
-        elif value is None:
-            raise InvalidRecordError(
-                f"a record for topic {topic!r} has neither a key nor a value; give one", topic=topic
-            )
+        elif value is None or found.needs_key:
+            raise neither_key_nor_value(topic) if value is None else no_key(topic)
         stored: Headers | None = None
         if headers:
             stored, more = checked_headers(headers, topic)

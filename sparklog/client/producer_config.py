@@ -19,6 +19,7 @@ from sparklog.client.config import (
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.format.codec import CODECS, compressor
+from sparklog.protocol.decide_append import ACKS_ALL
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
@@ -60,6 +61,7 @@ Partitioner = Callable[["bytes | None", "list[int]", "list[int]"], int]
 class ProducerConfig:
     """Times are seconds, sizes are bytes."""
 
+    acks: int
     batch_size: int
     buffer_memory: int
     codec: str
@@ -95,10 +97,11 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     def seconds(name: str) -> float:
         return number(name) / 1000
 
-    one_of("Producer", arguments, "acks", (0, 1, -1, "all"))
+    acks: Any = one_of("Producer", arguments, "acks", (0, 1, -1, "all"))
     transactional_id = _transactional_id(arguments)
     codec, level = _codec(arguments)
     config = ProducerConfig(
+        acks=ACKS_ALL if acks == "all" else acks,
         batch_size=number("batch_size"),
         buffer_memory=number("buffer_memory", 1),
         codec=codec,
@@ -136,6 +139,8 @@ def _transactional_id(arguments: Mapping[str, object]) -> str:
 def _check_together(config: ProducerConfig) -> None:
     if config.transactional_id and not config.idempotent:
         raise _wrong("enable_idempotence", False, "a producer with a transactional_id is idempotent; leave it out")
+    if config.transactional_id and config.acks != ACKS_ALL:
+        raise _wrong("acks", config.acks, "a transaction is acknowledged by all; leave it out")
     if config.delivery_timeout < config.linger:
         raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
 

@@ -64,6 +64,14 @@ def neither_key_nor_value(topic: str) -> InvalidRecordError:
     return InvalidRecordError(f"a record for topic {topic!r} has neither a key nor a value; give one", topic=topic)
 
 
+def no_key(topic: str) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"topic {topic!r} is compacted, and a record for it has no key; give every record one, or take compact out of "
+        "the topic's cleanup.policy",
+        topic=topic,
+    )
+
+
 def check_size(size: int, topic: TopicMetadata) -> None:
     """Refuse a record of ``size`` bytes that is over a limit. Raises MessageSizeTooLargeError."""
     for name, limit, overhead in topic.size_limits:

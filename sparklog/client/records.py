@@ -7,18 +7,21 @@ All or nothing: a refused record means that none of the call is in the log, and 
 (``index``). A call is one commit, so send many records at a time.
 
 Rules: an explicit partition comes first, then murmur2 of the key bytes (as Kafka's Java client does it), and records
-without a key share a partition for about ``STICKY_BYTES`` before they move on to another. Not for: lingering,
-retries, serialising, idempotent sequences.
+without a key share a partition for about ``STICKY_BYTES`` before they move on to another. Files go to the brokers that
+``acks`` asks for; where these change meanwhile, the call writes them again. Not for: lingering, retries after failures
+of the storage, serialising, idempotent sequences.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from sparklog import limits
+from sparklog.client.batch_files import by_brokers, delete_files, finish_writer, open_writer
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
@@ -27,20 +30,30 @@ from sparklog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageSizeTooLargeError,
+    NotLeaderOrFollowerError,
     SparklogError,
+    StaleWriteError,
     UnknownTopicOrPartitionError,
+    WriteRefusedError,
 )
 from sparklog.format.codec import CODECS
 from sparklog.format.schema import columns_present, record_schema
-from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.append import RunTarget
 from sparklog.log.layout import segment_key
+from sparklog.protocol import decide
 from sparklog.protocol.decide import AppendRequest, NewTopic, PartitionAppend
+from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.names import validate_topic_name
 from sparklog.protocol.partitioner import partition_for_key
 from sparklog.protocol.state import State
 
+logger = logging.getLogger(__name__)
+
 STICKY_BYTES = 16384
 """bytes of records without a key that go to one partition before the next: Kafka's default ``batch.size``."""
+
+ATTEMPTS = 5
+"""How often a call writes its records where brokers change in between."""
 
 RECORD_OVERHEAD_BYTES = 12
 """bytes. What the limit allows for beside the record itself: its default is 1 MiB and Kafka's 12 of LOG_OVERHEAD."""
@@ -85,15 +98,27 @@ def append_records(
     *,
     compression: str = "none",
     level: int | None = None,
+    acks: int = ACKS_ALL,
 ) -> list[RecordOffset]:
     """Append records to a topic in one commit, and say where each is, in the order given.
 
     ``compression`` holds where the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
-    where ``auto.create.topics.enable`` allows it.
+    where ``auto.create.topics.enable`` allows it. ``acks`` is -1 for all replicas in sync, 1 for the leader alone.
 
-    Raises UnknownTopicOrPartitionError, InvalidTopicError, MessageSizeTooLargeError, InvalidTimestampError and
-    InvalidRecordError with nothing written, and whatever ``Coordinator.append`` raises.
+    Raises UnknownTopicOrPartitionError, InvalidTopicError, MessageSizeTooLargeError, InvalidTimestampError,
+    InvalidRecordError and NotEnoughReplicasError with nothing written, and whatever ``Coordinator.append`` raises.
     """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _append_records(coordinator, topic, records, compression, level, acks)
+        except (NotLeaderOrFollowerError, StaleWriteError) as error:
+            logger.info("the records for %s are written again: %s", topic, error)
+    return _append_records(coordinator, topic, records, compression, level, acks)
+
+
+def _append_records(
+    coordinator: Coordinator, topic: str, records: Sequence[Record], compression: str, level: int | None, acks: int
+) -> list[RecordOffset]:
     if compression not in CODECS:
         raise InvalidConfigurationError(f"compression {compression!r} is none of {', '.join(CODECS)}")
     plan = _plan(coordinator, topic)
@@ -105,8 +130,16 @@ def append_records(
     rows: dict[int, list[int]] = {}
     for index, partition in enumerate(routes):
         rows.setdefault(partition, []).append(index)
-    appends = _write(coordinator, plan, records, stamps, rows, compression, level)
-    answer = coordinator.append(AppendRequest(appends=appends, new_topics=plan.new_topics))
+    codec = _codec(plan.config, compression, level)
+    appends: list[PartitionAppend] = []
+    for brokers, partitions in _by_brokers(coordinator, plan, sorted(rows), acks):
+        chosen = {partition: rows[partition] for partition in sorted(partitions)}
+        appends += _write(coordinator, plan, records, stamps, chosen, codec, brokers)
+    try:
+        answer = coordinator.append(AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks))
+    except WriteRefusedError:
+        delete_files(coordinator, appends)
+        raise
     offsets = {appended.partition: appended.base_offset for appended in answer.appended}
     result: list[RecordOffset] = []
     for partition in routes:
@@ -139,11 +172,14 @@ def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
             topic=topic,
         )
     partitions = cluster.num_partitions
-    new = NewTopic(
-        name=topic,
-        topic_id=coordinator.new_topic_id(),
-        partitions=partitions,
-        replication_factor=cluster.default_replication_factor,
+    new = decide.assigned(
+        state,
+        NewTopic(
+            name=topic,
+            topic_id=coordinator.new_topic_id(),
+            partitions=partitions,
+            replication_factor=cluster.default_replication_factor,
+        ),
     )
     return _Plan(topic, "", partitions, TopicConfig.resolve({}, state.configs), [0] * partitions, [new], state.version)
 
@@ -162,6 +198,12 @@ def record_size(record: Record) -> int:
 def _checked(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
     """The record's timestamp in microseconds; raises where the topic does not take the record."""
     _check_types(record, index, plan)
+    if record.key is None and "compact" in plan.config.cleanup_policy:
+        raise InvalidRecordError(
+            f"record {index} has no key, and topic {plan.name!r} is compacted; give every record a key",
+            topic=plan.name,
+            index=index,
+        )
     size = record_size(record)
     if size > plan.config.max_message_bytes:
         raise MessageSizeTooLargeError(
@@ -263,25 +305,38 @@ def _route(records: Sequence[Record], plan: _Plan, start: float) -> list[int]:
 # -- the file
 
 
+def _by_brokers(
+    coordinator: Coordinator, plan: _Plan, partitions: Sequence[int], acks: int
+) -> list[tuple[tuple[int, ...], set[int]]]:
+    """As ``batch_files.by_brokers``, also for a topic that is about to be created."""
+    if not plan.new_topics:
+        return by_brokers(coordinator, plan.name, partitions, acks)
+    assignment = plan.new_topics[0].assignment or ()
+    groups: dict[tuple[int, ...], set[int]] = {}
+    for partition in partitions:
+        replicas = tuple(assignment[partition])
+        groups.setdefault(replicas if acks == ACKS_ALL else replicas[:1], set()).add(partition)
+    return list(groups.items())
+
+
 def _write(
     coordinator: Coordinator,
     plan: _Plan,
     records: Sequence[Record],
     stamps: Sequence[int],
     rows: dict[int, list[int]],
-    compression: str,
-    level: int | None,
+    codec: tuple[str, int | None],
+    brokers: Sequence[int],
 ) -> list[PartitionAppend]:
-    """All records in one file, a run for each partition, durable on return."""
-    codec, codec_level = _codec(plan.config, compression, level)
+    """The records of these rows in one file, a run for each partition, durable on return."""
     has_key = any(record.key is not None for record in records)
     has_headers = any(record.headers for record in records)
     schema = record_schema(columns_present(has_key, has_headers))
     first = min(rows)
     key = segment_key(plan.name, first, plan.expected_offsets[first], plan.version, coordinator.log.ids.write_id())
     stamped = plan.config.message_timestamp_type == "LogAppendTime"
-    writer = SegmentFileWriter(
-        coordinator.store, key, codec=codec, level=codec_level, has_key=has_key, has_headers=has_headers
+    writer = open_writer(
+        coordinator, key, brokers, codec=codec[0], level=codec[1], has_key=has_key, has_headers=has_headers
     )
     try:
         for partition in sorted(rows):
@@ -291,7 +346,7 @@ def _write(
     except (SparklogError, pa.ArrowException, ValueError):
         writer.abort()
         raise
-    return writer.finish()
+    return finish_writer(coordinator, writer)
 
 
 def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[str, int | None]:

@@ -5,8 +5,9 @@ partition's records is the order in which they were sent.
 
 Rules: every try of the same records has the same sequences, so that what a lost answer hid is not written twice. A
 failure that may pass is tried again until ``delivery_timeout_ms``; one that will not pass fails the records it is
-about, and the others go on. After records were given up on with nobody knowing whether they are in the log, the
-producer goes on under a new producer id: whichever it was, what follows is not taken for a repetition or a gap.
+about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names. After
+records were given up on with nobody knowing whether they are in the log, the producer goes on under a new producer id:
+whichever it was, what follows is not taken for a repetition or a gap.
 
 Not for: transactions (``transactions``).
 """
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from sparklog.client.accumulator import Accumulator, Drained, PendingBatch
-from sparklog.client.batch_files import PartitionRun, write_file
+from sparklog.client.batch_files import NO_IDENTITY, PartitionRun, write_files
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.topic_metadata import TopicMetadata, Topics
@@ -32,6 +33,7 @@ from sparklog.errors import (
     StorageError,
     StoragePermissionError,
     UnknownTopicOrPartitionError,
+    WriteRefusedError,
 )
 from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide_producers import ProducerIdentity
@@ -42,26 +44,28 @@ logger = logging.getLogger(__name__)
 SEQUENCES = 2**31
 """Sequences count records of a partition, and start over at 0, as in Kafka."""
 
-NO_IDENTITY = ProducerIdentity(-1, -1)
+TRIES_BEFORE_NEXT_REPLICA = 3
+"""Failures to write to the leader alone, with ``acks`` 1 or 0, before the next replica in sync takes its place."""
 
 
 def may_pass(error: SparklogError) -> bool:
-    """Whether the same may work when it is tried again."""
+    """Whether the same may work when it is tried again, with the same files if they are written."""
     if isinstance(error, CommitConflictError | IndeterminateCommitError):
         return True
     return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
 
 
 class Parcel:
-    """The batches of one partition on their way. ``append`` is set once they are in a file; ``unclear`` once nobody
-    knows whether a try was committed."""
+    """The batches of one partition on their way. ``append`` is set once they are in a file, ``refusal`` once that file
+    or its brokers were refused; ``unclear`` once nobody knows whether a try was committed."""
 
-    __slots__ = ("append", "batches", "place", "unclear")
+    __slots__ = ("append", "batches", "place", "refusal", "unclear")
 
     def __init__(self, place: TopicPartition, batches: list[PendingBatch]) -> None:
         self.place = place
         self.batches = batches
         self.append: PartitionAppend | None = None
+        self.refusal: WriteRefusedError | None = None
         self.unclear = False
 
 
@@ -82,7 +86,7 @@ class Sender:
         self._topics = topics
         self._metrics = metrics
         self._clock = coordinator.log.clock
-        self._identity: ProducerIdentity | None = None if config.idempotent else NO_IDENTITY
+        self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
         self._sequences: dict[TopicPartition, int] = {}
         self._renew = False
         self.thread: threading.Thread | None = None
@@ -111,9 +115,11 @@ class Sender:
         attempt = 0
         while parcels := self._in_time(parcels):
             try:
-                result = self._try(parcels)
+                result = self._try(parcels, attempt)
             except SparklogError as error:
-                if not may_pass(error):
+                if isinstance(error, WriteRefusedError):
+                    parcels = self._to_be_written_again(parcels, error)
+                elif not may_pass(error):
                     parcels = self._give_up(parcels, error)
                     continue
                 attempt += 1
@@ -125,7 +131,7 @@ class Sender:
                     parcel.unclear = True  # it says nothing of whether it came before the commit or after
                 return self._fail(parcels, error)
             else:
-                return self._succeed(parcels, result)
+                return self._succeed(parcels, result) if result is not None else None
         return None
 
     def _wait_to_retry(self, parcels: Sequence[Parcel], error: SparklogError, attempt: int) -> bool:
@@ -139,16 +145,47 @@ class Sender:
         self._metrics.retried([batch for parcel in parcels for batch in parcel.batches])
         return self._accumulator.pause(self._config.retry_backoff)
 
-    def _try(self, parcels: Sequence[Parcel]) -> AppendResult:
+    def _to_be_written_again(self, parcels: Sequence[Parcel], error: WriteRefusedError) -> list[Parcel]:
+        """Those whose partition has other brokers now, or too few; the others go on without them."""
+        refused = [parcel for parcel in parcels if _is_about(error, parcel.place)] or list(parcels)
+        for parcel in refused:
+            parcel.append, parcel.refusal = None, error
+        try:
+            self._coordinator.refresh()
+        except SparklogError as unread:
+            logger.info("the cluster cannot be read: %s", unread)
+        others = [parcel for parcel in parcels if parcel not in refused]
+        if others:
+            self._deliver(others)
+        return refused
+
+    def _try(self, parcels: Sequence[Parcel], failures: int) -> AppendResult | None:
+        """Commit these batches, in files if they are not yet; None where nobody waits for what becomes of them."""
         identity = self._identify()
         by_topic: dict[str, list[Parcel]] = {}
         for parcel in parcels:
             if parcel.append is None:
                 by_topic.setdefault(parcel.place.topic, []).append(parcel)
         for topic, unwritten in by_topic.items():
-            self._write(topic, unwritten, identity)
-        appends = [parcel.append for parcel in parcels if parcel.append is not None]
-        return self._coordinator.append(AppendRequest(appends=appends))
+            self._write(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
+        request = AppendRequest(
+            appends=[parcel.append for parcel in parcels if parcel.append is not None], acks=self._config.acks
+        )
+        if self._config.acks:
+            return self._coordinator.append(request)
+        self._resolve_unacknowledged(parcels)
+        try:
+            self._coordinator.append(request)
+        except SparklogError as error:
+            logger.warning("records of %d partitions sent with acks=0 may be lost: %s", len(parcels), error)
+        return None
+
+    def _resolve_unacknowledged(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            set_offsets(parcel.batches, UNKNOWN_OFFSET, -1)
+        batches = [batch for parcel in parcels for batch in parcel.batches]
+        self._metrics.committed(batches)
+        self._accumulator.resolve(batches, None)
 
     def _identify(self) -> ProducerIdentity:
         if self._renew and self._config.idempotent:
@@ -159,7 +196,7 @@ class Sender:
         self._renew = False
         return self._identity
 
-    def _write(self, topic: str, parcels: Sequence[Parcel], identity: ProducerIdentity) -> None:
+    def _write(self, topic: str, parcels: Sequence[Parcel], identity: ProducerIdentity, skipped: int) -> None:
         metadata = self._metadata(topic, parcels)
         ordered = sorted(parcels, key=lambda parcel: parcel.place.partition)
         numbered = identity.producer_id >= 0
@@ -167,7 +204,7 @@ class Sender:
             PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0) if numbered else -1)
             for p in ordered
         ]
-        written = write_file(self._coordinator, metadata, runs, *identity)
+        written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
         for parcel, append in zip(ordered, written, strict=True):
             parcel.append = append
 
@@ -222,7 +259,8 @@ class Sender:
         late = [parcel for parcel in parcels if parcel.batches[0].created <= oldest]
         waiting = self._accumulator.take_expired() if late else []
         for parcel in late:
-            self._fail([parcel], _timed_out(parcel.place, parcel.unclear, self._config.delivery_timeout))
+            timed_out = _timed_out(parcel.place, parcel.unclear, self._config.delivery_timeout)
+            self._fail([parcel], timed_out if parcel.unclear else parcel.refusal or timed_out)
         for batch in waiting:
             self._metrics.failed([batch])
             self._accumulator.resolve([batch], _timed_out(batch.topic_partition, False, self._config.delivery_timeout))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.client.record_checks import check_size, check_timestamp, neither_key_nor_value
+from sparklog.client.record_checks import check_size, check_timestamp, neither_key_nor_value, no_key
 from sparklog.client.topic_metadata import TopicMetadata
 from sparklog.errors import InvalidRecordError, SerializationError, UnknownTopicOrPartitionError
 from sparklog.format.schema import HEADERS, HEADERS_TYPE, KEY, TIMESTAMP, TIMESTAMP_TYPE, VALUE, record_schema
@@ -195,6 +195,8 @@ def _check_rows(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> Non
         empty = values.is_null() if KEY not in names else pc.and_(values.is_null(), batch.column(KEY).is_null())
         if pc.any(empty).as_py():
             raise neither_key_nor_value(topic.name)
+    if topic.needs_key and (KEY not in names or batch.column(KEY).null_count):
+        raise no_key(topic.name)
     if TIMESTAMP in names:
         for stamp in pc.min_max(batch.column(TIMESTAMP)).values():
             check_timestamp(stamp.value // 1000, topic, now_ms)

@@ -46,6 +46,7 @@ class TopicMetadata:
         )
         self.max_record_bytes = min(limit - overhead for _, limit, overhead in self.size_limits)
         self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
+        self.needs_key = "compact" in settings.cleanup_policy
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self.queues = [accumulator.queue(TopicPartition(found.name, n)) for n in range(len(found.partitions))]
         self.codec, self.level = _codec(settings, config)

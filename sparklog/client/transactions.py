@@ -22,11 +22,10 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from sparklog.client.accumulator import Accumulator, PendingBatch
-from sparklog.client.batch_files import PartitionRun, write_file
+from sparklog.client.batch_files import PartitionRun, delete_files, write_files
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.sender import SEQUENCES, Parcel, may_pass, set_offsets
@@ -42,16 +41,15 @@ from sparklog.errors import (
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     SparklogError,
-    StorageError,
     TransactionAbortedError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    WriteRefusedError,
 )
 from sparklog.protocol.decide import AppendRequest, AppendResult
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.protocol.names import validate_group_id
-from sparklog.protocol.segments import index_path
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -176,7 +174,7 @@ class Transactions:
             parcels = [Parcel(place, batches) for place, batches in self._accumulator.take()]
             self._parcels += parcels
             try:
-                self._until_answered(lambda: self._write(parcels), "writing records of a transaction")
+                self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
             except SparklogError as error:
                 self._make_abortable(error)
                 raise
@@ -294,9 +292,8 @@ class Transactions:
                 raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the transaction", topic=topic)
             unwritten.sort(key=lambda parcel: parcel.place.partition)
             runs = [PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0)) for p in unwritten]
-            for parcel, append in zip(
-                unwritten, write_file(self._coordinator, metadata, runs, *self._identity), strict=True
-            ):
+            written = write_files(self._coordinator, metadata, runs, self._identity)
+            for parcel, append in zip(unwritten, written, strict=True):
                 parcel.append = append
                 self._sequences[parcel.place] = (append.base_sequence + append.run.records) % SEQUENCES
                 for batch in parcel.batches:
@@ -377,28 +374,31 @@ class Transactions:
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
         if not self._unclear and self._state != FATAL_ERROR:
-            self._delete_files()
+            delete_files(self._coordinator, [parcel.append for parcel in self._parcels if parcel.append is not None])
         self._forget()
 
-    def _delete_files(self) -> None:
-        """What storage does not delete now stays as an orphan, which nobody sees."""
-        for key in {parcel.append.run.path for parcel in self._parcels if parcel.append is not None}:
-            for path in (key, index_path(key)):
-                with suppress(StorageError):
-                    self._coordinator.store.delete(path)
-
-    def _until_answered(self, action: Callable[[], Any], what: str) -> Any:
+    def _until_answered(
+        self, action: Callable[[], Any], what: str, passes: Callable[[SparklogError], bool] = may_pass
+    ) -> Any:
         """What ``action`` returns, tried again after failures that may pass, until ``max_block_ms`` are over."""
         deadline = self._clock.monotonic() + self._config.max_block
         while True:
             try:
                 return action()
             except SparklogError as error:
-                if not may_pass(error):
+                if not passes(error):
                     raise
                 if self._clock.monotonic() >= deadline or not self._accumulator.pause(self._config.retry_backoff):
                     raise self._timed_out(what, error) from error
                 logger.info("%s is tried again: %s", what, error)
+                if isinstance(error, WriteRefusedError):
+                    self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            self._coordinator.refresh()
+        except SparklogError as error:
+            logger.info("the cluster cannot be read: %s", error)
 
     def _timed_out(self, what: str, error: SparklogError) -> KafkaTimeoutError:
         known = "whether it happened is not known" if self._unclear else "it did not happen"
@@ -406,6 +406,11 @@ class Transactions:
             f"{what} of transactional id {self._config.transactional_id!r} did not get through within max_block_ms "
             f"({self._config.max_block * 1000:.0f}), {known}: {error}; mend the storage, then call it again"
         )
+
+
+def may_be_written(error: SparklogError) -> bool:
+    """Whether records that are in no file yet may be written when it is tried again, to other brokers if need be."""
+    return isinstance(error, WriteRefusedError) or may_pass(error)
 
 
 # -- offsets of groups

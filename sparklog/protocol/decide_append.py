@@ -29,12 +29,14 @@ ACKS_ALL = -1
 
 
 def brokers_to_write(
-    state: State, topic: str, partition: int, acks: int = ACKS_ALL, resting: Container[int] = ()
+    state: State, topic: str, partition: int, acks: int = ACKS_ALL, resting: Container[int] = (), skipped: int = 0
 ) -> tuple[int, ...]:
     """The brokers that records of a partition go to: the leader, others in sync, then those that are to catch up.
 
-    With ``acks`` 1 or 0 it is the leader alone. Brokers that are ``resting`` need not be written to before they are in
-    sync again. Raises UnknownTopicOrPartitionError, NotLeaderOrFollowerError for a partition without a leader, and
+    With ``acks`` 1 or 0 it is the leader alone, or where so many in sync are ``skipped`` as they have failed, the next
+    of them. Brokers that are ``resting`` need not be written to before they are in sync again.
+
+    Raises UnknownTopicOrPartitionError, NotLeaderOrFollowerError for a partition without a leader, and
     NotEnoughReplicasError where too few replicas are in sync.
     """
     found = state.partition(topic, partition)
@@ -46,16 +48,18 @@ def brokers_to_write(
             topic=topic,
             partition=partition,
         )
-    if acks != ACKS_ALL or len(found.replicas) == 1:
+    if len(found.replicas) == 1:
         return (leader,)
+    in_sync = [leader, *(broker for broker in found.isr if broker != leader)]
+    if acks != ACKS_ALL:
+        return (in_sync[skipped % len(in_sync)],)
     _check_enough(state, state.topics[topic].configs, topic, partition, found.replicas, found.isr)
-    in_sync = [broker for broker in found.isr if broker != leader]
     behind = [
         broker
         for broker in found.replicas
         if broker not in found.isr and broker not in resting and _is_online(state, broker)
     ]
-    return (leader, *in_sync, *behind)
+    return (*in_sync, *behind)
 
 
 def check_brokers(state: State, topic: str, acks: int = ACKS_ALL) -> None:

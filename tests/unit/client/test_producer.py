@@ -160,10 +160,16 @@ def test_the_topics_codec_comes_before_the_producers(cluster: Coordinator, produ
     assert cluster.refresh().partition("t", 0).size_bytes < 10_000
 
 
-@pytest.mark.parametrize("acks", [0, 1, -1, "all"])
+@pytest.mark.parametrize("acks", [1, -1, "all"])
 def test_every_ack_is_the_commit(cluster: Coordinator, acks: object) -> None:
     with Producer(cluster=cluster, acks=acks) as producer:
         assert producer.send("t", b"x").get(WAIT).offset == 0
+
+
+def test_with_acks_0_nobody_waits_for_the_commit_and_offsets_are_not_known(cluster: Coordinator) -> None:
+    with Producer(cluster=cluster, acks=0) as producer:
+        assert producer.send("t", b"x").get(WAIT).offset == -1
+    assert cluster.refresh().partition("t", 0).log_end_offset == 1
 
 
 def test_a_producer_that_is_not_idempotent_has_no_producer_id(cluster: Coordinator) -> None:
