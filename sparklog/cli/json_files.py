@@ -43,6 +43,46 @@ class OffsetFile(JsonFile, frozen=True, kw_only=True):
     partitions: list[OffsetOf]
 
 
+class TopicToMove(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class TopicsFile(JsonFile, frozen=True, kw_only=True):
+    """``{"topics":[{"topic":"orders"}],"version":1}``"""
+
+    topics: list[TopicToMove]
+
+
+class ReplicasOf(msgspec.Struct, frozen=True):
+    """The brokers that are to hold a partition, the preferred leader first, and the log dir on each."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    log_dirs: list[str] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReassignmentFile(JsonFile, frozen=True, kw_only=True):
+    """``{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2],"log_dirs":["any","any"]}]}``"""
+
+    partitions: list[ReplicasOf]
+
+
+class PartitionOf(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class ElectionFile(JsonFile, frozen=True, kw_only=True):
+    """``{"partitions":[{"topic":"orders","partition":0}]}``"""
+
+    partitions: list[PartitionOf]
+
+
 def read_json(path: str, flag: str, kind: type[T]) -> T:
     """The file that an option names. Raises UsageError where it cannot be read or is not what it has to be."""
     try:
