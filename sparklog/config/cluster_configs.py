@@ -56,6 +56,38 @@ _OWN = (
         minimum=1,
     ),
     ConfigDef(
+        "broker.heartbeat.interval.ms", "int", "2000", "Time in ms between two checks of the storage locations.",
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
+        "broker.session.timeout.ms", "int", "9000",
+        "Time in ms after which a silent controller is replaced by another one.",
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
+        "auto.leader.rebalance.enable", "boolean", "true", "Whether leadership goes back to preferred leaders by itself.",
+        effective=True,
+    ),
+    ConfigDef(
+        "leader.imbalance.check.interval.seconds", "long", "300", "Seconds between two looks for that.",
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
+        "leader.imbalance.per.broker.percentage", "int", "10",
+        "Per cent of a broker's partitions that others may lead before that happens.",
+        minimum=0, maximum=100, effective=True,
+    ),
+    ConfigDef(
+        "leader.replication.throttled.rate", "long", str(2**63 - 1),
+        "Most bytes in a second that are copied from a broker to replicas that catch up.",
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
+        "follower.replication.throttled.rate", "long", str(2**63 - 1),
+        "Most bytes in a second that are copied to a broker whose replicas catch up.",
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
         "log.retention.check.interval.ms", "long", "300000", "Time in ms between two searches for segments to delete.",
         minimum=1,
     ),
@@ -263,6 +295,37 @@ class ClusterConfig:
     def group_max_size(self) -> int:
         """Most members that a group may have."""
         return cast(int, self.get("group.max.size"))
+
+    @property
+    def broker_heartbeat_interval_ms(self) -> int:
+        """Time between two checks of the storage locations."""
+        return cast(int, self.get("broker.heartbeat.interval.ms"))
+
+    @property
+    def broker_session_timeout_ms(self) -> int:
+        """How long a controller may be silent before another one takes over."""
+        return cast(int, self.get("broker.session.timeout.ms"))
+
+    @property
+    def auto_leader_rebalance_enable(self) -> bool:
+        """Whether leadership goes back to preferred leaders by itself."""
+        return cast(bool, self.get("auto.leader.rebalance.enable"))
+
+    @property
+    def leader_imbalance_check_interval_seconds(self) -> int:
+        """Seconds between two looks whether it should."""
+        return cast(int, self.get("leader.imbalance.check.interval.seconds"))
+
+    @property
+    def leader_imbalance_per_broker_percentage(self) -> int:
+        """Per cent of a broker's partitions that others may lead before it does."""
+        return cast(int, self.get("leader.imbalance.per.broker.percentage"))
+
+    @property
+    def replication_throttled_rate(self) -> int:
+        """Bytes in a second that the copies of catching up may take, from a broker or to one."""
+        rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+        return min(cast(int, self.get(name)) for name in rates)
 
     @property
     def metadata_max_retention_ms(self) -> int:

@@ -125,7 +125,7 @@ _TABLE = (
     ConfigDef(
         "unclean.leader.election.enable", "boolean", "false",
         "Whether a replica that is not in sync may become leader, at the price of lost records.",
-        synonyms=_same("unclean.leader.election.enable", "false"),
+        synonyms=_same("unclean.leader.election.enable", "false"), effective=True,
     ),
     ConfigDef(
         "min.insync.replicas", "int", "1", "Replicas that have to be in sync for a write with acks=all to be accepted.",
