@@ -65,7 +65,8 @@ _OWN = (
         minimum=1, effective=True,
     ),
     ConfigDef(
-        "auto.leader.rebalance.enable", "boolean", "true", "Whether leadership goes back to preferred leaders by itself.",
+        "auto.leader.rebalance.enable", "boolean", "true",
+        "Whether leadership goes back to preferred leaders by itself.",
         effective=True,
     ),
     ConfigDef(

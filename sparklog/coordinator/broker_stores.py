@@ -15,6 +15,7 @@ from sparklog.errors import StorageError
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import open_location
+from sparklog.store.open import open_store
 
 REST_SECONDS = 30.0
 """How long a location that failed a write is not tried again by writes that do not need it."""
@@ -47,6 +48,10 @@ class BrokerStores:
             if store is None:
                 store = self._opened[found.url] = open_location(found.url, self._options)
         return store
+
+    def open(self, url: str) -> Store:
+        """The store of an address that may become a broker's, created by a write. Raises UnsupportedStoreError."""
+        return open_store(url, self._options)
 
     def failed(self, broker: int) -> None:
         """A write to this broker has failed."""
