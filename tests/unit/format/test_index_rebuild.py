@@ -1,0 +1,66 @@
+"""An index made from its file alone is the one that was written with it, byte for byte."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import CorruptRecordError
+from sparklog.format.index_rebuild import NOBODY, BatchProducer, rebuild_index
+from tests.unit.format.segments import ROWS, Reads, Segment, write_gapped, write_segment
+
+CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
+
+
+def rebuilt(segment: Segment) -> bytes:
+    def producer_of(batch: int, row: int) -> BatchProducer:
+        return NOBODY
+
+    return rebuild_index(Reads(segment.log), len(segment.log), "t-0/0.log", producer_of)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("has_key", [True, False])
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_it_is_the_index_that_was_written(codec: str, has_key: bool, has_headers: bool) -> None:
+    big = [(b"key", b"value" * 1000, 7, None)] * 50
+    segment = write_segment([ROWS, big, ROWS[:1]], codec=codec, has_key=has_key, has_headers=has_headers)
+    assert rebuilt(segment) == segment.index
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_it_has_the_explicit_offsets_of_a_file_with_gaps(codec: str) -> None:
+    segment = write_gapped([[0, 4, 5], [9], [100, 2000]], codec=codec)
+    assert rebuilt(segment) == segment.index
+
+
+def test_it_names_the_producers_that_it_is_told() -> None:
+    segment = write_segment([ROWS, ROWS])
+    index = rebuild_index(
+        Reads(segment.log), len(segment.log), "t-0/0.log", lambda batch, row: BatchProducer(7, 1, row)
+    )
+    entries = Segment(segment.log, index).decode().entries
+    assert [(e.producer_id, e.producer_epoch, e.base_sequence) for e in entries] == [(7, 1, 0), (7, 1, 4)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_of_a_damaged_file_it_is_another_one_or_none(codec: str, data: st.DataObject) -> None:
+    segment = write_segment([ROWS, ROWS[:2], ROWS], codec=codec)
+    position = data.draw(st.integers(0, len(segment.log) - 1))
+    segment.log[position] ^= 1 << data.draw(st.integers(0, 7))
+    found = b""
+    with suppress(CorruptRecordError):
+        found = rebuilt(segment)
+    assert found != segment.index
+
+
+@given(st.integers(0, 2000))
+def test_a_file_that_was_cut_short_has_none(length: int) -> None:
+    segment = write_segment([ROWS, ROWS])
+    cut = Segment(segment.log[: min(length, len(segment.log) - 1)], segment.index)
+    with pytest.raises(CorruptRecordError, match="no index can be made"):
+        rebuilt(cut)
