@@ -79,12 +79,12 @@ _OWN = (
         minimum=0, maximum=100, effective=True,
     ),
     ConfigDef(
-        "leader.replication.throttled.rate", "long", str(2**63 - 1),
+        "leader.replication.throttled.rate", "long", str(LONG_MAX),
         "Most bytes in a second that are copied from a broker to replicas that catch up.",
         minimum=1, effective=True,
     ),
     ConfigDef(
-        "follower.replication.throttled.rate", "long", str(2**63 - 1),
+        "follower.replication.throttled.rate", "long", str(LONG_MAX),
         "Most bytes in a second that are copied to a broker whose replicas catch up.",
         minimum=1, effective=True,
     ),
@@ -105,16 +105,6 @@ _OWN = (
         "metadata.max.retention.bytes", "long", "104857600",
         "Bytes of commits that are kept behind a checkpoint; -1: no limit.",
         effective=True,
-    ),
-    ConfigDef(
-        "leader.replication.throttled.rate", "long", str(LONG_MAX),
-        "Most bytes that are copied in a second from the replicas that leader.replication.throttled.replicas names.",
-        minimum=1,
-    ),
-    ConfigDef(
-        "follower.replication.throttled.rate", "long", str(LONG_MAX),
-        "Most bytes that are copied in a second to the replicas that follower.replication.throttled.replicas names.",
-        minimum=1,
     ),
     ConfigDef(
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
