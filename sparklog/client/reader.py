@@ -23,7 +23,6 @@ from sparklog.log.replicas import replicas_in_sync
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
-from sparklog.store.open import open_store
 from sparklog.types import EARLIEST, LATEST
 
 FIRST_POLL_SECONDS = 0.01
@@ -77,7 +76,6 @@ class LogReader:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._stores: dict[str, Store] = {}
         self._fetcher = Fetcher(self._store_of, self._replicas_of, self.clock)
 
     def __enter__(self) -> LogReader:
@@ -225,14 +223,7 @@ class LogReader:
         return () if found is None else replicas_in_sync(found.partitions[partition])
 
     def _store_of(self, broker: int) -> Store:
-        found = self.state.brokers.get(broker)
-        if found is None:
-            raise StorageError(f"broker {broker} is not registered in {self._coordinator.store.root}")
-        if not found.url:
-            return self._coordinator.store
-        if found.url not in self._stores:
-            self._stores[found.url] = open_store(found.url)
-        return self._stores[found.url]
+        return self._coordinator.brokers.store_of(self.state, broker)
 
 
 def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:

@@ -99,7 +99,7 @@ class Fetcher:
         where there are several replicas only if that holds for all of them.
         """
         for segment in segments:
-            if segment.end_offset > start and segment.base_offset < end:
+            if start < end and segment.end_offset > start and segment.base_offset < end:
                 read = self._read_gapped if segment.has_gaps else self._read_segment
                 yield from read(topic, segment, max(start, segment.base_offset), min(end, segment.end_offset), columns)
 

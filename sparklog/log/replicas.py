@@ -86,7 +86,7 @@ def read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogEr
         root = store_of(next(iter(failures))).root
         message = f"{what}: {path} is missing from {root}; restore it from a copy"
         return _caused(DataLossError(message, path=path, **context), missing[0])
-    tried = "; ".join(f"broker {broker}: {error.message}" for broker, error in failures.items())
+    tried = "; ".join(f"broker {broker}: {error.message}" for broker, error in sorted(failures.items()))
     message = f"{what} from any of their brokers: {tried}"
     context["path"] = segment.path
     if len(missing) == len(errors):
