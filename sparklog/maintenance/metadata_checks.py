@@ -12,6 +12,7 @@ Not for: whether the lists of segments make sense (``list_checks``), nor the dat
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,28 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
     for key in checkpoints.unused():
         result.findings.append(_left_behind(key))
     return result
+
+
+def catch_up(store: Store, known: Metadata) -> Metadata:
+    """What the metadata are once the commits are applied that came since; nothing is checked anew.
+
+    The same where the next commit is not there or does not apply.
+    """
+    state, lists = known.state, _Lists()
+    while True:
+        try:
+            data = store.get(commit_key(state.version + 1), limits.MAX_COMMIT_BYTES)
+            commit, digest = decode_commit(data, state.version + 1)
+            state = apply(state, commit, digest)
+        except (CorruptMetadataError, ObjectNotFoundError):
+            break
+        lists.take(commit)
+    for name, listed in known.lists.items():
+        if name in state.topics and state.topics[name].topic_id == listed.topic.topic_id:
+            with contextlib.suppress(CorruptMetadataError):  # it was found to be wrong, and stays so
+                lists.start(listed.topic.topic_id, listed.table())
+    found = {name: lists.of(topic) for name, topic in state.topics.items()}
+    return Metadata(state=state, lists=found, boundary=known.boundary, first=known.first, last=state.version)
 
 
 def _listed(store: Store) -> tuple[list[int], list[Finding]]:

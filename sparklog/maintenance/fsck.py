@@ -1,0 +1,229 @@
+"""Check a cluster: the metadata first, then lists of segments, then every data file on every in-sync replica.
+
+    check = check_cluster(store, Scope(topics=["orders"]), runner=ProcessPool(2))
+    check.report.findings
+
+Data files are read as tasks, by whatever runs tasks (``runner``, or Spark). The cluster may be in use meanwhile: what
+was found of a file that is no part of the log any more when all is done is left out, and so are orphans that were
+committed since.
+
+Rules: reads only; works on clusters that cannot be opened. Progress is told in bytes.
+Not for: mending (``repair``), nor for how a report looks (``fsck_report``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator.broker_stores import BrokerStores
+from sparklog.errors import CorruptMetadataError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log.locations import read_identity
+from sparklog.log.segments import TopicSegments
+from sparklog.maintenance.file_checks import FileCopy, FileTask, check_files, plan_tasks
+from sparklog.maintenance.findings import Checked, Finding, Report, in_order
+from sparklog.maintenance.list_checks import check_lists
+from sparklog.maintenance.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
+from sparklog.maintenance.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
+from sparklog.maintenance.replica_checks import Copies, offline_brokers, plan_copies
+from sparklog.maintenance.runner import InProcess, TaskRunner
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+TASK_BYTES = 256 * 1024 * 1024
+"""bytes of data files in one task: some tenths of a second on a local disk, some seconds on an object store."""
+
+TASKS_AT_LEAST = 64
+"""tasks that smaller clusters are split into, so that several processes and the progress have something to go by."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to check. No ``topics`` are all of them; ``partitions`` are numbers, of every topic. ``fast``: no checksums
+    of batches."""
+
+    topics: Collection[str] = ()
+    partitions: Collection[int] = ()
+    fast: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        return not self.topics and not self.partitions
+
+    def holds(self, topic: str, partition: int) -> bool:
+        return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
+
+
+@dataclass
+class Check:
+    """A finished check: the report, and what a repair needs to know."""
+
+    store: Store
+    scope: Scope
+    report: Report
+    metadata: Metadata
+    copies: Copies
+    stores: dict[int, Store] = field(default_factory=dict)
+    unreachable: dict[int, str] = field(default_factory=dict)
+
+
+def check_cluster(
+    store: Store,
+    scope: Scope | None = None,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    runner: TaskRunner | None = None,
+    progress: Progress = no_progress,
+    clock: Clock | None = None,
+) -> Check:
+    """Check the cluster at a store's root.
+
+    Raises ClusterNotFoundError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of the scope that
+    does not exist, or StorageError where the root itself cannot be read.
+    """
+    scope = scope or Scope()
+    metadata = check_metadata(store, progress)
+    _check_scope(scope, metadata.state)
+    report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
+    report.fast = scope.fast
+    check = Check(store, scope, report, metadata, Copies())
+    _open_stores(check, BrokerStores(store, clock or SystemClock(), storage_options))
+    found = [*metadata.findings, *_check_lists(check), *_check_files(check, runner or InProcess(), progress)]
+    report.findings = in_order(found)
+    return check
+
+
+def _check_scope(scope: Scope, state: State) -> None:
+    for topic in scope.topics:
+        found = state.topic(topic)
+        missing = [number for number in scope.partitions if not 0 <= number < len(found.partitions)]
+        if missing:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has no partition {missing[0]}", topic=topic, partition=missing[0]
+            )
+    if any(number < 0 for number in scope.partitions):
+        raise InvalidRequestError("a partition has a number from 0 on")
+
+
+def _open_stores(check: Check, brokers: BrokerStores) -> None:
+    """The locations that can be checked; what is wrong with the others."""
+    state = check.metadata.state
+    for number, broker in state.brokers.items():
+        try:
+            store = brokers.store_of(state, number)
+            if broker.url:
+                _check_identity(store, state.cluster_id, number)
+        except SparklogError as error:
+            check.unreachable[number] = str(error)
+        else:
+            if broker.online:
+                check.stores[number] = store
+    if not state.brokers:  # the first commit cannot be read
+        check.stores[0] = check.store
+
+
+def _check_identity(store: Store, cluster_id: str, broker: int) -> None:
+    """Raises CorruptMetadataError where a location is not the one that was registered."""
+    found = read_identity(store)
+    if found is None:
+        raise CorruptMetadataError(
+            f"{store.root} has no broker.json, so it is not the location that was registered: its disk is not mounted, "
+            "or it was moved away",
+            path=store.root,
+        )
+    if (found.cluster_id, found.broker) != (cluster_id, broker):
+        raise CorruptMetadataError(
+            f"{store.root} is the location of broker {found.broker} of cluster {found.cluster_id}", path=store.root
+        )
+
+
+def _check_lists(check: Check) -> Iterator[Finding]:
+    metadata = check.metadata
+    checked = check.report.checked = Checked(
+        commits=metadata.commits,
+        checkpoints=len(metadata.checkpoints),
+        topics=len(metadata.state.topics),
+        partitions=sum(len(topic.partitions) for topic in metadata.state.topics.values()),
+    )
+    checked.segments = sum(p.segments for topic in metadata.state.topics.values() for p in topic.partitions)
+    return check_lists(metadata.state, metadata.lists)
+
+
+def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[Finding]:
+    """The data files, and what else lies beside them."""
+    metadata, stores = check.metadata, check.stores
+    lists = _sound_lists(metadata)
+    orphans = _orphans(check, lists) if check.scope.is_all else []
+    copies = [copy for copy in plan_copies(metadata.state, lists, check.scope.holds) if copy.broker in stores]
+    total = sum(copy.size_bytes for copy in copies)
+    _run(check, copies, total, runner, progress)
+    findings = [*offline_brokers(metadata.state, check.unreachable), *check.copies.findings(), *orphans]
+    if not findings:
+        return []
+    return _still_true(check, findings)
+
+
+def _sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
+    """The lists that are as long as the state says; the others are findings already."""
+    sound = {}
+    for name, listed in metadata.lists.items():
+        try:
+            for number in range(len(metadata.state.topics[name].partitions)):
+                listed.partition(number)
+        except CorruptMetadataError:
+            continue
+        sound[name] = listed
+    return sound
+
+
+def _orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Finding]:
+    """Only where all lists could be had, else everything of a topic would be taken for orphans."""
+    metadata = check.metadata
+    if len(lists) < len(metadata.lists) or not metadata.is_whole:
+        return []
+    accounted = Accounted(metadata.state, lists)
+    found = list(read_listings(check.store, metadata.state, accounted))
+    for broker, store in sorted(check.stores.items()):
+        try:
+            found += unaccounted(store, broker, accounted, metadata.state.removed_files)
+        except SparklogError as error:
+            check.unreachable[broker] = str(error)
+    for broker in check.unreachable:
+        check.stores.pop(broker, None)
+    return found
+
+
+def _run(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, progress: Progress) -> None:
+    checked, fast = check.report.checked, check.scope.fast
+    size = min(TASK_BYTES, max(total // TASKS_AT_LEAST, 1024 * 1024))
+    tasks: Iterator[FileTask] = plan_tasks(copies, check.stores, size, fast)
+    done = 0
+    progress("bytes", 0, total)
+    for results in runner.run(check_files, tasks):
+        for result in results:
+            check.copies.take(result)
+            checked.files += 1
+            checked.batches += result.batches
+            checked.bytes += result.bytes_read
+            done += result.copy.size_bytes
+        progress("bytes", done, total)
+
+
+def _still_true(check: Check, findings: list[Finding]) -> list[Finding]:
+    """What was found without what others have changed meanwhile."""
+    newer = catch_up(check.store, check.metadata)
+    if newer.state.version == check.metadata.state.version or not check.metadata.is_whole:
+        return findings
+    accounted = Accounted(newer.state, _sound_lists(newer))
+    list(read_listings(check.store, newer.state, accounted))
+    return [
+        finding
+        for finding in findings
+        if still_unaccounted(finding, accounted) and (finding.start_offset < 0 or _is_live(finding, accounted))
+    ]
+
+
+def _is_live(finding: Finding, accounted: Accounted) -> bool:
+    path = finding.path
+    return accounted.is_live(path.removesuffix(".index") + ".log" if path.endswith(".index") else path)
