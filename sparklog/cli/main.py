@@ -28,6 +28,7 @@ COMMANDS = {
     "verifiable-producer": "send numbers and print as JSON what came of each",
     "verifiable-consumer": "read in a group and print as JSON what happens",
     "delete-records": "delete the records before an offset",
+    "maintain": "roll, retention, compaction, replication and what else a log needs",
     "reassign-partitions": "move replicas to other brokers",
     "log-dirs": "print how much of which partition each broker holds",
     "dump-log": "print and verify .log and .index files",

@@ -1,0 +1,84 @@
+"""``sparklog maintain``: what keeps a log healthy, once or in a loop. Kafka's brokers do this by themselves.
+
+Any number may run, anywhere; none has to, for reads and writes to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
+from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
+
+if TYPE_CHECKING:
+    import re
+
+STEPS = ("roll", "cleanup")
+"""The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "maintain",
+        "Keep a log healthy, step by step:\n"
+        "  elections    check the brokers and elect leaders, as the controller\n"
+        "  replication  copy what replicas lack, and let those in sync that have caught up\n"
+        "  roll         merge small files into segments\n"
+        "  retention    take out of the log what retention.ms and retention.bytes do not keep\n"
+        "  compaction   keep the newest record of each key, where cleanup.policy says compact\n"
+        "  deletion     delete files that left the log more than file.delete.delay.ms ago\n"
+        "  cleanup      remove old commits, checkpoints and offsets of groups that are gone\n"
+        "A step that fails is said, and the others go on. Stopping is safe at any time.",
+        "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",
+        "--once|--loop [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--once", action="store_true", help="one pass; exit code 1 if anything failed")
+    options.add_argument(
+        "--loop",
+        action="store_true",
+        help="until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)",
+    )
+    options.add_argument("--only", metavar="STEPS", help="comma-separated steps (default: all)")
+    options.add_argument(
+        "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that go by topic"
+    )
+    add_runner_options(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    only, pattern = _check(options)
+    coordinator = connect(options)
+    from sparklog.maintenance.loop import Loop, Stop, problems, stopped_by_signals
+    from sparklog.maintenance.steps import Upkeep, steps
+
+    stop = Stop()
+    with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
+        upkeep = Upkeep(coordinator, runner, pattern)
+        loop = Loop(steps(upkeep, only), coordinator.log.clock, stop.check, _say)
+        if options.loop:
+            loop.forever()
+            return 0
+        return 1 if problems(loop.once()) else 0
+
+
+def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | None]:
+    """The steps asked for, none for all, and the topics. Raises UsageError."""
+    if options.once == options.loop:
+        raise UsageError("Command must include exactly one action: --once or --loop")
+    only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
+    for name in only:
+        if name not in STEPS:
+            raise UsageError(f"--only: there is no step {name!r}: {', '.join(STEPS)}{suggestion(name, STEPS)}")
+    check_runner_options(options)
+    if options.topic is None:
+        return only, None
+    from sparklog.cli.patterns import topic_pattern
+
+    return only, topic_pattern(options.topic)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,135 @@
+"""``sparklog maintain``: a pass from the command line, its report and exit code, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparklog.cli.maintain import STEPS
+from sparklog.client.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.maintenance import steps
+
+from .conftest import Run
+
+
+def append(cluster: Coordinator, topic: str, commits: int, partition: int = 0) -> None:
+    """So many small files."""
+    with Producer(bootstrap_servers=cluster.store.root) as producer:
+        for number in range(commits):
+            producer.send(topic, value=f"{number}".encode(), partition=partition).get()
+
+
+def values(root: str, topic: str) -> list[bytes]:
+    with LogReader(open_cluster(root)) as reader:
+        end = reader.state.partition(topic, 0).high_watermark
+        return [record.value or b"" for record in reader.records(topic, 0, 0, end)]
+
+
+@pytest.fixture
+def orders(cluster: Coordinator) -> Coordinator:
+    """Thirty small files in orders, ten in refunds."""
+    for name, commits in (("orders", 30), ("refunds", 10)):
+        cluster.create_topic(name)
+        append(cluster, name, commits)
+    cluster.refresh()
+    return cluster
+
+
+def segments(cluster: Coordinator, topic: str) -> int:
+    return cluster.refresh().partition(topic, 0).segments
+
+
+def test_the_help_lists_the_steps_there_are() -> None:
+    assert tuple(steps.STEPS) == STEPS
+
+
+def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split(":")[0] for line in result.lines] == list(STEPS)
+    (roll,) = [line for line in result.lines if line.startswith("roll: ")]
+    assert roll.startswith("roll: files rewritten 40, into files 2, bytes read ")
+    assert segments(orders, "orders") == 1
+    assert values(orders.store.root, "orders") == [f"{number}".encode() for number in range(30)]
+
+
+def test_a_second_pass_finds_nothing_to_roll(run: Run, orders: Coordinator) -> None:
+    run("maintain", "--once")
+    assert "roll: nothing to do" in run("maintain", "--once").out
+
+
+def test_steps_and_topics_can_be_chosen(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once", "--only", "roll", "--topic", "ref.*")
+    assert [line.split(":")[0] for line in result.lines] == ["roll"]
+    assert (segments(orders, "orders"), segments(orders, "refunds")) == (30, 1)
+
+
+def test_processes_share_the_work(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once", "--only", "roll", "--workers", "2")
+    assert (result.code, result.err) == (0, "")
+    assert (segments(orders, "orders"), segments(orders, "refunds")) == (1, 1)
+
+
+def test_a_topic_that_cannot_be_worked_on_is_said_and_the_others_are_done(run: Run, orders: Coordinator) -> None:
+    damaged = sorted(Path(orders.store.root, "orders-0").glob("*.log"))[3]
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    result = run("maintain", "--once", "--only", "roll")
+    assert result.code == 1
+    (failed,) = [line for line in result.lines if line.startswith("roll: failed: ")]
+    assert "orders" in failed
+    assert damaged.name in failed
+    assert segments(orders, "refunds") == 1
+    assert segments(orders, "orders") == 30
+
+
+def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "roll,cleanup"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        assert loop.stdout is not None
+        assert loop.stdout.readline().startswith("roll: files rewritten 40")
+        started = time.monotonic()
+        loop.send_signal(signal.SIGTERM)
+        out, err = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    assert time.monotonic() - started < 30
+    assert out.splitlines()[-1] == "stopped"
+    assert "SIGTERM: stopping after the present task" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Command must include exactly one action: --once or --loop"),
+        (["--once", "--loop"], "Command must include exactly one action: --once or --loop"),
+        (["--once", "--only", "rol"],
+         f"--only: there is no step 'rol': {', '.join(STEPS)}; did you mean roll?"),
+        (["--once", "--workers", "0"], "--workers 0: at least 1"),
+        (["--once", "--workers", "2", "--distributed"],
+         'Option "[workers]" can\'t be used with option "[distributed]"'),
+        (["--once", "--master", "yarn"], "--master and --conf are Spark's, which --distributed asks for"),
+        (["--once", "--topic", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
+        (["--once", "--distributed", "--conf", "x"], "--conf 'x' is not of the form name=value"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+    result = run("maintain", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[0] == message
+
+
+def test_without_spark_it_says_what_to_install(root: str, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')\n")
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "lacks pyspark: pip install 'sparklog[spark]'" in done.stderr
