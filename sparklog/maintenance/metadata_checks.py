@@ -321,12 +321,13 @@ class _Replay:
             f"commit {version} follows a commit of digest {commit.previous}, and that of {version - 1} is {previous}"
         )
         if previous in stated or (has_next and self._previous_of(version + 1) not in ("", digest)):
-            self._open.append(_of_commit(kinds.BROKEN_CHAIN, version, f"{message}: {version} was edited or replaced"))
+            guilty, who = version, f"{version} was"
         elif commit.previous in stated or has_next:
-            guilty = version - 1
-            self._open.append(_of_commit(kinds.BROKEN_CHAIN, guilty, f"{message}: {guilty} was edited or replaced"))
+            guilty, who = version - 1, f"{version - 1} was"
         else:
-            self._open.append(_of_commit(kinds.BROKEN_CHAIN, version, f"{message}: one of them was edited or replaced"))
+            guilty, who = version, "one of them was"
+        if all(finding.version != guilty for finding in self._open):
+            self._open.append(_of_commit(kinds.BROKEN_CHAIN, guilty, f"{message}: {who} edited or replaced"))
 
     def _previous_of(self, version: int) -> str:
         try:
