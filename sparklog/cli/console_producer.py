@@ -24,7 +24,7 @@ from sparklog.cli.common import (
     require,
     suggestion,
 )
-from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError
+from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError, WriteRefusedError
 
 if TYPE_CHECKING:
     from sparklog.cli.line_reader import LineReader
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+PROPERTIES = frozenset({"acks", "batch.size", "compression.type", "linger.ms", "retries", "retry.backoff.ms"})
+"""Settings of Kafka's producer that mean something here."""
 BATCH_RECORDS = 100_000
 BATCH_BYTES = 16 * 1024 * 1024
 """What one commit holds at most, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per
@@ -78,12 +81,20 @@ def parser() -> CommandParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="compression.type, linger.ms, batch.size; Kafka's other producer settings have no effect here",
+        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms; others have no effect here",
     )
     options.add_argument("--producer.config", dest="producer_config", metavar="FILE", help="as --command-config")
+    options.add_argument(
+        "--request-required-acks",
+        metavar="ACKS",
+        help="who has a line before the next is sent: all replicas in sync (-1, all), or the leader (1, 0)",
+    )
+    options.add_argument(
+        "--message-send-max-retries", metavar="N", type=int, help="tries more where replicas are missing (3)"
+    )
+    options.add_argument("--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before each (100)")
     for flag in (
-        "--message-send-max-retries", "--retry-backoff-ms", "--request-required-acks", "--request-timeout-ms",
-        "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
+        "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip
         options.add_without_effect(flag, metavar="VALUE")
     return options
@@ -114,13 +125,16 @@ class _Settings(NamedTuple):
     batch_bytes: int
     batch_records: int
     linger_ms: int
+    acks: int
+    retries: int
+    retry_backoff_ms: int
 
 
 def _settings(options: argparse.Namespace) -> _Settings:
     """Flags first, then --command-property, then --command-config, then Kafka's defaults."""
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
     properties.update(parse_pairs(options.command_property, "--command-property"))
-    for name in properties.keys() - {"compression.type", "linger.ms", "batch.size"}:
+    for name in properties.keys() - PROPERTIES:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")
     if codec not in CODECS:
@@ -130,7 +144,16 @@ def _settings(options: argparse.Namespace) -> _Settings:
         batch_bytes=_number(options.batch_size, properties, "batch.size", BATCH_BYTES),
         batch_records=1 if options.sync else BATCH_RECORDS,
         linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
+        acks=_acks(options.request_required_acks or properties.get("acks", "all")),
+        retries=_number(options.message_send_max_retries, properties, "retries", 3),
+        retry_backoff_ms=_number(options.retry_backoff_ms, properties, "retry.backoff.ms", 100),
     )
+
+
+def _acks(text: str) -> int:
+    if text not in ACKS:
+        raise UsageError(f"acks cannot be {text!r}, choose from {', '.join(ACKS)}")
+    return ACKS[text]
 
 
 def _number(flag: int | None, properties: dict[str, str], name: str, default: int) -> int:
@@ -247,16 +270,28 @@ class _Producer:
         """Append all, or those before the first that the topic refuses, and then say which line that was."""
         if not batch:
             return
-        from sparklog.client.records import append_records
-
-        codec = self._settings.codec
         try:
-            append_records(self._coordinator, self._topic, batch, compression=codec)
+            self._append(batch)
         except InvalidRecordError as error:
             refused = error.index
             if refused is None:
                 raise
-            append_records(self._coordinator, self._topic, batch[:refused], compression=codec)
+            self._append(batch[:refused])
             line = self._sent_lines + refused + 1
             raise type(error)(f"line number {line}: {error.message}", **error.context) from error
         self._sent_lines += len(batch)
+
+    def _append(self, batch: list[Record]) -> None:
+        """Append these, again for a while where the replicas that this takes are missing."""
+        from sparklog.client.records import append_records
+
+        settings = self._settings
+        for attempt in range(settings.retries + 1):
+            try:
+                append_records(self._coordinator, self._topic, batch, compression=settings.codec, acks=settings.acks)
+                return
+            except WriteRefusedError as error:
+                if attempt == settings.retries:
+                    raise
+                logger.info("sending is tried again: %s", error)
+            self._clock.sleep(settings.retry_backoff_ms / 1000)

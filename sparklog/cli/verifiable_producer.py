@@ -31,7 +31,7 @@ def parser() -> CommandParser:
     options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send so many (-1: until stopped)")
     options.add_argument("--throughput", metavar="N", type=int, default=-1, help="at most so many a second (-1: any)")
     options.add_argument(
-        "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="0, 1 or -1; all mean committed here"
+        "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
     )
     options.add_argument(
         "--message-create-time", metavar="MS", type=int, default=-1, help="timestamps that begin here, in ms since 1970"

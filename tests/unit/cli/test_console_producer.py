@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.client.records import Record
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError
+from tests.replicated import brokers
 
 from .conftest import Run
 
@@ -286,3 +288,40 @@ def test_line_reader_refuses_separators_that_cannot_be_told_apart() -> None:
     for first, second in (("headers.delimiter", "headers.separator"), ("null.marker", "key.separator")):
         with pytest.raises(UsageError, match=f"{first} and {second} may not be equal"):
             LineReader({first: "#", second: "#"})
+
+
+def test_a_compacted_topic_takes_the_lines_before_the_first_without_a_key(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("c", configs={"cleanup.policy": "compact"})
+    code, _, err = run("console-producer", "--topic", "c", *KEYS, stdin=b"k\ta\nk\tb\n")
+    assert (code, err) == (0, "")
+    code, _, err = run("console-producer", "--topic", "c", stdin=b"a\n")
+    assert code == 1
+    assert "line number 1" in err
+    assert "compacted" in err
+    marked = [*KEYS, "--reader-property", "null.marker=NULL"]
+    code, _, err = run("console-producer", "--topic", "c", *marked, stdin=b"k\tc\nNULL\td\nk\te\n")
+    assert code == 1
+    assert "line number 2" in err
+    assert values(cluster, "c") == [b"a", b"b", b"c"]
+
+
+def test_lines_are_on_the_replicas_that_acks_asks_for(run: Run, tmp_path: Path) -> None:
+    with brokers(tmp_path / "replicas", min_insync_replicas="2") as replicated:
+        address = ["--bootstrap-server", replicated.root]
+        assert run("console-producer", *address, "--topic", "t", stdin=b"a\n")[0] == 0
+        assert replicated.values(0) == replicated.values(1) == [b"a"]
+        leader = ["--request-required-acks", "1"]
+        assert run("console-producer", *address, *leader, "--topic", "t", stdin=b"b\n")[0] == 0
+        assert replicated.partition().isr == (0,)
+        code, _, err = run("console-producer", *address, "--topic", "t", "--retry-backoff-ms", "0", stdin=b"c\n")
+        assert code == 1
+        assert "min.insync.replicas" in err
+        again = ["--command-property", "acks=0"]
+        assert run("console-producer", *address, *again, "--topic", "t", stdin=b"d\n")[0] == 0
+        assert replicated.values(0) == [b"a", b"b", b"d"]
+
+
+def test_acks_that_do_not_exist_are_refused(run: Run, cluster: Coordinator) -> None:
+    code, _, err = run("console-producer", "--topic", "t", "--request-required-acks", "2", stdin=b"a\n")
+    assert code != 0
+    assert "acks cannot be '2'" in err
