@@ -107,7 +107,8 @@ def test_a_search_by_time_goes_on_in_new_files(cluster: Cluster) -> None:
         delete_files(cluster.store, compact(cluster, 2, 7))
         assert reader.offset("orders", 0, 0) == 2
         largest = reader.max_timestamp("orders", 0)
-        assert largest is not None and largest.offset in (2, 7)
+        assert largest is not None
+        assert largest.offset in (2, 7)
 
 
 # -- consumers
@@ -195,7 +196,7 @@ def test_a_record_that_cannot_be_deserialised_is_named_by_its_offset(cluster: Cl
 
 
 def test_a_consumer_goes_on_in_files_that_took_the_old_ones_place(cluster: Cluster) -> None:
-    with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1) as consumer:
+    with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1, max_poll_records=3) as consumer:
         consumer.assign([at(0)])
         found = [record.offset for record in read(consumer, 3)]
         delete_files(cluster.store, rewrite(cluster.admin, topic="orders", batch_rows=2))
@@ -218,7 +219,7 @@ def test_consumer_offsets_go_on_when_old_commits_are_removed(cluster: Cluster) -
     place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
     for offset in range(5):
         cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
-    with cluster.consumer() as reading, cluster.consumer() as late:
+    with cluster.consumer(max_poll_records=1) as reading, cluster.consumer() as late:
         reading.assign([place])
         before = read(reading, 2)
         boundary = before[-1].offset // RECORDS_PER_COMMIT
@@ -244,7 +245,8 @@ def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None
             list(reader.fetch(CONSUMER_OFFSETS_TOPIC, partition_of("g"), bounds.start, bounds.end))
         assert (caught.value.topic, caught.value.partition) == (CONSUMER_OFFSETS_TOPIC, partition_of("g"))
         moved = reader.bounds(CONSUMER_OFFSETS_TOPIC, 0)
-        assert moved is not None and (moved.start, moved.end) == (6 * RECORDS_PER_COMMIT, bounds.end)
+        assert moved is not None
+        assert (moved.start, moved.end) == (6 * RECORDS_PER_COMMIT, bounds.end)
 
 
 def remove_commits(coordinator: Coordinator, boundary: int) -> None:
