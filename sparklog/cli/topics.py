@@ -166,9 +166,11 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
 
 
 def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
-    from sparklog.protocol import decide
+    from sparklog.coordinator.topic_removals import deletion_of
 
-    _together(coordinator, _existing(options, coordinator.refresh()), decide.delete_topic)
+    names = _existing(options, coordinator.refresh())
+    with deletion_of(coordinator, names) as delete_topic:
+        _together(coordinator, names, delete_topic)
 
 
 def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:

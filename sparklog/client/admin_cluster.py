@@ -74,17 +74,6 @@ class ClusterAdmin(AdminBase):
 
     # -- what comes later
 
-    def delete_records(
-        self,
-        records_to_delete: Mapping[TopicPartition, int],
-        timeout_ms: int | None = None,
-        partition_leader_id: int | None = None,
-    ) -> NoReturn:
-        """Raises UnsupportedVersionError."""
-        raise UnsupportedVersionError(
-            f"delete_records: {LATER}. To drop all records of a topic, delete it and create it again"
-        )
-
     def elect_leaders(
         self,
         election_type: object,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid  # noqa: TID251 - only to show an id as kafka-python does; none is made here
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Answer, Result, text_configs
@@ -16,6 +17,7 @@ from sparklog.client.admin_configs import config_data
 from sparklog.client.admin_types import ConfigResourceType, NewPartitions, NewTopic, error_code
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
+from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -24,10 +26,11 @@ from sparklog.errors import (
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol import decide
+from sparklog.protocol import decide, decide_segments
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
 from sparklog.protocol.state import PartitionState, State, TopicState
+from sparklog.types import TopicPartition
 
 WAIT_SECONDS = 0.1
 """Between two looks for a topic that is waited for, as in kafka-python."""
@@ -97,12 +100,14 @@ class TopicAdmin(AdminBase):
         Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``; the others are deleted.
         """
         wanted = _several(topics, "topics")
-        answers = self._together(
-            [str(topic) for topic in wanted],
-            lambda state, place: decide.delete_topic(state, _name_of(state, wanted[place])),
-            False,
-            raise_errors,
-        )
+        names = _known_names(self._state(), wanted)
+        with deletion_of(self._opened(), names) as delete_topic:
+            answers = self._together(
+                [str(topic) for topic in wanted],
+                lambda state, place: delete_topic(state, _name_of(state, wanted[place])),
+                False,
+                raise_errors,
+            )
         found = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
@@ -136,6 +141,36 @@ class TopicAdmin(AdminBase):
             raise_errors,
         )
         return {"results": [{"name": answer.name, **answer.codes()} for answer in answers]}
+
+    def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        timeout_ms: int | None = None,
+        partition_leader_id: int | None = None,
+    ) -> dict[TopicPartition, Result]:
+        """Start partitions at these offsets: no earlier record can be read any more. -1 deletes all there are.
+
+        The result has the low watermark of each partition, where its log starts now. The space of the records is freed
+        by the next retention. ``partition_leader_id`` has no use here.
+
+        Raises:
+            UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError, InvalidTopicError: of the first
+                partition that could not be; those of the others that can are deleted all the same, as in Kafka.
+        """
+        places = list(records_to_delete)
+
+        def delete(state: State, place: int) -> Decision:
+            topic, partition = places[place]
+            if is_internal_topic(topic):
+                raise InvalidTopicError(f"records of the internal topic {topic} are not deleted", topic=topic)
+            return decide_segments.delete_records(state, {(topic, partition): records_to_delete[places[place]]})
+
+        answers = self._together([f"{topic}-{partition}" for topic, partition in places], delete, False, True)
+        return {
+            place: {"partition_index": place.partition, "low_watermark": low, "error_code": 0}
+            for place, answer in zip(places, answers, strict=True)
+            for low in answer.result.values()
+        }
 
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = 10_000) -> None:
         """Return once all these topics exist. Raises KafkaTimeoutError."""
@@ -263,6 +298,14 @@ def _new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -
         f"new partitions of topic {name!r} are {given!r}; give a number, NewPartitions, or a dict with 'count'",
         topic=name,
     )
+
+
+def _known_names(state: State, topics: Iterable[str | uuid.UUID]) -> list[str]:
+    names: list[str] = []
+    for topic in topics:
+        with suppress(UnknownTopicOrPartitionError):
+            names.append(_name_of(state, topic))
+    return names
 
 
 def _name_of(state: State, topic: str | uuid.UUID) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
+from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
@@ -129,8 +130,9 @@ class Coordinator:
         self.submit(lambda state: decide.create_partitions(state, topic, total, assignment))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records. Raises UnknownTopicOrPartitionError."""
-        self.submit(lambda state: decide.delete_topic(state, topic))
+        """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError."""
+        with deletion_of(self, [topic]) as delete_topic:
+            self.submit(lambda state: delete_topic(state, topic))
 
     def alter_configs(self, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()) -> None:
         """Set and delete configs of a topic, or of the cluster (``topic`` empty). Raises InvalidConfigurationError."""

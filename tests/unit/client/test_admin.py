@@ -247,7 +247,6 @@ def test_nothing_hangs_and_nothing_can_be_aborted(admin: AdminClient, transactio
 @pytest.mark.parametrize(
     ("method", "arguments", "kind", "said"),
     [
-        ("delete_records", ({},), UnsupportedVersionError, "delete it and create it again"),
         ("elect_leaders", (0,), UnsupportedVersionError, "upgrade"),
         ("perform_leader_election", (0,), UnsupportedVersionError, "upgrade"),
         ("alter_partition_reassignments", ({},), UnsupportedVersionError, "upgrade"),

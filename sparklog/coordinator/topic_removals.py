@@ -1,0 +1,81 @@
+"""Deleting topics so that their space is given back: the files are listed first, then the commit names the listings.
+
+    with deletion_of(coordinator, ["orders"]) as delete_topic:
+        coordinator.submit(lambda state: delete_topic(state, "orders"))
+
+Kafka deletes the files of a deleted topic after ``file.delete.delay.ms`` (``LogManager.asyncDelete``); here a sweep
+does (``maintenance.deletion``), by the listings. What is appended between the listing and the commit is not listed, and
+is found by a vacuum.
+
+Rules: a listing is written once for each topic, before the first decision; one that no commit names is deleted again,
+unless it is not known whether the commit happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
+from sparklog.log.removals import files_of, write_removed
+from sparklog.protocol import decide
+from sparklog.protocol.commits import RemoveFiles
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.state import State
+
+if TYPE_CHECKING:
+    from sparklog.coordinator.coordinator import Coordinator
+
+DeleteTopic = Callable[[State, str], Decision]
+"""Decides the deletion of a topic; errors and result as ``decide.delete_topic``."""
+
+
+@contextmanager
+def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[DeleteTopic]:
+    """How these topics are to be deleted, with their files listed. Topics that do not exist are left to the decision.
+
+    Raises StorageError, CorruptMetadataError when nothing was deleted.
+    """
+    state = coordinator.refresh()
+    listings = {state.topics[name].topic_id: _listing(coordinator, state, name) for name in _deletable(state, topics)}
+    try:
+        yield lambda newest, name: _decided(newest, name, listings)
+    except IndeterminateCommitError:
+        raise
+    except SparklogError:
+        _forget_unused(coordinator, listings)
+        raise
+    _forget_unused(coordinator, listings)
+
+
+def _deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
+    for name in dict.fromkeys(topics):
+        with suppress(SparklogError):  # whatever speaks against it, the decision will say
+            decide.delete_topic(state, name)
+            if any(partition.segments for partition in state.topics[name].partitions):
+                yield name
+
+
+def _listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
+    topic, segments = state.topics[name], coordinator.segments(name, state)
+    files = chain.from_iterable(
+        files_of(partition, segments.partition(number)) for number, partition in enumerate(topic.partitions)
+    )
+    delay_ms = TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms
+    return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
+
+
+def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles]) -> Decision:
+    decision = decide.delete_topic(state, name)
+    listing = listings.get(decision.result)
+    return decision if listing is None else Decision([*decision.actions, listing], decision.result)
+
+
+def _forget_unused(coordinator: Coordinator, listings: Mapping[str, RemoveFiles]) -> None:
+    for listing in listings.values():
+        if listing.listing not in coordinator.state.removed_files:
+            with suppress(StorageError):
+                coordinator.store.delete(listing.listing)
