@@ -1,0 +1,295 @@
+"""The controller: the one coordinator that checks the storage locations and elects leaders for the partitions of those
+that fail.
+
+It holds the lease ``leases/controller``, which it renews at every pass. Another coordinator that has watched the lease
+unchanged for ``broker.session.timeout.ms``, by its own monotonic clock, takes over with the next controller epoch, in a
+commit; whatever a controller commits is refused once a higher epoch is there. So two that believe to be it do no harm.
+
+A pass checks every location, and all that follows is one commit: brokers that went offline or came back, the ISRs they
+leave, the new leaders. A location that gives no answer is asked ``CHECK_TRIES`` times; one that answers and is not fit
+fails at once. So a new leader is there one pass after a location was lost.
+
+Rules: driven from outside, one pass at a time; no threads. Nothing depends on a controller being alive: appends elect
+leaders too, and reads need none.
+Not for: copying what a replica lacks (``maintenance.replication``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.coordinator.coordinator import Coordinator, writer_name
+from sparklog.coordinator.health import Finding, Health, check_location, note_check
+from sparklog.coordinator.leases import MAX_LEASE_BYTES
+from sparklog.coordinator.unclean import look_for_leader, waiting_for_unclean_election
+from sparklog.errors import (
+    ControllerMovedError,
+    CorruptMetadataError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    SparklogError,
+)
+from sparklog.log.locations import LatestCheck
+from sparklog.protocol import decide_brokers, elections
+from sparklog.protocol.elections import Checked, Elected, UncleanElection
+from sparklog.protocol.state import State
+from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LEASE_KEY = "leases/controller"
+
+CHECK_TRIES = 3
+"""How often in a row a location may give no answer before it counts as failed."""
+
+RETRY_SECONDS = 0.1
+"""The pause after the first of them; it doubles."""
+
+_POLL_SECONDS = 0.25
+
+
+class ControllerLease(msgspec.Struct, frozen=True):
+    """What is stored: ``beat`` counts up; ``controller`` and ``time_ms`` (by its clock) are for people."""
+
+    controller: str
+    epoch: int
+    beat: int
+    time_ms: int
+
+
+class Pass(NamedTuple):
+    """What one pass came to. ``epoch`` is 0 where another coordinator is the controller: then nothing was checked."""
+
+    epoch: int
+    findings: Sequence[Finding] = ()
+    elected: Sequence[TopicPartition] = ()
+    unclean: Sequence[TopicPartition] = ()
+    preferred: Sequence[TopicPartition] = ()
+
+
+class Controller:
+    """One candidate for the controller's work, and the controller once it holds the lease. Not thread-safe."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.name = f"{writer_name()}/{coordinator.log.ids.write_id()}"
+        self.epoch = 0
+        """Its controller epoch; 0 while it is not the controller."""
+        self._clock = coordinator.log.clock
+        self._beat = 0
+        self._checks = 0
+        self._seen: tuple[bytes, float] | None = None
+        self._looked_at = self._clock.monotonic()
+        self._stalled = False
+        self._balanced_at = self._clock.monotonic()
+
+    # -- the lease
+
+    def take_over(self, wait: bool = False) -> bool:
+        """Whether this is the controller now: it was, nobody is, or who was has been silent for too long.
+
+        With ``wait`` it watches for as long as that takes, for who runs one pass only. Raises StorageError.
+        """
+        if self._try_to_take_over():
+            return True
+        deadline = self._clock.monotonic() + self._timeout_seconds() + 2 * _POLL_SECONDS
+        while wait and self._clock.monotonic() < deadline:
+            self._clock.sleep(_POLL_SECONDS)
+            if self._try_to_take_over():
+                return True
+        return False
+
+    def _try_to_take_over(self) -> bool:
+        known = self.coordinator.refresh().controller
+        if known.controller == self.name:  # also where the answer to its election was lost
+            self.epoch = known.epoch
+            self._renew()
+            return True
+        self.epoch = 0
+        if known.epoch and not self._is_silent():
+            return False
+        try:
+            self.epoch = self.coordinator.submit(
+                lambda state: decide_brokers.elect_controller(state, self.name, known.epoch)
+            )
+        except ControllerMovedError:
+            self._seen = None
+            return False
+        logger.info("%s is the controller, of epoch %d", self.name, self.epoch)
+        self._renew()
+        return True
+
+    def _timeout_seconds(self) -> float:
+        return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
+
+    def _is_silent(self) -> bool:
+        """Whether the lease is gone, or has been the same for long enough.
+
+        Who has not looked for as long may have been stopped together with the controller, and begins to watch anew;
+        twice in a row it is no stop, but looks rarely.
+        """
+        now, timeout = self._clock.monotonic(), self._timeout_seconds()
+        self._stalled = not self._stalled and now - self._looked_at >= timeout
+        self._looked_at = now
+        try:
+            content = self.coordinator.store.get(LEASE_KEY, MAX_LEASE_BYTES)
+        except ObjectNotFoundError:
+            return True
+        except CorruptMetadataError:
+            content = b"damaged"
+        if self._seen is None or self._seen[0] != content or self._stalled:
+            self._seen = (content, now)
+        return now - self._seen[1] >= timeout
+
+    def _renew(self) -> None:
+        self._beat += 1
+        lease = ControllerLease(self.name, self.epoch, self._beat, self._clock.now_ms())
+        self.coordinator.store.put(LEASE_KEY, msgspec.json.encode(lease))
+
+    def resign(self) -> None:
+        """Let the next one take over at once. Raises StorageError."""
+        if self.epoch and self.coordinator.refresh().controller.epoch == self.epoch:
+            self.coordinator.store.delete(LEASE_KEY)
+        self.epoch = 0
+
+    # -- a pass
+
+    def check(self, wait: bool = False) -> Pass:
+        """Check all locations and commit what follows. Raises StorageError where the root does not answer."""
+        if not self.take_over(wait):
+            return Pass(0)
+        epoch = self.epoch
+        try:
+            findings = [self._check(broker) for broker in self._locations()]
+            elected = self._conclude(findings)
+            unclean = self._elect_unclean()
+            preferred = self._balance()
+        except ControllerMovedError as error:
+            logger.warning("%s", error)
+            self.epoch = 0
+            return Pass(0)
+        return Pass(epoch, findings, elected, unclean, preferred)
+
+    def _locations(self) -> list[int]:
+        """The brokers to check: the root is not one of them, since without it nothing can be committed."""
+        return [number for number, broker in sorted(self.coordinator.state.brokers.items()) if broker.url]
+
+    def _next_check(self) -> LatestCheck:
+        self._checks += 1
+        return LatestCheck(self.epoch, self._checks, self._clock.now_ms())
+
+    def _check(self, broker: int) -> Finding:
+        finding = self._ask(broker)
+        for attempt in range(CHECK_TRIES - 1):
+            if finding.health is not Health.UNANSWERED:
+                break
+            self._clock.sleep(RETRY_SECONDS * 2**attempt)
+            self._renew()
+            finding = self._ask(broker)
+        if finding.health is not Health.OK:
+            logger.warning("broker %d: %s: %s", broker, finding.health.value, finding.why)
+        return finding
+
+    def _ask(self, broker: int) -> Finding:
+        log = self.coordinator.log
+        try:
+            store = self.coordinator.brokers.store_of(log.state, broker)
+        except InvalidRequestError as error:
+            return Finding(broker, Health.UNKNOWN, error.message)
+        return check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
+
+    def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:
+        """One commit for what follows from the checks; more only where it is too much for one."""
+        went_back = [one.broker for one in findings if one.health is Health.WENT_BACK]
+        checked = Checked(
+            online=[one.broker for one in findings if one.health is Health.OK],
+            offline=[one.broker for one in findings if one.health in (Health.UNANSWERED, Health.FAILED)],
+            went_back=went_back,
+        )
+        elected: list[TopicPartition] = []
+        more = True
+        while more:
+            decide = partial(elections.broker_checks, epoch=self.epoch, checked=checked)
+            result: Elected = self.coordinator.submit(decide)
+            elected += result.partitions
+            more = result.more
+        for broker in went_back:
+            self._begin_anew(broker)
+        return elected
+
+    def _begin_anew(self, broker: int) -> None:
+        log = self.coordinator.log
+        try:
+            store = self.coordinator.brokers.store_of(log.state, broker)
+            note_check(log.store, store, broker, self._next_check())
+        except SparklogError as error:
+            logger.warning("the check of broker %d could not be noted: %s", broker, error)
+
+    # -- elections
+
+    def _elect_unclean(self) -> list[TopicPartition]:
+        state = self.coordinator.state
+        looked_at: list[UncleanElection] = []
+        for topic, number in waiting_for_unclean_election(state):
+            try:
+                looked_at.append(look_for_leader(self.coordinator, state, topic, number))
+            except SparklogError as error:
+                logger.warning("no unclean leader for %s-%d: %s", topic, number, error)
+        if not looked_at:
+            return []
+        outcome = self.coordinator.submit(partial(elections.elect_unclean, elections=looked_at, epoch=self.epoch))
+        elected = [place for place, error in outcome.items() if error is None]
+        for one in looked_at:
+            if TopicPartition(one.topic, one.partition) in elected:
+                lost = sum(replacement.removed.segments for replacement in one.lost)
+                logger.warning(
+                    "broker %d leads %s-%d by an unclean election; %d segments are lost",
+                    one.broker,
+                    one.topic,
+                    one.partition,
+                    lost,
+                )
+        return elected
+
+    def _balance(self) -> list[TopicPartition]:
+        """Leadership goes back to the preferred leaders of brokers that lead too few of their partitions."""
+        state = self.coordinator.state
+        config = ClusterConfig.resolve(state.configs)
+        now = self._clock.monotonic()
+        if not config.auto_leader_rebalance_enable:
+            return []
+        if now - self._balanced_at < config.leader_imbalance_check_interval_seconds:
+            return []
+        self._balanced_at = now
+        wanted = _to_balance(state, config.leader_imbalance_per_broker_percentage)
+        if not wanted:
+            return []
+        outcome = self.coordinator.submit(partial(elections.elect_preferred, partitions=wanted))
+        return [place for place, error in outcome.items() if error is None]
+
+
+def _to_balance(state: State, percentage: int) -> list[TopicPartition]:
+    """The partitions whose preferred leader could lead and does not, of brokers over the limit."""
+    over = {broker for broker, share in elections.imbalance(state).items() if share * 100 > percentage}
+    online = elections.online_brokers(state)
+    found: list[TopicPartition] = []
+    for topic in state.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            first = partition.replicas[0]
+            if first in over and first != partition.leader and first in partition.isr and first in online:
+                found.append(TopicPartition(topic.name, number))
+    return found[: elections.MAX_CHANGES]
+
+
+def check_once(coordinator: Coordinator) -> Pass:
+    """One pass of a controller that resigns afterwards, as a scheduler runs it. Raises StorageError."""
+    controller = Controller(coordinator)
+    found = controller.check(wait=True)
+    controller.resign()
+    return found
