@@ -1,0 +1,105 @@
+"""Keep a log healthy with the executors of a Spark application: roll, retention, compaction, replication and the rest.
+
+    spark-submit jobs/maintain.py --bootstrap-server ROOT [--only STEPS] [--topic REGEX] [--loop]
+    python jobs/maintain.py       --bootstrap-server ROOT [--only STEPS] [--topic REGEX] [--loop]
+
+One pass, or with --loop each step at its interval until SIGTERM. Any number of these may run at the same time, beside
+`sparklog maintain` too; a pass that was killed is made good by the next one.
+Exit codes: 0 it worked or was stopped, 1 something failed and a line says what, 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+try:
+    from sparklog.coordinator import open_cluster
+    from sparklog.errors import SparklogError
+    from sparklog.maintenance.loop import Loop, Stop, problems, stopped_by_signals
+    from sparklog.maintenance.steps import STEPS, Upkeep, steps
+    from sparklog.spark import job
+    from sparklog.spark.tasks import SparkTasks
+except ImportError as error:
+    sys.exit(
+        f"maintain: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python "
+        "that has it, as in: export PYSPARK_PYTHON=/path/to/venv/bin/python"
+    )
+
+PROGRAM = "maintain"
+EXAMPLES = """\
+examples:
+  spark-submit --master yarn jobs/maintain.py --bootstrap-server hdfs://namenode/log --only roll,retention,deletion
+  python jobs/maintain.py --master 'local[4]' --bootstrap-server s3://bucket/log --only compaction --topic 'users.*'"""
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="maintain.py",
+        description="Keep a log healthy: roll, retention, compaction, replication and the rest, on Spark.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    job.add_cluster_argument(options)
+    options.add_argument("--loop", action="store_true", help="go on until SIGTERM, instead of one pass")
+    options.add_argument(
+        "--only", metavar="STEPS", type=step_names, default=[], help=f"comma-separated, of {', '.join(STEPS)} (all)"
+    )
+    options.add_argument(
+        "--topic", metavar="REGEX", type=topic_pattern, help="topics, for the steps that go by topic (all)"
+    )
+    options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
+                         help="for the storage's client, repeatable")  # fmt: skip
+    job.add_session_arguments(options)
+    return options
+
+
+def step_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in STEPS:
+            raise argparse.ArgumentTypeError(f"there is no step {name!r}; choose from {', '.join(STEPS)}")
+    return names
+
+
+def topic_pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    command_line = parser()
+    options = command_line.parse_args(arguments)
+    job.check_cluster_argument(command_line, options)
+    job.check_session_arguments(command_line, options)
+    return options
+
+
+def maintain(options: argparse.Namespace) -> str:
+    coordinator = open_cluster(options.bootstrap_server, job.storage_values(options.storage_option))
+    spark = job.job_session("sparklog maintain", options)
+    stop = Stop()
+    upkeep = Upkeep(coordinator, lambda what: SparkTasks(spark, f"maintain: {what}", stop.check), options.topic)
+
+    def say(line: str) -> None:
+        job.say(PROGRAM, line)
+
+    loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
+    with stopped_by_signals(stop, say), job.Progress(PROGRAM, spark) as progress:
+        if options.loop:
+            loop.forever()
+            return f"ended after {progress.seconds:.0f} s"
+        reports = loop.once()
+    failures = problems(reports)
+    if failures:
+        raise SparklogError(f"{failures} of the things to do, see above; what could be done is done")
+    return f"{len(reports)} steps done in {progress.seconds:.1f} s"
+
+
+if __name__ == "__main__":
+    arguments = parse()
+    sys.exit(job.run(PROGRAM, lambda: maintain(arguments)))

@@ -1,0 +1,175 @@
+"""jobs/maintain.py and ``sparklog maintain --distributed``: in this process, by spark-submit, on other executors."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklog.client.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.spark.job import SUBMITTED_VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+Job = Callable[..., int]
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def maintain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """The program in this process; returns its exit code."""
+    monkeypatch.setenv(SUBMITTED_VARIABLE, "1")
+    program = load("jobs/maintain.py")
+    return lambda *arguments: program.job.run("maintain", lambda: program.maintain(program.parse(list(arguments))))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A cluster with the topics orders and refunds, twenty small files in each of their two partitions."""
+    address = str(tmp_path / "log")
+    cluster = create_cluster(address)
+    for topic in ("orders", "refunds"):
+        cluster.create_topic(topic, 2)
+        with Producer(bootstrap_servers=address) as producer:
+            for number in range(40):
+                producer.send(topic, value=f"{topic} {number}".encode(), partition=number % 2).get()
+    return address
+
+
+def values(root: str, topic: str) -> list[list[str]]:
+    """The values of each partition, in order."""
+    with LogReader(open_cluster(root)) as reader:
+        ends = [partition.high_watermark for partition in reader.state.topic(topic).partitions]
+        return [
+            [(record.value or b"").decode() for record in reader.records(topic, number, 0, end)]
+            for number, end in enumerate(ends)
+        ]
+
+
+def written(topic: str) -> list[list[str]]:
+    return [[f"{topic} {number}" for number in range(40) if number % 2 == partition] for partition in (0, 1)]
+
+
+def segments(root: str, topic: str) -> list[int]:
+    return [partition.segments for partition in open_cluster(root).state.topic(topic).partitions]
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    return subprocess.run(
+        command, env={**ours, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def test_a_pass_does_every_step_and_says_what_was_done(
+    maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert maintain("--bootstrap-server", root) == 0
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "maintain: roll: files rewritten 80, into files 4" in said.err
+    assert " steps done in " in said.err.splitlines()[-1]
+    for topic in ("orders", "refunds"):
+        assert segments(root, topic) == [1, 1]
+        assert values(root, topic) == written(topic)
+
+
+def test_steps_and_topics_can_be_chosen(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert maintain("--bootstrap-server", root, "--only", "roll", "--topic", "ref.*") == 0
+    assert "maintain: 1 steps done" in capfd.readouterr().err
+    assert segments(root, "orders") == [20, 20]
+    assert segments(root, "refunds") == [1, 1]
+
+
+def test_what_fails_is_said_with_its_place_and_the_rest_is_done(
+    maintain: Job, root: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    damaged = sorted(Path(root, "orders-1").glob("*.log"))[5]
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    assert maintain("--bootstrap-server", root, "--only", "roll") == 1
+    lines = capfd.readouterr().err.splitlines()
+    (failed,) = [line for line in lines if line.startswith("maintain: roll: failed: ")]
+    assert damaged.name in failed
+    assert lines[-1].startswith("maintain: failed: 1 of the things to do")
+    assert segments(root, "refunds") == [1, 1]
+    assert segments(root, "orders") == [1, 20]
+
+
+def test_a_root_that_is_no_cluster_is_said_in_one_line(
+    maintain: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert maintain("--bootstrap-server", str(tmp_path / "nothing")) == 1
+    assert str(tmp_path / "nothing") in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--bootstrap-server is required"),
+        (["--bootstrap-server", "r", "--only", "rol"], "there is no step 'rol'; choose from "),
+        (["--bootstrap-server", "r", "--topic", "("], "'(' is no regular expression"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        load("jobs/maintain.py").parse(arguments)
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_by_spark_submit_on_executors_of_their_own(root: str) -> None:
+    submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    finished = run([*submit, str(ROOT / "jobs/maintain.py"), "--bootstrap-server", root], PATH=path)
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert "maintain: roll: files rewritten 80, into files 4" in finished.stdout  # where spark-submit puts it all
+    assert values(root, "orders") == written("orders")
+    assert segments(root, "orders") == [1, 1]
+
+
+def test_the_command_line_does_the_same_with_distributed(root: str) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed", "--master", "local[2]"]
+    finished = run([*command, "--bootstrap-server", root, "--only", "roll"])
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert finished.stdout.startswith("roll: files rewritten 80, into files 4")
+    assert values(root, "refunds") == written("refunds")
+
+
+def test_a_loop_ends_at_sigterm(root: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "jobs/maintain.py"), "--master", "local[2]", "--loop", "--only", "roll"]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    with (tmp_path / "said").open("w") as said:
+        loop = subprocess.Popen(
+            [*command, "--bootstrap-server", root], env={**ours, "SPARK_LOCAL_IP": "127.0.0.1"}, stderr=said
+        )
+        deadline = time.monotonic() + 120
+        while "roll: files rewritten 80" not in (tmp_path / "said").read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        loop.send_signal(signal.SIGTERM)
+        assert loop.wait(60) == 0
+    lines = (tmp_path / "said").read_text().splitlines()
+    assert any("roll: files rewritten 80" in line for line in lines)
+    assert "maintain: stopped" in lines
+    assert segments(root, "orders") == [1, 1]
