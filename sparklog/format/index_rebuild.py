@@ -25,6 +25,8 @@ from sparklog.format import codec as codecs
 from sparklog.format import schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decode_column, decompressed_size, layout, section_bounds
+from sparklog.format.index import _ENTRY as ENTRY
+from sparklog.format.index import _HEADER as HEADER
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
 from sparklog.format.message import NOT_COMPRESSED, Block, Message, parse_footer, parse_record_batch, prefix
 from sparklog.format.segment_reader import ReadAt
@@ -34,6 +36,8 @@ from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 _MAGIC = b"ARROW1\x00\x00"
 _TAIL = 10
 _END_OF_STREAM = 8
+_CRC_BYTES = 4
+_CHECKSUM_FIELDS = [name for name in BatchEntry._fields if name.endswith("_crc32c")]
 _MAX_FOOTER_BYTES = 64 * MAX_BATCHES_PER_FILE
 _FAULTS = (
     ValueError,
@@ -274,3 +278,38 @@ def _decoded(inner: _Inner, present: tuple[str, ...], limit: int, codec: str) ->
         section = inner.body.slice(start, end - start)
         found[column.name] = decode_column(inner.message, column, section, start, codec, limit)
     return found
+
+
+def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
+    """Whether what is left of a damaged index shows that the file, from which ``rebuilt`` was made, is as written.
+
+    Either the checksum at its end is that of the rebuilt one, which then is the index that was written, byte for byte;
+    or every checksum of the file in it is the one that the file has now, so the damage is elsewhere in the index. A
+    changed byte of the file and a changed checksum that hides it do not come about together.
+    """
+    if len(damaged) != len(rebuilt) or len(rebuilt) < HEADER.size + _CRC_BYTES:
+        return False
+    return damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:] or _checksums(damaged) == _checksums(rebuilt)
+
+
+def _checksums(index: bytes) -> list[int]:
+    """Every checksum of its file that an index holds, whether the index is sound or not."""
+    header = HEADER.unpack_from(index)
+    found = [header[-2], header[-1]]
+    for at in range(HEADER.size, len(index) - _CRC_BYTES, ENTRY.size):
+        entry = BatchEntry._make(ENTRY.unpack_from(index, at))
+        found += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
+    return found
+
+
+def producers_in(damaged: bytes) -> ProducerOf:
+    """Whose the batches are by what is left of a damaged index; nobody's where it does not reach."""
+
+    def producer_of(batch: int, row: int) -> BatchProducer:
+        at = HEADER.size + batch * ENTRY.size
+        if at + ENTRY.size > len(damaged):
+            return NOBODY
+        entry = BatchEntry._make(ENTRY.unpack_from(damaged, at))
+        return BatchProducer(entry.producer_id, entry.producer_epoch, entry.base_sequence)
+
+    return producer_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError
-from sparklog.format.index_rebuild import NOBODY, BatchProducer, rebuild_index
+from sparklog.format.index_rebuild import NOBODY, BatchProducer, producers_in, rebuild_index, vouches_for
 from tests.unit.format.segments import ROWS, Reads, Segment, write_gapped, write_segment
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
@@ -64,3 +64,34 @@ def test_a_file_that_was_cut_short_has_none(length: int) -> None:
     cut = Segment(segment.log[: min(length, len(segment.log) - 1)], segment.index)
     with pytest.raises(CorruptRecordError, match="no index can be made"):
         rebuilt(cut)
+
+
+@given(st.data())
+def test_an_index_with_a_changed_bit_still_vouches_for_its_sound_file(data: st.DataObject) -> None:
+    segment = write_segment([ROWS, ROWS[:2], ROWS])
+    damaged = bytearray(segment.index)
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert vouches_for(bytes(damaged), rebuilt(segment))
+
+
+@given(st.data())
+def test_no_index_with_a_changed_bit_vouches_for_a_file_with_one(data: st.DataObject) -> None:
+    segment = write_segment([ROWS, ROWS[:2], ROWS])
+    damaged = bytearray(segment.index)
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    segment.log[data.draw(st.integers(0, len(segment.log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with suppress(CorruptRecordError):
+        assert not vouches_for(bytes(damaged), rebuilt(segment))
+
+
+def test_an_index_that_was_cut_short_vouches_for_nothing() -> None:
+    segment = write_segment([ROWS, ROWS])
+    assert not vouches_for(segment.index[:-4], rebuilt(segment))
+
+
+def test_the_producers_can_be_taken_from_a_damaged_index() -> None:
+    segment = write_segment([ROWS, ROWS])
+    index = rebuild_index(Reads(segment.log), len(segment.log), "p", lambda batch, row: BatchProducer(7, 1, row))
+    damaged = index[:-1] + bytes([index[-1] ^ 1])
+    again = rebuild_index(Reads(segment.log), len(segment.log), "p", producers_in(damaged))
+    assert again == index
