@@ -29,6 +29,7 @@ COMMANDS = {
     "verifiable-consumer": "read in a group and print as JSON what happens",
     "delete-records": "delete the records before an offset",
     "maintain": "roll, retention, compaction, replication and what else a log needs",
+    "brokers": "add, list, remove and cordon storage locations",
     "reassign-partitions": "move replicas to other brokers",
     "log-dirs": "print how much of which partition each broker holds",
     "dump-log": "print and verify .log and .index files",

@@ -1,0 +1,138 @@
+"""``sparklog brokers``: the storage locations of a cluster. Kafka has brokers where a configuration file says so."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.protocol.state import BrokerState, State
+
+TAKES = {
+    "add": ("location", "id"),
+    "list": (),
+    "remove": ("id",),
+    "cordon": ("id",),
+    "uncordon": ("id",),
+    "move": ("id", "location"),
+    "replace": ("id",),
+}
+"""The actions, and the options that belong to each."""
+
+COLUMNS = ("BROKER", "STATE", "REPLICAS", "OUT-OF-SYNC", "LEADERS", "BYTES", "LOCATION")
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "brokers",
+        "A broker is a storage location: a folder on another disk, a bucket, another region, an HDFS cluster. Broker 0 "
+        "is\nthe root itself.\n"
+        "  add       register a location; new topics and reassignments may put replicas there\n"
+        "  list      print the brokers, how they are, and what they hold\n"
+        "  remove    let a location go that holds no replica any more (see reassign-partitions)\n"
+        "  cordon    give it no new replicas; uncordon lifts that\n"
+        "  move      say that its files are at another address now\n"
+        "  replace   take an empty location in the place of one whose files are lost; replication fills it",
+        "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
+        "add|list|remove|cordon|uncordon|move|replace [OPTIONS]",
+    )
+    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_connection()
+    options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
+    options.add_argument("--location", metavar="URL", help="a path or URL; add, move")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    action = _check(options)
+    actions: dict[str, Callable[[Coordinator, argparse.Namespace], None]] = {
+        "add": _add,
+        "list": _list,
+        "remove": _remove,
+        "cordon": _cordon,
+        "uncordon": _cordon,
+        "move": _move,
+        "replace": _replace,
+    }
+    actions[action](connect(options), options)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> str:
+    action: str = options.action or ""
+    if action not in TAKES:
+        said = f"{action!r} is no action" if action else "an action is missing"
+        raise UsageError(f"{said}: {', '.join(TAKES)}{suggestion(action, TAKES)}")
+    for name in ("id", "location"):
+        value = getattr(options, name)
+        if value is not None and name not in TAKES[action]:
+            raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
+        if value in (None, "") and name in TAKES[action] and (action, name) != ("add", "id"):
+            raise UsageError(f'Missing required argument "[{name}]"')
+    return action
+
+
+def _add(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.coordinator.brokers import add_broker
+
+    number = add_broker(coordinator, options.location, options.id)
+    print(f"Added broker {number} at {coordinator.state.brokers[number].url}.")
+
+
+def _remove(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.coordinator.brokers import remove_broker
+
+    remove_broker(coordinator, options.id)
+    print(f"Removed broker {options.id}.")
+
+
+def _cordon(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.coordinator.brokers import cordon_broker
+
+    done = cordon_broker(coordinator, options.id, options.action == "cordon")
+    already = "" if done else " already"
+    print(f"Broker {options.id} is{already} {'cordoned' if options.action == 'cordon' else 'not cordoned'}.")
+
+
+def _move(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.coordinator.brokers import move_broker
+
+    move_broker(coordinator, options.id, options.location)
+    print(f"Broker {options.id} is at {coordinator.state.brokers[options.id].url}.")
+
+
+def _replace(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.coordinator.brokers import replace_location
+
+    replace_location(coordinator, options.id)
+    print(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
+    complain("Note: `sparklog maintain` finds out at its next pass what is missing there, and copies it.")
+
+
+def _list(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    state = coordinator.state
+    rows = [COLUMNS, *(_row(state, state.brokers[number], coordinator.store.root) for number in sorted(state.brokers))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
+    for row in rows:
+        cells = [value.ljust(width) for value, width in zip(row, widths, strict=False)]
+        print(" ".join([*cells, row[-1]]))
+
+
+def _row(state: State, broker: BrokerState, root: str) -> tuple[str, ...]:
+    number = broker.broker
+    held = [one for topic in state.topics.values() for one in topic.partitions if number in one.replicas]
+    in_sync = [one for one in held if number in one.isr]
+    condition = ("online" if broker.online else "offline") + (",cordoned" if broker.cordoned else "")
+    return (
+        f"{number}",
+        condition,
+        f"{len(held)}",
+        f"{len(held) - len(in_sync)}",
+        f"{sum(one.leader == number for one in held)}",
+        f"{sum(one.size_bytes for one in in_sync)}",
+        broker.url or root,
+    )

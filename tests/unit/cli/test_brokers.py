@@ -1,0 +1,118 @@
+"""``sparklog brokers``: locations come, go, and are described."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import Coordinator
+from sparklog.protocol.commits import ChangeBroker
+
+from .conftest import Run, change_partition, commit
+
+
+def test_a_location_becomes_the_next_broker(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    place = tmp_path / "disk1"
+    assert run("brokers", "add", "--location", str(place)) == (0, f"Added broker 1 at {place}.\n", "")
+    assert cluster.refresh().brokers[1].url == str(place)
+    assert run("brokers", "add", "--location", str(tmp_path / "disk7"), "--id", "7").out == (
+        f"Added broker 7 at {tmp_path / 'disk7'}.\n"
+    )
+    assert sorted(cluster.refresh().brokers) == [0, 1, 7]
+
+
+def test_brokers_are_listed_with_what_they_hold(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    run("brokers", "add", "--location", str(tmp_path / "disk2"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1], [1, 0], [1, 0]])
+    change_partition(cluster, "t", 2, isr=[1])
+    commit(cluster, ChangeBroker(broker=2, online=False), ChangeBroker(broker=2, cordoned=True))
+    assert run("brokers", "list").out == (
+        "BROKER STATE            REPLICAS OUT-OF-SYNC LEADERS BYTES LOCATION\n"
+        f"0      online           3        1           1       0     {cluster.store.root}\n"
+        f"1      online           3        0           2       0     {tmp_path / 'disk1'}\n"
+        f"2      offline,cordoned 0        0           0       0     {tmp_path / 'disk2'}\n"
+    )
+
+
+def test_a_broker_is_cordoned_and_uncordoned(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    assert run("brokers", "cordon", "--id", "1").out == "Broker 1 is cordoned.\n"
+    assert run("brokers", "cordon", "--id", "1").out == "Broker 1 is already cordoned.\n"
+    assert cluster.refresh().brokers[1].cordoned
+    refused = run("topics", "--create", "--topic", "t", "--replication-factor", "2")
+    assert refused.code == 1
+    assert run("brokers", "uncordon", "--id", "1").out == "Broker 1 is not cordoned.\n"
+    assert run("topics", "--create", "--topic", "t", "--replication-factor", "2").code == 0
+
+
+def test_a_broker_that_holds_replicas_stays_until_they_are_moved(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1]])
+    refused = run("brokers", "remove", "--id", "1")
+    assert (refused.code, refused.out) == (1, "")
+    assert "holds replicas of 1 partitions (t-0)" in refused.err
+    assert "sparklog reassign-partitions" in refused.err
+    change_partition(cluster, "t", 0, replicas=[0], isr=[0])
+    assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
+    assert list(cluster.refresh().brokers) == [0]
+
+
+def test_a_broker_is_moved_with_its_files(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    (tmp_path / "elsewhere").mkdir()
+    refused = run("brokers", "move", "--id", "1", "--location", str(tmp_path / "elsewhere"))
+    assert (refused.code, refused.out) == (1, "")
+    assert "move its files there first" in refused.err
+    (tmp_path / "elsewhere").rmdir()
+    shutil.move(tmp_path / "disk1", tmp_path / "elsewhere")
+    moved = run("brokers", "move", "--id", "1", "--location", str(tmp_path / "elsewhere"))
+    assert moved == (0, f"Broker 1 is at {tmp_path / 'elsewhere'}.\n", "")
+
+
+def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    shutil.rmtree(tmp_path / "disk1")
+    result = run("brokers", "replace", "--id", "1")
+    assert (result.code, result.out) == (0, f"Broker 1 is {tmp_path / 'disk1'}.\n")
+    assert "`sparklog maintain` finds out" in result.err
+    assert (tmp_path / "disk1" / "broker.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "an action is missing: add, list, remove, cordon, uncordon, move, replace"),
+        (["remov"], "'remov' is no action: add, list, remove, cordon, uncordon, move, replace; did you mean remove?"),
+        (["add"], 'Missing required argument "[location]"'),
+        (["remove"], 'Missing required argument "[id]"'),
+        (["list", "--id", "1"], 'Option "[id]" can\'t be used with option "[list]"'),
+        (["cordon", "--id", "1", "--location", "/x"], 'Option "[location]" can\'t be used with option "[cordon]"'),
+        (["cordon", "--id", "one"], "argument --id: invalid int value: 'one'"),
+        (["cordon", "--id", "9"], "there is no broker 9; there are [0]"),
+        (["remove", "--id", "0"], "broker 0 is the root of the cluster, which stays"),
+        (["add", "--location", "gopher://x/y"], "gopher"),
+    ],
+)
+def test_wrong_usage_is_said_and_changes_nothing(
+    run: Run, cluster: Coordinator, arguments: list[str], message: str
+) -> None:
+    before = cluster.refresh().version
+    result = run("brokers", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err.splitlines()[0]
+    assert cluster.refresh().version == before
+
+
+def test_a_location_inside_another_one_is_refused(run: Run, cluster: Coordinator) -> None:
+    result = run("brokers", "add", "--location", f"{cluster.store.root}/inside")
+    assert result.code == 1
+    assert "lie one inside the other" in result.err
+    assert list(cluster.refresh().brokers) == [0]
+    assert not Path(cluster.store.root, "inside").exists()
