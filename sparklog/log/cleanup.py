@@ -23,10 +23,9 @@ Not for: writing checkpoints (``checkpoint``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock
@@ -34,14 +33,9 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import checkpoint
 from sparklog.log.layout import CHECKPOINTS, COMMITS, Boundary, read_boundary_file, write_boundary
+from sparklog.log.parallel import each
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.store.base import ObjectInfo, Store
-
-PARALLEL_REQUESTS = 16
-"""requests at a time: removing 200 commits one by one would hold up a committer on S3 for seconds."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class CleanUp(NamedTuple):
@@ -103,7 +97,7 @@ def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], 
         is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
         if is_due and _is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
-            size = sum(_each(lambda key: _size(store, key), keys))
+            size = sum(each(lambda key: _size(store, key), keys))
             _advance(store, Boundary(end, present.removed_bytes + size))
             _delete(store, keys)
             return len(keys)
@@ -177,14 +171,7 @@ def _size(store: Store, key: str) -> int:
 
 
 def _delete(store: Store, keys: Iterable[str]) -> None:
-    _each(store.delete, list(keys))
-
-
-def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    if len(items) < 2:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(min(PARALLEL_REQUESTS, len(items))) as pool:
-        return list(pool.map(function, items))
+    each(store.delete, keys)
 
 
 # -- checkpoints

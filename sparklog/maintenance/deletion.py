@@ -1,0 +1,224 @@
+"""The sweep: deletes the files of segments and topics that left the log, once nobody needs them.
+
+    result = sweep(coordinator)
+
+A commit that takes files out of the log names a listing of them (``log.removals``) and how long they stay:
+``file.delete.delay.ms``, as in Kafka's ``LocalLog.deleteSegmentFiles``. The sweep deletes what a listing names when
+that time has passed and every reader that announced itself has seen the log without those files, and then commits that
+the listing is dealt with.
+
+Rules: a file is deleted at a broker only if no live segment is in it there: a file may hold runs of many partitions,
+and a listing may name files of changes that were not made. What cannot be deleted now, since its broker is offline or
+does not answer, keeps its listing, and the next sweep goes on with it. Every step may be repeated.
+Not for: files that no listing names (``vacuum``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.coordinator import Coordinator
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, StorageError
+from sparklog.log.parallel import each
+from sparklog.log.removals import RemovedFile, read_removed
+from sparklog.protocol.commits import ForgetRemovedFiles
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.segments import index_path
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+READERS = "leases/readers/"
+"""Where readers announce themselves: ``{"version": 42, "until_ms": 1790000000000}``."""
+
+MAX_ANNOUNCEMENT_BYTES = 4096
+
+CLOCK_SLACK_MS = 60_000
+"""ms that an announcement counts longer than it says: the clocks of the reader and the sweep may differ."""
+
+
+UNREADABLE_MS = 3_600_000
+"""ms that an announcement counts that cannot be read."""
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """A reader may hold files that were part of the log at ``version``, until that time by its own clock."""
+
+    version: int
+    until_ms: int
+
+
+class Announced(NamedTuple):
+    """An announcement and where it is."""
+
+    key: str
+    version: int
+    until_ms: int
+
+
+@dataclass
+class Swept:
+    """What a sweep has done. Listings wait for their time, for readers, or for a broker to come back."""
+
+    listings: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    files_in_use: int = 0
+    listings_not_due: int = 0
+    listings_held_by_readers: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> Swept:
+    """Delete what is due. ``check`` is called between listings, to stop there.
+
+    Raises StorageError where the root does not answer, CorruptMetadataError, IndeterminateCommitError,
+    CommitConflictError. What happened before stays, and another sweep goes on from there.
+    """
+    result = Swept()
+    state = coordinator.refresh()
+    listings = dict(_readable(coordinator, _due(coordinator, state, result), result))
+    live = live_places(coordinator, state, {file.path for files in listings.values() for file in files})
+    finished: list[str] = []
+    for key, files in listings.items():
+        check()
+        problems = _delete_files(coordinator, state, files, live, result)
+        result.problems += problems
+        if not problems:
+            finished.append(key)
+    if finished:
+        coordinator.submit(lambda newest: _forgotten(newest, finished))
+        each(coordinator.store.delete, finished)
+        result.listings += len(finished)
+    return result
+
+
+def announced(store: Store, now_ms: int) -> Iterator[Announced]:
+    """The readers that are announced, and remove announcements that expired long ago. Raises StorageError.
+
+    One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
+    """
+    for info in store.list(READERS):
+        try:
+            found = msgspec.json.decode(store.get(info.key, MAX_ANNOUNCEMENT_BYTES), type=Announcement)
+        except ObjectNotFoundError:
+            continue
+        except (msgspec.MsgspecError, CorruptMetadataError):
+            if info.modified_ms + UNREADABLE_MS >= now_ms:
+                yield Announced(info.key, -1, info.modified_ms)
+            continue
+        if found.until_ms + CLOCK_SLACK_MS >= now_ms:
+            yield Announced(info.key, found.version, found.until_ms)
+
+
+def _due(coordinator: Coordinator, state: State, result: Swept) -> list[str]:
+    """The listings whose time has come, and that no reader holds."""
+    now_ms = coordinator.log.clock.now_ms()
+    due = [key for key, removed in state.removed_files.items() if removed.delete_at_ms <= now_ms]
+    result.listings_not_due += len(state.removed_files) - len(due)
+    if not due:
+        return []
+    oldest = min((reader.version for reader in announced(coordinator.store, now_ms)), default=None)
+    free = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
+    result.listings_held_by_readers += len(due) - len(free)
+    return free
+
+
+def _readable(coordinator: Coordinator, keys: Iterable[str], result: Swept) -> Iterator[tuple[str, list[RemovedFile]]]:
+    for key in keys:
+        try:
+            yield key, list(read_removed(coordinator.store, key))
+        except ObjectNotFoundError:
+            result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
+            yield key, []
+        except CorruptMetadataError as error:
+            result.problems.append(error.message)
+
+
+def live_places(coordinator: Coordinator, state: State, paths: Iterable[str]) -> dict[str, set[int]]:
+    """Which of these files hold live segments of any topic, and the brokers that they may be needed at.
+
+    Looks through the lists of all topics, column by column.
+    """
+    wanted = pa.array(sorted(paths), pa.string())
+    found: dict[str, set[int]] = {}
+    if not len(wanted):
+        return found
+    for topic in state.topics.values():
+        if not any(partition.segments for partition in topic.partitions):
+            continue
+        listed = coordinator.segments(topic.name, state)
+        for number, partition in enumerate(topic.partitions):
+            replicas = {*partition.replicas, *partition.isr, *partition.adding, *partition.removing}
+            for table in listed.partition(number).tables():
+                hits = table.select(["path", "broker"]).filter(pc.is_in(table.column("path"), value_set=wanted))
+                for path, broker in zip(*(column.to_pylist() for column in hits.columns), strict=True):
+                    found.setdefault(path, set()).update(replicas, (broker,))
+    return found
+
+
+def _delete_files(
+    coordinator: Coordinator,
+    state: State,
+    files: Iterable[RemovedFile],
+    live: Mapping[str, set[int]],
+    result: Swept,
+) -> list[str]:
+    """Delete the files of one listing, and say what stood in the way at which broker."""
+    by_broker: dict[int, list[RemovedFile]] = {}
+    for file in files:
+        if file.broker in live.get(file.path, ()):
+            result.files_in_use += 1
+        elif file.broker in state.brokers:  # of one that is not registered any more nobody knows where it is
+            by_broker.setdefault(file.broker, []).append(file)
+    problems: list[str] = []
+    for broker, gone in by_broker.items():
+        if not state.brokers[broker].online:
+            problems.append(f"{len(gone)} files stay at broker {broker} for now: it is offline")
+            continue
+        failures = [error for error in _delete_at(coordinator, broker, gone) if error is not None]
+        result.files += len(gone) - len(failures)
+        result.size_bytes += sum(file.size_bytes for file in gone)
+        if failures:
+            problems.append(f"{len(failures)} files stay at broker {broker} for now: {failures[0]}")
+    return problems
+
+
+def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) -> list[SparklogError | None]:
+    try:
+        store = coordinator.store_of(broker)
+    except SparklogError as error:
+        return [error for _ in files]
+
+    def delete(file: RemovedFile) -> SparklogError | None:
+        try:
+            store.delete(index_path(file.path))
+            store.delete(file.path)
+        except StorageError as error:
+            return error
+        return None
+
+    return each(delete, files)
+
+
+def _forgotten(state: State, listings: Iterable[str]) -> Decision:
+    known = [key for key in listings if key in state.removed_files]
+    return Decision([ForgetRemovedFiles(listings=known)] if known else [], None)
+
+
+def remove_expired_announcements(store: Store, now_ms: int, older_than_ms: int) -> int:
+    """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
+    gone = 0
+    for info in store.list(READERS):
+        with suppress(ObjectNotFoundError, msgspec.MsgspecError, CorruptMetadataError):
+            found = msgspec.json.decode(store.get(info.key, MAX_ANNOUNCEMENT_BYTES), type=Announcement)
+            if found.until_ms + older_than_ms < now_ms:
+                store.delete(info.key)
+                gone += 1
+    return gone
