@@ -30,6 +30,7 @@ COMMANDS = {
     "delete-records": "delete the records before an offset",
     "maintain": "roll, retention, compaction, replication and what else a log needs",
     "brokers": "add, list, remove and cordon storage locations",
+    "leader-election": "let preferred replicas lead, or ones that are out of sync",
     "reassign-partitions": "move replicas to other brokers",
     "log-dirs": "print how much of which partition each broker holds",
     "dump-log": "print and verify .log and .index files",

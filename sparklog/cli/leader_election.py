@@ -1,0 +1,132 @@
+"""``sparklog leader-election``: Kafka's kafka-leader-election. Lets preferred replicas lead, or ones out of sync."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparklog.cli.common import CommandParser, UsageError, connect, given, require
+from sparklog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.errors import SparklogError
+
+    Outcome = dict[TopicPartition, SparklogError | None]
+
+FILE_FLAG = "--path-to-json-file"
+SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
+PREFERRED, UNCLEAN = "PREFERRED", "UNCLEAN"
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "leader-election",
+        "Elect leaders of partitions:\n"
+        "  preferred  the first of the replica list, where it is in sync and another one leads\n"
+        "  unclean    a replica that is not in sync, where none that is can lead: records that it lacks are lost",
+        "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
+    )
+    options.add_connection()
+    options.add_argument("--election-type", metavar="TYPE", help="preferred or unclean")
+    options.add_argument("--topic", metavar="TOPIC", help="one topic's partition, with --partition")
+    options.add_argument("--partition", metavar="N", type=int, help="the partition")
+    options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
+    options.add_argument(FILE_FLAG, metavar="FILE", help='these: {"partitions":[{"topic":"orders","partition":0}]}')
+    options.add_argument("--admin.config", dest="command_config", metavar="FILE", help="as --command-config")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    kind = _check(options)
+    places = _places(options)
+    coordinator = connect(options)
+    elect = _preferred if kind == PREFERRED else _unclean
+    return _report(kind, elect(coordinator, places))
+
+
+def _check(options: argparse.Namespace) -> str:
+    require(options, "election-type")
+    kind: str = options.election_type.upper()
+    if kind not in (PREFERRED, UNCLEAN):
+        raise UsageError(f"--election-type {options.election_type}: preferred or unclean")
+    if sum(given(options, name) for name in SCOPES) != 1:
+        raise UsageError(f"One and only one of the following options is required: {', '.join(SCOPES)}")
+    if options.topic is not None and options.partition is None:
+        raise UsageError("Missing required option(s): partition")
+    if options.topic is None and options.partition is not None:
+        raise UsageError("Option partition is only allowed if topic is used")
+    return kind
+
+
+def _places(options: argparse.Namespace) -> list[TopicPartition] | None:
+    """The partitions asked for; None for all."""
+    if options.topic is not None:
+        return [TopicPartition(options.topic, options.partition)]
+    if options.path_to_json_file is None:
+        return None
+    from sparklog.cli.json_files import ElectionFile, read_json, repeated
+
+    file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
+    places = [TopicPartition(one.topic, one.partition) for one in file.partitions]
+    twice = repeated(places)
+    if twice:
+        raise UsageError(f"Replica election data contains duplicate partitions: {twice}", prefixed=True)
+    if not places:
+        raise UsageError("Replica election data is empty", prefixed=True)
+    return places
+
+
+def _preferred(coordinator: Coordinator, places: list[TopicPartition] | None) -> Outcome:
+    from sparklog.protocol.elections import elect_preferred
+
+    found: Outcome = coordinator.submit(partial(elect_preferred, partitions=places))
+    return found
+
+
+def _unclean(coordinator: Coordinator, places: list[TopicPartition] | None) -> Outcome:
+    """Look at what the replicas hold, then elect the one that lacks least, whatever the topic's settings say."""
+    from sparklog.coordinator.unclean import look_for_leader
+    from sparklog.errors import ElectionNotNeededError, SparklogError
+    from sparklog.protocol.elections import elect_unclean, every_partition
+
+    state = coordinator.state
+    outcome: Outcome = {}
+    looked_at = []
+    for place in every_partition(state) if places is None else places:
+        try:
+            partition = state.partition(*place)
+            if partition.leader < 0:
+                looked_at.append(look_for_leader(coordinator, state, *place))
+            elif places is not None:
+                outcome[place] = ElectionNotNeededError(
+                    f"broker {partition.leader} leads {place}", topic=place.topic, partition=place.partition
+                )
+        except SparklogError as error:
+            outcome[place] = error
+    if looked_at:
+        outcome.update(coordinator.submit(partial(elect_unclean, elections=looked_at)))
+    return outcome
+
+
+def _report(kind: str, outcome: Outcome) -> int:
+    from sparklog.errors import ElectionNotNeededError
+
+    done = [place for place, error in outcome.items() if error is None]
+    needless = [place for place, error in outcome.items() if isinstance(error, ElectionNotNeededError)]
+    failed = sorted(set(outcome) - {*done, *needless})
+    if done:
+        print(f"Successfully completed leader election ({kind}) for partitions {_text(done)}")
+    if needless:
+        print(f"Valid replica already elected for partitions {_text(needless)}")
+    for place in failed:
+        print(f"Error completing leader election ({kind}) for partition: {place}: {outcome[place]}")
+    if failed:
+        raise UsageError(f"{len(failed)} replica(s) could not be elected", prefixed=True)
+    return 0
+
+
+def _text(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(places)))
