@@ -12,14 +12,14 @@ def newest_segments(coordinator: Coordinator, topic: str, topic_id: str, partiti
     """Looks for the segments of a partition in the newest state there is, which the coordinator then has.
 
     Raises OffsetOutOfRangeError where the start of the range was deleted, and what happened to the reader where the
-    topic is gone or the storage does not answer.
+    topic is gone. Where the storage does not answer, that is the error: whether anything is lost is not known then.
     """
 
     def newest(start: int, end: int, happened: SparklogError) -> list[Segment]:
         try:
             state = coordinator.refresh()
-        except SparklogError:
-            raise happened from None
+        except SparklogError as error:
+            raise error from happened
         found = state.topics.get(topic)
         if found is None or found.topic_id != topic_id:
             raise happened
@@ -39,4 +39,5 @@ def deleted_meanwhile(topic: str, partition: int, offset: int, log_start_offset:
         topic=topic,
         partition=partition,
         offset=offset,
+        end_offset=log_start_offset,
     )

@@ -9,6 +9,7 @@ Not for: reading (``fetch``), who is in sync (the commit log).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -80,7 +81,12 @@ def read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogEr
     if len(errors) == 1 and not missing:
         return errors[0]
     what = f"records {segment.base_offset} to {segment.end_offset - 1} of {topic}-{segment.partition} cannot be read"
-    context = {"topic": topic, "partition": segment.partition, "offset": segment.base_offset}
+    context: dict[str, Any] = {
+        "topic": topic,
+        "partition": segment.partition,
+        "offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+    }
     if len(errors) == 1:
         path = missing[0].path or segment.path
         root = store_of(next(iter(failures))).root

@@ -4,7 +4,8 @@ Spark's Arrow channel moves batches of about 1 MiB, or some 10,000 rows, fastest
 left behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
 made once and sliced; offsets are counted from a sequence made once.
 
-Rules: no Spark; nothing is read that is not asked for: where no stored column is, no file is opened at all.
+Rules: no Spark; nothing is read that is not asked for: where no stored column is, no file is opened at all, but for
+the offsets of records that compaction left gaps between.
 Not for: which offsets (``planning``).
 """
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.log.fetch import Records
+from sparklog.log.records import Records, without_columns
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 
@@ -57,7 +58,7 @@ class RowBuilder:
         if name == "timestampType":
             return self._repeat(name, records.timestamp_type, kind, rows)
         if name == "offset":
-            return self._offsets(records.base_offset, rows)
+            return self._offsets(records.base_offset, rows) if records.offsets is None else records.offsets
         column = records.batch.column(name)
         return column if column.type == kind else column.cast(kind)
 
@@ -74,15 +75,15 @@ class RowBuilder:
         return pc.add(self._counting.slice(0, rows), pa.scalar(first, pa.int64()))
 
 
-def positions(segments: Iterable[Segment], start: int, end: int) -> Iterator[Records]:
-    """The records of ``[start, end)`` without any stored column: where they are, known from the segments alone."""
-    empty = pa.struct([])
-    for segment in segments:
-        kind = CREATE_TIME if segment.append_time_ms == NO_APPEND_TIME else LOG_APPEND_TIME
-        first, last = max(start, segment.base_offset), min(end, segment.end_offset)
-        for offset in range(first, last, ROWS_WITHOUT_FILES):
-            rows = min(ROWS_WITHOUT_FILES, last - offset)
-            yield Records(offset, pa.RecordBatch.from_struct_array(pa.nulls(rows, empty)), kind)
+def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:
+    """The records ``[start, end)`` of a segment without any stored column, known from the segment alone.
+
+    Of a segment with gaps they are as many as it has, and not where: that its file says.
+    """
+    kind = CREATE_TIME if segment.append_time_ms == NO_APPEND_TIME else LOG_APPEND_TIME
+    end = start + segment.records if segment.has_gaps else end
+    for offset in range(start, end, ROWS_WITHOUT_FILES):
+        yield Records(offset, without_columns(min(ROWS_WITHOUT_FILES, end - offset)), kind)
 
 
 def gather(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

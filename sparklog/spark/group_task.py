@@ -13,9 +13,8 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,16 +23,21 @@ from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.membership import GroupMember
+from sparklog.coordinator.newest import deleted_meanwhile, newest_segments
 from sparklog.errors import (
     CommitFailedError,
     IllegalGenerationError,
     IndeterminateCommitError,
     NoOffsetForPartitionError,
     ObjectNotFoundError,
+    OffsetOutOfRangeError,
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.log.fetch import Fetcher, Records
+from sparklog.log.fetch import Fetcher
+from sparklog.log.ranges import read_range
+from sparklog.log.records import Records
+from sparklog.log.replicas import replicas_in_sync
 from sparklog.protocol.decide import AppendRequest
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import ProducerIdentity
@@ -41,7 +45,7 @@ from sparklog.protocol.state import State
 from sparklog.spark.batches import RowBuilder
 from sparklog.spark.group_output import TaskSends
 from sparklog.spark.rows import STORED, arrow_schema, read_columns, read_schema
-from sparklog.spark.stores import broker_stores
+from sparklog.store.base import Store
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -135,8 +139,7 @@ class ConsumeTask:
             rebalance_timeout_ms=LONGEST_CALL_MS,
             incremental=True,
         )
-        stores = broker_stores(self._coordinator, settings.storage_options)
-        self._fetcher = Fetcher(stores.__getitem__)
+        self._fetcher = Fetcher(self._store_of, self._replicas_of)
         self._schema = arrow_schema(read_schema(settings.include_headers))
         self._columns = read_columns(read_schema(settings.include_headers))
         self._sends = TaskSends(settings.root, settings.storage_options)
@@ -225,9 +228,7 @@ class ConsumeTask:
         if change.to_acknowledge:
             self._member.acknowledge()  # all that was read is committed
         for place in sorted(change.assigned):
-            self._positions[place] = start_of(
-                self._coordinator.state, self._settings.group, place, self._settings.reset
-            )
+            self._positions[place] = self._start(place)
         return gone
 
     # -- records
@@ -237,14 +238,22 @@ class ConsumeTask:
         for place in list(self._positions):
             start = self._positions.pop(place)
             self._positions[place] = start  # to the end of the line
-            chunk = self._chunk(place, start)
+            try:
+                chunk = self._chunk(place, start)
+            except OffsetOutOfRangeError as error:  # retention was faster
+                logger.warning("%s", error)
+                self._call(place, start, None, self._start(place))
+                return True
             if chunk is not None:
                 self._call(place, start, *chunk)
                 return True
         return False
 
-    def _chunk(self, place: TopicPartition, start: int) -> tuple[pa.RecordBatch, int] | None:
-        """The next records of a partition and the offset after them."""
+    def _start(self, place: TopicPartition) -> int:
+        return start_of(self._coordinator.state, self._settings.group, place, self._settings.reset)
+
+    def _chunk(self, place: TopicPartition, start: int) -> tuple[pa.RecordBatch | None, int] | None:
+        """The next records of a partition and the offset to go on from; none where compaction took them all out."""
         state = self._coordinator.state
         topic = state.topics.get(place.topic)
         if topic is None or topic.topic_id != self._member.topic_ids.get(place.topic):
@@ -255,35 +264,50 @@ class ConsumeTask:
         if start >= end:
             return None
         builder = RowBuilder(self._schema, self._columns, place.topic, place.partition)
-        batches, rows, size, after = [], 0, 0, start
-        for records in self._stored(place, state, start, min(end, start + self._settings.max_records)):
+        batches, left, size = [], self._settings.max_records, 0
+        for stored in self._stored(place, state, start, end):
+            records = stored.slice(0, left) if stored.batch.num_rows > left else stored
             batches.append(builder.build(records))
-            rows += records.batch.num_rows
+            left -= records.batch.num_rows
             size += records.batch.nbytes
-            after = records.base_offset + records.batch.num_rows
-            if rows >= self._settings.max_records or size >= CHUNK_BYTES:
+            if left <= 0 or size >= CHUNK_BYTES:
+                end = records.end_offset
                 break
-        return (pa.concat_batches(batches), after) if batches else None
+        return pa.concat_batches(batches) if batches else None, end
 
     def _stored(self, place: TopicPartition, state: State, start: int, end: int) -> Iterator[Records]:
-        segments = self._coordinator.segments(place.topic, state).partition(place.partition).between(start, end)
+        """Raises OffsetOutOfRangeError where records were deleted before they were read."""
+        topic, partition = place
+        log_start = state.partition(*place).log_start_offset
+        if start < log_start:
+            raise deleted_meanwhile(topic, partition, start, log_start)
+        segments = self._coordinator.segments(topic, state).partition(partition).between(start, end)
+        newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
         columns = [name for name in STORED if name in self._columns]
-        return chain.from_iterable(
-            self._fetcher.read(place.topic, [segment], start, end, columns) for segment in segments
-        )
+        for _, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
+            yield records
 
-    def _call(self, place: TopicPartition, start: int, records: pa.RecordBatch, end: int) -> None:
+    def _store_of(self, broker: int) -> Store:
+        return self._coordinator.brokers.store_of(self._coordinator.state, broker)
+
+    def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
+        return replicas_in_sync(self._coordinator.state.partition(topic, partition))
+
+    def _call(self, place: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
+        """Let the user's function have records, and commit what comes of it; without any just the offset."""
         context = ConsumeContext(place, start, end, self._task, self._sends)
         try:
-            self._process(records.to_pandas() if self._settings.frames else records, context)
+            if records is not None:
+                self._process(records.to_pandas() if self._settings.frames else records, context)
             done = self._commit(place, end)
         except BaseException:
             self._sends.discard()
             raise
         if done:
-            self._read.add(place)
-            self._records += records.num_rows
-            self._calls += 1
+            if records is not None:
+                self._read.add(place)
+                self._records += records.num_rows
+                self._calls += 1
             if place in self._positions:
                 self._positions[place] = end
             self._pause = FIRST_WAIT_SECONDS

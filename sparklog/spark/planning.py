@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError
+from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError, StorageError
 from sparklog.log.fetch import Fetcher
+from sparklog.log.replicas import replicas_in_sync
 from sparklog.log.segments import PartitionSegments, TopicSegments
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
@@ -35,19 +37,33 @@ from sparklog.types import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+Found = TypeVar("Found")
+
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 """Topics that a pattern never finds, as in Kafka; by name they can be read."""
 
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """Records ``[start, end)`` of a partition for one task, and the segments that hold them."""
+    """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
+
+    ``replicas`` are the brokers in sync, the leader first.
+    """
 
     topic: str
+    topic_id: str
     partition: int
     start: int
     end: int
     segments: tuple[Segment, ...]
+    replicas: tuple[int, ...]
+
+
+def planned_range(state: State, one: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
+    """A range with what a task has to know of its partition."""
+    replicas = replicas_in_sync(state.partition(one.topic, one.partition))
+    topic_id = state.topic(one.topic).topic_id
+    return PlannedRange(one.topic, topic_id, one.partition, one.start, one.end, tuple(segments), replicas)
 
 
 class Plan:
@@ -146,13 +162,32 @@ class Plan:
     def _with_segments(self, one: OffsetRange) -> PlannedRange:
         times = self._pruned.timestamps_us
         held = self._segments(TopicPartition(one.topic, one.partition)).between(one.start, one.end)
-        kept = tuple(piece for piece in held if times.overlaps(piece.min_timestamp_us, piece.max_timestamp_us))
-        return PlannedRange(one.topic, one.partition, one.start, one.end, kept)
+        kept = (piece for piece in held if times.overlaps(piece.min_timestamp_us, piece.max_timestamp_us))
+        return planned_range(self._state, one, kept)
 
     def _segments(self, where: TopicPartition) -> PartitionSegments:
         if where.topic not in self._topics:
             self._topics[where.topic] = self._coordinator.segments(where.topic, self._state)
         return self._topics[where.topic].partition(where.partition)
+
+
+def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Found]) -> Found:
+    """What ``look_up`` finds in the newest state, which it looks up anew where a file it needs was rolled meanwhile."""
+
+    def replicas_of(topic: str, partition: int) -> Sequence[int]:
+        return replicas_in_sync(coordinator.state.partition(topic, partition))
+
+    state = coordinator.state
+    fetcher = Fetcher(lambda broker: coordinator.brokers.store_of(coordinator.state, broker), replicas_of)
+    try:
+        try:
+            return look_up(fetcher)
+        except (DataLossError, StorageError):
+            if coordinator.refresh().version == state.version:
+                raise
+            return look_up(fetcher)
+    finally:
+        fetcher.close()
 
 
 def select(state: State, subscription: Subscription) -> list[TopicPartition]:

@@ -9,7 +9,6 @@ Not for: streaming queries (``stream_reader``).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -17,28 +16,26 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
-from sparklog.errors import DataLossError
-from sparklog.log.fetch import Fetcher, Records
-from sparklog.protocol.segments import Segment
-from sparklog.spark.batches import RowBuilder, join_small, positions
+from sparklog.log.records import Records
+from sparklog.spark.batches import RowBuilder, join_small
 from sparklog.spark.filters import Pruning, pruning
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.planning import Plan, PlannedRange
+from sparklog.spark.planning import Plan, PlannedRange, plan
 from sparklog.spark.portable import Portable
+from sparklog.spark.range_reader import RangeReader
 from sparklog.spark.rows import STORED, arrow_schema, read_columns
-from sparklog.spark.stores import broker_stores
+from sparklog.spark.stores import readable_stores
 from sparklog.store.base import Store
-
-logger = logging.getLogger(__name__)
 
 
 class SparklogPartition(Portable, InputPartition):
-    """What one task reads: a range of a topic partition, its segments, and the stores of their brokers."""
+    """What one task reads: a range of a topic partition, its segments, and the stores of the brokers that hold them."""
 
     def __init__(self, planned: PlannedRange, stores: Mapping[int, Store]) -> None:
         self.value = None
         self.planned = planned
-        self.stores = dict(stores)
+        brokers = {*planned.replicas, *(held.broker for held in planned.segments)}
+        self.stores = {broker: stores[broker] for broker in brokers if broker in stores}
 
     def __repr__(self) -> str:
         planned = self.planned
@@ -67,16 +64,9 @@ class SparklogReader(Portable, DataSourceReader):
         """One partition per task, empty ranges left out. Raises what ``planning.Plan.ranges`` does."""
         address = self.options.address
         coordinator = shared_cluster(address.root, address.storage_options)
-        stores = broker_stores(coordinator, address.storage_options)
-        fetcher = Fetcher(stores.__getitem__)
-        try:
-            planned = Plan(coordinator, fetcher, self.options, self.pruned).ranges()
-        finally:
-            fetcher.close()
-        return [
-            SparklogPartition(one, {number: stores[number] for number in {held.broker for held in one.segments}})
-            for one in planned
-        ]
+        planned = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
+        stores = readable_stores(coordinator)
+        return [SparklogPartition(one, stores) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in offset order. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
@@ -87,30 +77,13 @@ class SparklogReader(Portable, DataSourceReader):
             yield from join_small((batch, batch.nbytes) for batch in built)
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
-        planned = partition.planned
         stored = [name for name in STORED if name in self.columns]
-        if not stored:
-            yield from positions(planned.segments, planned.start, planned.end)
-            return
-        fetcher = Fetcher(partition.stores.__getitem__)
+        reading = RangeReader(partition.planned, partition.stores, self.options)
         try:
-            for segment in planned.segments:
-                yield from self._segment_records(fetcher, planned, segment, stored)
+            yield from reading.records(stored) if stored else reading.positions("offset" in self.columns)
         finally:
-            fetcher.close()
-            self.bytes_read += fetcher.bytes_read
-
-    def _segment_records(
-        self, fetcher: Fetcher, planned: PlannedRange, segment: Segment, stored: list[str]
-    ) -> Iterator[Records]:
-        try:
-            yield from fetcher.read(planned.topic, [segment], planned.start, planned.end, stored)
-        except DataLossError as error:
-            if self.options.fail_on_data_loss:
-                raise DataLossError(
-                    f"{error.message}; or set failOnDataLoss=false to read what there is", **error.context
-                ) from error
-            logger.warning("%s; passing over it, since failOnDataLoss is false", error.message)
+            reading.close()
+            self.bytes_read += reading.bytes_read
 
 
 class _PushFilters:

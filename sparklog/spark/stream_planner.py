@@ -17,13 +17,12 @@ from typing import Any
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.fetch import Fetcher
-from sparklog.protocol.state import State
+from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.filters import Pruning
 from sparklog.spark.options import Subscription
-from sparklog.spark.planning import Plan, PlannedRange, select
+from sparklog.spark.planning import Plan, PlannedRange, plan, planned_range, select
 from sparklog.spark.ranges import split_ranges
-from sparklog.spark.stores import broker_stores
+from sparklog.spark.stores import readable_stores
 from sparklog.spark.stream_offsets import (
     Loss,
     PartitionLog,
@@ -40,7 +39,7 @@ from sparklog.spark.stream_offsets import (
 )
 from sparklog.spark.stream_options import StreamOptions
 from sparklog.store.base import Store
-from sparklog.types import TopicPartition
+from sparklog.types import OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ class StreamPlanner:
         address = options.source.address
         self._coordinator: Coordinator = shared_cluster(address.root, address.storage_options)
         self._stores: dict[int, Store] = {}
+        self._brokers: Mapping[int, BrokerState] | None = None
         self._target: StreamOffsets | None = None
         self._latest: StreamOffsets | None = None
         self._last_batch_at: float | None = None
@@ -66,8 +66,9 @@ class StreamPlanner:
     def stores(self) -> Mapping[int, Store]:
         """The stores of all brokers."""
         brokers = self._coordinator.state.brokers
-        if self._stores.keys() != brokers.keys():
-            self._stores = broker_stores(self._coordinator, self._options.source.address.storage_options)
+        if self._brokers is not brokers:
+            self._brokers = brokers
+            self._stores = readable_stores(self._coordinator)
         return self._stores
 
     # -- offsets
@@ -78,11 +79,8 @@ class StreamPlanner:
         Raises InvalidOptionError, DataLossError, OffsetOutOfRangeError and UnknownTopicOrPartitionError where the
         starting offsets do not fit the topics.
         """
-        fetcher = Fetcher(self.stores.__getitem__)
-        try:
-            starts = Plan(self._coordinator, fetcher, self._options.source, Pruning()).starts()
-        finally:
-            fetcher.close()
+        coordinator, source = self._coordinator, self._options.source
+        starts = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, source, Pruning()).starts())
         return StreamOffsets({**starts, **self._committed(starts)}).to_json()
 
     def _committed(self, of: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -177,11 +175,11 @@ class StreamPlanner:
         self._lose(losses)
         source = self._options.source
         pieces = split_ranges(found, source.min_partitions, source.max_records_per_partition)
-        return [self._with_segments(state, *piece) for piece in pieces]
+        return [self._with_segments(state, piece) for piece in pieces]
 
-    def _with_segments(self, state: State, topic: str, partition: int, start: int, end: int) -> PlannedRange:
-        held = self._coordinator.segments(topic, state).partition(partition).between(start, end)
-        return PlannedRange(topic, partition, start, end, tuple(held))
+    def _with_segments(self, state: State, one: OffsetRange) -> PlannedRange:
+        held = self._coordinator.segments(one.topic, state).partition(one.partition)
+        return planned_range(state, one, held.between(one.start, one.end))
 
     # -- helpers
 

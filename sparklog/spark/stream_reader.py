@@ -85,11 +85,7 @@ class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition per task, empty ranges left out. Errors as ``StreamPlanner.ranges``."""
-        stores = self.planner.stores
-        return [
-            SparklogPartition(one, {number: stores[number] for number in {held.broker for held in one.segments}})
-            for one in self.planner.ranges(start, end)
-        ]
+        return [SparklogPartition(one, self.planner.stores) for one in self.planner.ranges(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """The query has finished everything before ``end``: its consumer group, if it has one, is told."""

@@ -1,0 +1,240 @@
+"""Tasks that read while segments are rolled, compacted and deleted, and where replicas fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
+from sparklog.errors import DataLossError
+from sparklog.spark.group_job import _prepare
+from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.rows import read_schema
+from sparklog.spark.stream_options import stream_options
+from sparklog.spark.stream_reader import SparklogStreamReader
+from tests.unit.log.replicated import append_copies, copies, replicated_cluster
+from tests.unit.log.rewriting import delete_files, drop_segments, rewrite
+from tests.unit.spark.helpers import across, cluster, read_rows, reader, write_rows
+
+
+def twelve(folder: Path) -> Coordinator:
+    """Offsets 0 to 11 of t-0, three in each of four files."""
+    cluster(folder, t=1)
+    for first in range(0, 12, 3):
+        write_rows(folder, "value string", [{"value": str(n)} for n in range(first, first + 3)], topic="t")
+    return open_cluster(str(folder))
+
+
+def rows_of(job: Any, part: Any) -> list[tuple[int, bytes]]:
+    return [(r["offset"], r["value"]) for batch in across(job).read(across(part)) for r in batch.to_pylist()]
+
+
+def numbered(*offsets: int) -> list[tuple[int, bytes]]:
+    return [(offset, b"%d" % offset) for offset in offsets]
+
+
+# -- gaps
+
+
+@pytest.mark.parametrize("ddl", ["", "value binary, offset bigint", "offset bigint", "offset bigint, topic string"])
+def test_rows_have_their_own_offsets(tmp_path: Path, ddl: str) -> None:
+    rewrite(twelve(tmp_path), 1, 3, keep={4, 8, 9}.__contains__)
+    found = read_rows(tmp_path, ddl, subscribe="t")
+    assert [row["offset"] for row in found] == [0, 1, 2, 4, 8, 9]
+    if "value" in found[0]:
+        assert [row["value"] for row in found] == [b"0", b"1", b"2", b"4", b"8", b"9"]
+
+
+def test_a_part_of_a_log_with_gaps_is_counted_without_a_column(tmp_path: Path) -> None:
+    rewrite(twelve(tmp_path), 1, 3, keep={4, 8, 9}.__contains__)
+
+    def count(**options: str) -> tuple[int, int]:
+        job = reader(tmp_path, "partition int", subscribe="t", **options)
+        parts = job.partitions()
+        return sum(batch.num_rows for part in parts for batch in job.read(part)), job.bytes_read
+
+    assert count() == (6, 0)
+    rows, size = count(startingOffsets='{"t":{"0":5}}')
+    assert (rows, size > 0) == (2, True)
+    assert count(startingOffsets='{"t":{"0":10}}')[0] == 0
+
+
+def test_ranges_of_a_log_with_gaps_are_split_without_losing_or_repeating_a_row(tmp_path: Path) -> None:
+    rewrite(twelve(tmp_path), keep={0, 3, 4, 9, 11}.__contains__)
+    for parts in ("1", "3", "5", "12"):
+        found = read_rows(tmp_path, "offset bigint", subscribe="t", minPartitions=parts)
+        assert [row["offset"] for row in found] == [0, 3, 4, 9, 11]
+
+
+def stream(folder: Path, **options: str) -> SparklogStreamReader:
+    checked = stream_options({"path": str(folder), "startingOffsets": "earliest", "subscribe": "t", **options})
+    return SparklogStreamReader(checked, read_schema(False))
+
+
+def test_a_stream_passes_over_gaps_and_reaches_the_end(tmp_path: Path) -> None:
+    rewrite(twelve(tmp_path), keep={1, 5}.__contains__)
+    job = stream(tmp_path, maxOffsetsPerTrigger="4")
+    start, seen, ends = job.initialOffset(), [], []
+    for _ in range(3):
+        end = job.latestOffset(start, job.getDefaultReadLimit())
+        seen += [row for part in job.partitions(start, end) for row in rows_of(job, part)]
+        ends.append(end["t"]["0"])
+        start = end
+    assert (seen, ends) == (numbered(1, 5), [4, 8, 12])
+
+
+# -- files that go
+
+
+def test_a_task_goes_on_in_the_files_that_took_the_old_ones_place(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t")
+    (part,) = job.partitions()
+    delete_files(admin.store, rewrite(admin, 0, 2))
+    delete_files(admin.store, rewrite(admin, 1, 2, keep={6, 10}.__contains__))
+    assert rows_of(job, part) == numbered(0, 1, 2, 3, 4, 5, 6, 10)
+
+
+def test_a_streams_task_goes_on_in_new_files_too(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job = stream(tmp_path)
+    start = job.initialOffset()
+    (part,) = job.partitions(start, job.latestOffset(start, ReadAllAvailable()))
+    delete_files(admin.store, rewrite(admin))
+    assert rows_of(job, part) == numbered(*range(12))
+
+
+def test_only_the_tasks_own_range_is_read_from_a_larger_file(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t", maxRecordsPerPartition="3")
+    parts = job.partitions()
+    delete_files(admin.store, rewrite(admin))
+    assert [rows_of(job, part) for part in parts] == [numbered(n, n + 1, n + 2) for n in (0, 3, 6, 9)]
+
+
+def test_records_that_retention_removes_before_their_task_are_data_loss(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job, lenient = reader(tmp_path, subscribe="t"), reader(tmp_path, subscribe="t", failOnDataLoss="false")
+    (part,) = job.partitions()
+    delete_files(admin.store, drop_segments(admin, 2))
+    with pytest.raises(DataLossError, match="the log starts at 6 now.*failOnDataLoss=false"):
+        rows_of(job, part)
+    assert rows_of(lenient, part) == numbered(*range(6, 12))
+
+
+def test_a_file_that_the_log_still_names_is_data_loss_and_can_be_passed_over(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job, lenient = reader(tmp_path, subscribe="t"), reader(tmp_path, subscribe="t", failOnDataLoss="false")
+    (part,) = job.partitions()
+    delete_files(admin.store, [admin.segments("t").partition(0)[1].path])
+    delete_files(admin.store, rewrite(admin, 2, 2))
+    with pytest.raises(DataLossError, match="records 3 to 5 of t-0"):
+        rows_of(job, part)
+    assert rows_of(lenient, part) == numbered(0, 1, 2, *range(6, 12))
+
+
+def test_a_topic_that_was_made_again_is_not_read_in_the_olds_place(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t")
+    (part,) = job.partitions()
+    files = [segment.path for segment in admin.segments("t").partition(0)]
+    admin.delete_topic("t")
+    admin.create_topic("t")
+    delete_files(admin.store, files)
+    with pytest.raises(DataLossError, match="records 0 to 2 of t-0"):
+        rows_of(job, part)
+
+
+def test_a_search_by_time_is_planned_on_what_there_is_now(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    shared_cluster(str(tmp_path))
+    delete_files(admin.store, rewrite(admin, keep={4, 8}.__contains__))
+    assert [row["offset"] for row in read_rows(tmp_path, subscribe="t", startingTimestamp="1")] == [4, 8]
+
+
+# -- replicas
+
+
+def test_a_task_reads_from_a_follower_what_the_leader_does_not_give(tmp_path: Path) -> None:
+    admin = replicated_cluster(tmp_path)
+    first, second = append_copies(admin, [0, 1]), append_copies(admin, [2])
+    job = reader(tmp_path / "root", subscribe="t")
+    (part,) = job.partitions()
+    stores = dict(copies(admin))
+    stores[0].delete(first)
+    stores[0].put(second, stores[0].get(second)[:100])
+    stores[1].delete(second)
+    assert [value for _, value in rows_of(job, part)] == [b"value-0", b"value-1", b"value-2"]
+    delete_files(stores[2], [second])
+    with pytest.raises(Exception, match="broker 0.*broker 1.*broker 2"):
+        rows_of(job, part)
+
+
+def test_a_task_whose_planned_replicas_are_gone_asks_who_has_the_records_now(tmp_path: Path) -> None:
+    admin = replicated_cluster(tmp_path)
+    append_copies(admin, [0, 1, 2])
+    job = reader(tmp_path / "root", subscribe="t")
+    (part,) = job.partitions()
+    part.stores = {}
+    assert len(rows_of(job, part)) == 3
+
+
+# -- groups
+
+
+def consume(folder: Path, log: Coordinator, process: Any, **more: Any) -> None:
+    ends = _prepare(log, "g", ["t"], "earliest")
+    settings = ConsumeSettings(root=str(folder), group="g", topics=("t",), ends=ends, **more)
+    ConsumeTask(settings, process, 0).run()
+
+
+def committed(log: Coordinator) -> int:
+    (one,) = log.refresh().groups["g"].offsets.values()
+    return one.offset
+
+
+@pytest.mark.parametrize("kept", [{1, 5, 6, 7}, {11}, set()])
+def test_a_group_reads_what_is_left_and_is_done_at_the_end(tmp_path: Path, kept: set[int]) -> None:
+    rewrite(twelve(tmp_path), keep=kept.__contains__)
+    log = shared_cluster(str(tmp_path))
+    found: list[int] = []
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        assert context.start_offset <= records.column("offset")[0].as_py()
+        assert records.column("offset")[-1].as_py() < context.end_offset
+        found.extend(records.column("offset").to_pylist())
+
+    consume(tmp_path, log, process, max_records=2)
+    assert (found, committed(log)) == (sorted(kept), 12)
+
+
+def test_a_group_goes_on_when_files_are_rolled_or_deleted_between_its_calls(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    log = shared_cluster(str(tmp_path))
+    found: list[int] = []
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        found.extend(records.column("offset").to_pylist())
+        if len(found) == 2:
+            delete_files(admin.store, rewrite(admin, 0, 2))
+            delete_files(admin.store, rewrite(admin, 1, 2))
+        if len(found) == 4:
+            delete_files(admin.store, drop_segments(admin, 1))
+
+    consume(tmp_path, log, process, max_records=2)
+    assert (found, committed(log)) == ([0, 1, 2, 3, *range(6, 12)], 12)
+
+
+def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
+    admin = twelve(tmp_path)
+    log = shared_cluster(str(tmp_path))
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        delete_files(admin.store, drop_segments(admin, 4))
+
+    consume(tmp_path, log, process, max_records=2)
+    assert committed(log) == 12
