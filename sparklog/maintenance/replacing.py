@@ -36,6 +36,9 @@ from sparklog.protocol.state import PartitionState, State
 SEGMENTS_PER_COMMIT = 4000
 """new segments that one commit names at most: some 1.5 MB of the 4 MiB that a commit may have."""
 
+BYTES_PER_COMMIT = 4 * 1024**3
+"""bytes of new segments after which a commit is made while a job is still at work, so that an end does not cost all."""
+
 
 class Replaced(NamedTuple):
     """A replacement with the segments it takes out of the log, and where its files are."""
@@ -70,6 +73,7 @@ class Replacing:
         self._coordinator = coordinator
         self._state = state
         self._waiting: list[Replaced] = []
+        self._waiting_segments = self._waiting_bytes = 0
         self._errors: list[Exception] = []
 
     @contextmanager
@@ -99,14 +103,17 @@ class Replacing:
 
     def add(self, *belonging: Replaced) -> None:
         """Take these in, which are committed together. Errors as ``finish``."""
-        size = sum(len(one.change.added) for one in self._waiting)
-        if self._waiting and size + sum(len(one.change.added) for one in belonging) > SEGMENTS_PER_COMMIT:
+        added = [live for one in belonging for live in one.change.added]
+        if self._waiting_segments + len(added) > SEGMENTS_PER_COMMIT or self._waiting_bytes > BYTES_PER_COMMIT:
             self.finish()
         self._waiting += belonging
+        self._waiting_segments += len(added)
+        self._waiting_bytes += sum(live.run.size_bytes for live in added)
 
     def finish(self) -> None:
         """Commit what is waiting. Raises StorageError, IndeterminateCommitError, CommitConflictError."""
         waiting, self._waiting = self._waiting, []
+        self._waiting_segments = self._waiting_bytes = 0
         by_delay: dict[int, list[Replaced]] = {}
         for one in _joined(waiting):
             by_delay.setdefault(self._delay_ms(one.change.topic), []).append(one)

@@ -105,7 +105,13 @@ class Source:
             return pc.add(batch.column(schema.OFFSET), pa.scalar(ahead, pa.int32()))
         return pc.add(_count_to(entry.count), ahead + self.row(entry)).cast(pa.int32())
 
+    @staticmethod
+    def count_from(first: int, count: int) -> pa.Array:
+        """``first`` and the numbers after it, so many; int64."""
+        return pc.add(_count_to(count), first)
+
     def close(self) -> None:
+        """Let go of the file."""
         if self._file is not None:
             self._file.close()
         self._file = self._reader = None
