@@ -108,6 +108,7 @@ def write(
     *,
     partitioner: str | None = None,
     compression: str | None = None,
+    acks: str | int | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -115,6 +116,7 @@ def write(
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
     Without ``topic`` a column ``topic`` names each row's. ``partitioner`` is default, integer_key or module:callable.
+    ``acks`` is all (the default) for every replica in sync, 1 for the leader alone.
     With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing. Raises what Spark makes of the
     errors of sparklog: their class and message stand in its text.
     """
@@ -124,6 +126,7 @@ def write(
         "topic": topic,
         "partitioner": partitioner,
         "kafka.compression.type": compression,
+        "acks": None if acks is None else str(acks),
         "txnAppId": txn_app_id,
         "txnVersion": txn_version,
     }

@@ -18,7 +18,7 @@ from sparklog.protocol.decide import NewTopic, PartitionAppend
 from sparklog.protocol.names import validate_topic_name
 from sparklog.spark.options import Address, SinkOptions
 from sparklog.spark.output import delete_files
-from sparklog.spark.writer import RowWriter
+from sparklog.spark.writer import Assignment, RowWriter, new_topic
 
 
 class TaskSends:
@@ -41,7 +41,7 @@ class TaskSends:
 
     def write(self) -> tuple[list[PartitionAppend], list[NewTopic]]:
         """Write what waits to files, and return what a commit has to name. Raises what ``RowWriter`` does."""
-        new_topics: dict[str, int] = {}
+        new_topics: dict[str, Assignment] = {}
         for topic, tables in self._rows.items():
             table = pa.concat_tables(tables, promote_options="default")
             writer = RowWriter(SinkOptions(self._address, topic=topic), from_arrow_schema(table.schema))
@@ -49,10 +49,8 @@ class TaskSends:
             written = writer.write(iter(table.combine_chunks().to_batches()))
             self._appends += written.appends
             new_topics.update(written.new_topics)
-        ids = shared_cluster(self._address.root, self._address.storage_options)
-        return list(self._appends), [
-            NewTopic(name=name, topic_id=ids.new_topic_id(), partitions=count) for name, count in new_topics.items()
-        ]
+        coordinator = shared_cluster(self._address.root, self._address.storage_options)
+        return list(self._appends), [new_topic(coordinator, *new) for new in new_topics.items()]
 
     def clear(self) -> None:
         """All of it was committed."""

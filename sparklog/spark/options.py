@@ -58,7 +58,7 @@ SOURCE_OPTIONS = (
     "pushDownPredicate",
     "commitOffsets",
 )
-SINK_OPTIONS = ("topic", "partitioner", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
+SINK_OPTIONS = ("topic", "partitioner", "acks", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """What Spark's catalog adds to the options of a table."""
@@ -79,6 +79,7 @@ JAVA_PARTITIONERS = {
 FROM_EARLIEST = EveryPartition(EARLIEST)
 TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
@@ -119,6 +120,8 @@ class SourceOptions:
 class SinkOptions:
     """The checked options of a write. ``codec`` is for topics whose ``compression.type`` is ``producer``.
 
+    ``acks`` is -1 where all replicas in sync get the records, 1 or 0 where the leader alone does.
+
     ``group`` and ``checkpoint`` say whose consumer offsets a streaming query commits with its output, and where it
     keeps them; both are empty where it commits none.
     """
@@ -129,6 +132,7 @@ class SinkOptions:
     ignore_keys: bool = False
     codec: str = "none"
     codec_level: int | None = None
+    acks: int = -1
     application: str = ""
     application_version: int = -1
     group: str = ""
@@ -244,6 +248,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         partitioner=_partitioner(options),
         ignore_keys=options.boolean("kafka.partitioner.ignore.keys", False),
         codec=codec,
+        acks=_acks(options),
         codec_level=options.integer(f"kafka.compression.{codec}.level", -(2**17)),
         application=application,
         application_version=-1 if version is None else version,
@@ -440,6 +445,16 @@ def _latest_if_no_match(options: Options) -> bool:
 
 
 # -- sink
+
+
+def _acks(options: Options) -> int:
+    given = {name: options.text(name).lower() for name in ("acks", "kafka.acks") if options.text(name)}
+    for name, value in given.items():
+        if value not in ACKS:
+            raise _invalid(name, value, f"it takes {', '.join(ACKS)}")
+    if len({ACKS[value] for value in given.values()}) > 1:
+        raise InvalidOptionError(f"options acks and kafka.acks differ: {given}; leave one out", option="acks")
+    return next((ACKS[value] for value in given.values()), ACKS["all"])
 
 
 def _partitioner(options: Options) -> str:

@@ -3,7 +3,8 @@
 Records wait in memory, a list of batches per partition. A partition that comes to ``OWN_FILE_BYTES`` gets a file of its
 own and streams into it from then on. When the task ends, or all partitions together pass ``MAX_BUFFERED_BYTES``, those
 without a file go together into one shared file, each as one run of batches; so a task that wrote a little to 64
-partitions leaves one file. A file is closed when it reaches the topic's ``segment.bytes``, and another begun.
+partitions leaves one file, or one for each set of brokers where partitions have replicas on different ones. A file is
+closed when it reaches the topic's ``segment.bytes``, and another begun.
 
 A few rows that wait keep the whole batch in memory that they are a slice of. So slices that have waited while
 ``COMPACT_AFTER_BYTES`` of other rows came are copied and their batches let go, which bounds memory whatever the rows.
@@ -26,6 +27,7 @@ from sparklog.errors import SparklogError
 from sparklog.ids import Ids
 from sparklog.log.append import SegmentFileWriter
 from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.partition_changes import holders
 from sparklog.protocol.segments import index_path
 from sparklog.spark.batches import join_small
 from sparklog.spark.routing import Routed
@@ -52,10 +54,9 @@ StoreOf = Callable[[int], Store]
 class _File:
     """An open file and the places of its runs in the order of the whole task."""
 
-    def __init__(self, writer: SegmentFileWriter, limit: int, broker: int) -> None:
+    def __init__(self, writer: SegmentFileWriter, limit: int) -> None:
         self.writer = writer
         self.limit = limit
-        self.broker = broker
         self.places: list[int] = []
 
     @property
@@ -113,7 +114,7 @@ class TaskOutput:
         self._compact_at = COMPACT_AFTER_BYTES
         self._own_files = 0
         self._runs = 0
-        self._shared: dict[tuple[str, int | None, int], _File] = {}
+        self._shared: dict[tuple[str, int | None, frozenset[int]], _File] = {}
         self._finished: list[tuple[int, PartitionAppend]] = []
         self._unfinished: list[_File] = []
         self.rows = 0
@@ -167,8 +168,9 @@ class TaskOutput:
         delete_files((append for _, append in self._finished), self._store_of)
 
     def _max_open(self, pending: _Pending) -> int:
-        root = self._store_of(pending.target.leaders[pending.partition]).root
-        return MAX_OPEN_FILES_REMOTE if "://" in root and not root.startswith("file:") else MAX_OPEN_FILES_LOCAL
+        roots = [self._store_of(broker).root for broker in pending.target.brokers[pending.partition]]
+        remote = sum("://" in root and not root.startswith("file:") for root in roots)
+        return max(MAX_OPEN_FILES_REMOTE // remote, 1) if remote else MAX_OPEN_FILES_LOCAL
 
     def _write_own(self, pending: _Pending) -> None:
         """Send a partition's waiting records to its own file, which is opened if it has none."""
@@ -189,8 +191,8 @@ class TaskOutput:
             if pending.file is not None:
                 self._write_own(pending)
                 continue
-            broker = pending.target.leaders[pending.partition]
-            kind = (pending.target.codec, pending.target.codec_level, broker)
+            brokers = frozenset(pending.target.brokers[pending.partition])
+            kind = (pending.target.codec, pending.target.codec_level, brokers)
             file = self._shared.get(kind)
             if file is None:
                 file = self._shared[kind] = self._open(pending.target, pending.partition)
@@ -201,17 +203,18 @@ class TaskOutput:
                 del self._shared[kind]
 
     def _open(self, target: TopicTarget, partition: int) -> _File:
-        broker = target.leaders[partition]
+        leader, *others = target.brokers[partition]
         writer = SegmentFileWriter(
-            self._store_of(broker),
+            self._store_of(leader),
             target.key(partition, self._ids.write_id()),
             codec=target.codec,
             level=target.codec_level,
             has_key=self._has_key,
             has_headers=self._has_headers,
-            broker=broker,
+            broker=leader,
+            replicas=[(broker, self._store_of(broker)) for broker in others],
         )
-        file = _File(writer, target.segment_bytes, broker)
+        file = _File(writer, target.segment_bytes)
         self._unfinished.append(file)
         return file
 
@@ -250,7 +253,7 @@ def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tupl
 
 def delete_files(appends: Iterable[PartitionAppend], store_of: StoreOf) -> None:
     """Delete files that no commit names. What cannot be deleted stays behind as an orphan, which harms nobody."""
-    for broker, path in sorted({(append.run.broker, append.run.path) for append in appends}):
+    for broker, path in sorted({(broker, append.run.path) for append in appends for broker in holders(append.run)}):
         try:
             store_of(broker).delete(index_path(path))
             store_of(broker).delete(path)

@@ -12,7 +12,7 @@ reason and size, and nothing of the write becomes visible. Not for: files (``out
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -274,11 +274,36 @@ def _check_given(target: TopicTarget, given: pa.Array) -> None:
 
 
 def check_rows(target: TopicTarget, rows: Rows, partitions: pa.Array | int, now_ms: int) -> None:
-    """Whether the topic takes all of these rows. Raises MessageSizeTooLargeError or InvalidTimestampError."""
+    """Whether the topic takes all of these rows. Raises InvalidRecordError and its kinds."""
+    if target.needs_key:
+        _check_keys(target, rows.records, partitions)
     if rows.records.nbytes > target.max_message_bytes:
         _check_sizes(target, rows.records, partitions)
     if rows.stamped and not target.log_append_time:
         _check_timestamps(target, rows.records, partitions, now_ms)
+
+
+def check_has_key(topic: str, columns: Sequence[str]) -> None:
+    """Raise InvalidRecordError for rows without a column of keys, of which a compacted topic takes none."""
+    if not any(name.lower() == KEY for name in columns):
+        raise InvalidRecordError(
+            f"topic {topic!r} is compacted, and the rows have no column key; add one, or take compact out of the "
+            "topic's cleanup.policy",
+            topic=topic,
+        )
+
+
+def _check_keys(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int) -> None:
+    check_has_key(target.topic, records.schema.names)
+    keys = records.column(KEY)
+    if not keys.null_count:
+        return
+    where = _partition_of(partitions, pc.index(keys.is_null(), True).as_py())
+    raise InvalidRecordError(
+        f"a record for {target.topic}-{where} has no key, and the topic is compacted; give every row a key",
+        topic=target.topic,
+        partition=where,
+    )
 
 
 def _check_sizes(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int) -> None:

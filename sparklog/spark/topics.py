@@ -16,22 +16,25 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from sparklog.log.append import RunTarget
 from sparklog.log.layout import segment_key
+from sparklog.protocol.decide import NewTopic, assigned
+from sparklog.protocol.decide_append import ACKS_ALL, brokers_to_write
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.protocol.state import State
 
 
 @dataclass(frozen=True)
 class TopicTarget:
-    """A topic to write to. ``topic_id`` is empty for one that the commit creates.
+    """A topic to write to. ``topic_id`` is empty for one that the commit creates, with the replicas of ``assignment``.
 
-    ``end_offsets`` and ``leaders`` are by partition, as of ``version`` of the cluster, when the write began. Sizes in
-    bytes, times in milliseconds.
+    ``end_offsets`` and ``brokers``, to which records go, are by partition, as of ``version`` of the cluster, when the
+    write began. Sizes in bytes, times in milliseconds.
     """
 
     topic: str
     topic_id: str
     end_offsets: tuple[int, ...]
-    leaders: tuple[int, ...]
+    brokers: tuple[tuple[int, ...], ...]
+    assignment: tuple[tuple[int, ...], ...] = ()
     codec: str = "none"
     codec_level: int | None = None
     log_append_time: bool = False
@@ -39,6 +42,7 @@ class TopicTarget:
     before_max_ms: int = 2**63 - 1
     after_max_ms: int = 2**63 - 1
     segment_bytes: int = 2**30
+    needs_key: bool = False
     version: int = 0
 
     @property
@@ -54,10 +58,13 @@ class TopicTarget:
         return segment_key(self.topic, partition, self.end_offsets[partition], self.version, write_id)
 
 
-def target_of(state: State, topic: str, codec: str = "none", codec_level: int | None = None) -> TopicTarget:
-    """The topic as rows are written to it; ``codec`` is what the producer asks for.
+def target_of(
+    state: State, topic: str, codec: str = "none", codec_level: int | None = None, acks: int = ACKS_ALL
+) -> TopicTarget:
+    """The topic as rows are written to it; ``codec`` and ``acks`` are what the producer asks for.
 
-    Raises InvalidTopicError for a name that no topic can have, UnknownTopicOrPartitionError for a missing topic.
+    Raises InvalidTopicError for a name that no topic can have, UnknownTopicOrPartitionError for a missing topic, and
+    NotEnoughReplicasError or NotLeaderOrFollowerError where not all of its partitions can be written to.
     """
     validate_topic_name(topic)
     if is_internal_topic(topic):
@@ -71,13 +78,17 @@ def target_of(state: State, topic: str, codec: str = "none", codec_level: int | 
             f"`sparklog topics --create --topic {topic}`, or correct the name",
             topic=topic,
         )
-    partitions = found.partitions if found else ()
+    assignment = () if found else _assignment(state, topic, cluster)
+    brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
+    if found:
+        brokers = tuple(brokers_to_write(state, topic, number, acks) for number in range(len(found.partitions)))
     chosen, level = _codec(config, codec, codec_level)
     return TopicTarget(
         topic=topic,
         topic_id=found.topic_id if found else "",
-        end_offsets=tuple(one.log_end_offset for one in partitions) or (0,) * cluster.num_partitions,
-        leaders=tuple(one.leader for one in partitions) or (0,) * cluster.num_partitions,
+        end_offsets=tuple(one.log_end_offset for one in found.partitions) if found else (0,) * len(assignment),
+        brokers=brokers,
+        assignment=assignment,
         codec=chosen,
         codec_level=level,
         log_append_time=config.message_timestamp_type == "LogAppendTime",
@@ -85,8 +96,20 @@ def target_of(state: State, topic: str, codec: str = "none", codec_level: int | 
         before_max_ms=config.message_timestamp_before_max_ms,
         after_max_ms=config.message_timestamp_after_max_ms,
         segment_bytes=config.segment_bytes,
+        needs_key="compact" in config.cleanup_policy,
         version=state.version,
     )
+
+
+def _assignment(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple[int, ...], ...]:
+    """The replicas of a topic that is not there yet: the same for every task that finds the same brokers."""
+    new = NewTopic(
+        name=topic,
+        topic_id=topic,
+        partitions=cluster.num_partitions,
+        replication_factor=cluster.default_replication_factor,
+    )
+    return tuple(tuple(replicas) for replicas in assigned(state, new).assignment or ())
 
 
 def _codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:

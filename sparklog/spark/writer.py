@@ -35,7 +35,7 @@ from sparklog.spark.conversion import Converter
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.output import TaskOutput, delete_files
 from sparklog.spark.portable import Portable
-from sparklog.spark.routing import Router, partitioner
+from sparklog.spark.routing import Router, check_has_key, partitioner
 from sparklog.spark.rows import check_write_schema
 from sparklog.spark.stores import broker_stores
 from sparklog.spark.topics import TopicTarget, target_of
@@ -47,10 +47,14 @@ GATHERED_BATCHES = 8
 """batches of ``TARGET_BATCH_BYTES`` that are sorted by partition at once; more would only take more memory."""
 
 
-class SparklogCommitMessage(Portable, WriterCommitMessage):
-    """What one task wrote: the runs to commit, in order, and the partition counts of topics to be created with them."""
+Assignment = Sequence[Sequence[int]]
+"""The replicas of each partition of a topic."""
 
-    def __init__(self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, int]) -> None:
+
+class SparklogCommitMessage(Portable, WriterCommitMessage):
+    """What one task wrote: the runs to commit, in order, and the replicas of topics to be created with them."""
+
+    def __init__(self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, Assignment]) -> None:
         self.appends = list(appends)
         self.new_topics = dict(new_topics)
 
@@ -64,7 +68,7 @@ class RowWriter(Portable):
 
     Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
     schema that no records can be made of, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
-    ClusterNotFoundError.
+    NotEnoughReplicasError, NotLeaderOrFollowerError, ClusterNotFoundError.
     """
 
     def __init__(
@@ -80,6 +84,8 @@ class RowWriter(Portable):
         self.ids = ids or RandomIds()
         self.stores: dict[int, Store] = broker_stores(coordinator, options.address.storage_options)
         self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
+        if self.target is not None and self.target.needs_key:
+            check_has_key(self.target.topic, self.columns)
         self.is_repeated = self._was_written(coordinator.state)
         self._opened: Coordinator | None = coordinator
 
@@ -110,7 +116,7 @@ class RowWriter(Portable):
         except BaseException:
             output.abort()
             raise
-        new_topics = {name: target.partitions for name, target in router.targets.items() if not target.topic_id}
+        new_topics = {name: target.assignment for name, target in router.targets.items() if not target.topic_id}
         return SparklogCommitMessage(appends, new_topics)
 
     def _gather_bytes(self, converter: Converter) -> int:
@@ -126,7 +132,7 @@ class RowWriter(Portable):
         return self.target or self._target_of(self._coordinator().state, topic)
 
     def _target_of(self, state: State, topic: str) -> TopicTarget:
-        return target_of(state, topic, self.options.codec, self.options.codec_level)
+        return target_of(state, topic, self.options.codec, self.options.codec_level, self.options.acks)
 
     # -- beside the driver
 
@@ -145,13 +151,14 @@ class RowWriter(Portable):
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         appends = [append for message in written for append in message.appends]
         coordinator = self._committer()
-        new_topics: dict[str, int] = {}
+        new_topics: dict[str, Assignment] = {}
         for message in written:
-            for name, count in message.new_topics.items():
-                if new_topics.setdefault(name, count) != count:
+            for name, assignment in message.new_topics.items():
+                count, others = len(assignment), len(new_topics.setdefault(name, assignment))
+                if count != others:
                     raise InvalidPartitionsError(
                         f"num.partitions changed while this job wrote topic {name!r}, which does not exist yet: some "
-                        f"tasks placed keys for {new_topics[name]} partitions, others for {count}; run the job again",
+                        f"tasks placed keys for {others} partitions, others for {count}; run the job again",
                         topic=name,
                     )
         result = coordinator.append(
@@ -159,7 +166,8 @@ class RowWriter(Portable):
                 appends=appends,
                 application=application,
                 application_version=version,
-                new_topics=[_new_topic(coordinator, name, count) for name, count in sorted(new_topics.items())],
+                new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
+                acks=self.options.acks,
                 groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
             )
         )
@@ -213,8 +221,15 @@ class SparklogWriter(RowWriter, DataSourceArrowWriter):
         self.discard(messages)
 
 
-def _new_topic(coordinator: Coordinator, name: str, partitions: int) -> NewTopic:
-    return NewTopic(name=name, topic_id=coordinator.new_topic_id(), partitions=partitions)
+def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> NewTopic:
+    """A topic that is created with what was written to the brokers of this assignment."""
+    return NewTopic(
+        name=name,
+        topic_id=coordinator.new_topic_id(),
+        partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        assignment=assignment,
+    )
 
 
 def _task() -> int:

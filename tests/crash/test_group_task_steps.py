@@ -61,7 +61,8 @@ def opened_by_url(store: Store) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinators, "open_store", lambda url, options=None: store)
         patch.setattr(coordinators, "_shared", {})
-        patch.setattr(coordinators, "open_cluster", lambda store: open_cluster(store, clock=ManualClock()))
+        manual = ManualClock()
+        patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, manual))
         yield
 
 

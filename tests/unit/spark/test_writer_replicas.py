@@ -1,0 +1,305 @@
+"""Spark's writers and replicas: which brokers a task writes to, which files are shared, what the driver refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog.coordinator import shared_cluster
+from sparklog.errors import InvalidOptionError, InvalidRecordError, NotEnoughReplicasError, NotLeaderOrFollowerError
+from sparklog.protocol.commits import ChangeBroker
+from sparklog.spark.group_output import TaskSends
+from sparklog.spark.options import sink_options
+from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.writer import RowWriter
+from sparklog.testing.faulty_store import ERROR, UNAVAILABLE
+from tests.replicated import Brokers, brokers
+from tests.unit.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer
+
+VALUE = "value string"
+KEYED = "key string, value string"
+PLACED = "value string, partition int"
+ROUTED = "topic string, key string, value string"
+
+
+def write(found: Brokers, ddl: str, *tasks: list[Row], **options: str) -> list[Any]:
+    """A batch job of so many tasks to topic t."""
+    jobs = [batches(ddl, rows) for rows in tasks]
+    return write_job(Path(found.root), ddl, jobs, **{"topic": "t", **options})
+
+
+def down(found: Brokers, broker: int, kind: str = ERROR) -> None:
+    found.stores[broker]._plan = dict.fromkeys(range(1000), kind)
+
+
+# -- where rows go
+
+
+def test_every_replica_in_sync_has_the_rows_of_all_tasks(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        messages = write(found, VALUE, [{"value": "a"}], [{"value": "b"}])
+        assert found.values(0) == found.values(1) == [b"a", b"b"]
+        assert [append.run.replicas for message in messages for append in message.appends] == [[0, 1], [0, 1]]
+        assert found.partition().isr == (0, 1)
+
+
+def test_partitions_share_a_file_where_they_have_the_same_brokers_and_only_there(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, factor=2, partitions=6) as found:
+        (message,) = write(found, PLACED, [{"value": str(number), "partition": number % 6} for number in range(60)])
+        paths: dict[str, set[frozenset[int]]] = {}
+        for append in message.appends:
+            replicas = frozenset(found.partition("t", append.partition).replicas)
+            assert frozenset(append.run.replicas) == replicas
+            paths.setdefault(append.run.path, set()).add(replicas)
+        assert [len(sets) for sets in paths.values()] == [1, 1, 1]
+        for number in range(6):
+            expected = [str(value).encode() for value in range(60) if value % 6 == number]
+            for broker in found.partition("t", number).replicas:
+                assert found.values(broker, partition=number) == expected
+
+
+def test_partitions_with_a_replica_each_on_another_broker_go_there(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, factor=1, partitions=3) as found:
+        write(found, PLACED, [{"value": str(number), "partition": number} for number in range(3)])
+        for number in range(3):
+            assert found.values(number, partition=number) == [str(number).encode()]
+            assert len(found.files(number)) == 2
+
+
+@pytest.mark.parametrize("option", ["acks", "kafka.acks"])
+def test_with_acks_1_the_leader_alone_has_the_rows(tmp_path: Path, option: str) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as found:
+        write(found, VALUE, [{"value": "a"}], **{option: "1"})
+        assert (found.values(0), found.files(1), found.partition().isr) == ([b"a"], [], (0,))
+
+
+def test_a_replica_costs_one_more_copy_of_the_bytes(tmp_path: Path) -> None:
+    """Each location gets the same, and as much as the only one gets where there is no replica."""
+    rows: list[Row] = [{"value": f"{number}" * 50} for number in range(5000)]
+    sizes: list[list[int]] = []
+    for count in (1, 2):
+        with brokers(tmp_path / str(count), count) as found:
+            write(found, VALUE, rows)
+            sizes.append(
+                [sum(Path(s.root, f).stat().st_size for f in found.files(n)) for n, s in enumerate(found.stores)]
+            )
+    assert sizes[1] == sizes[0] * 2
+
+
+def test_a_topic_that_the_job_creates_has_the_clusters_replication_factor(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3) as found:
+        found.coordinator.alter_configs("", {"default.replication.factor": "2", "num.partitions": "4"})
+        rows: list[Row] = [{"topic": "new", "key": str(number), "value": str(number)} for number in range(40)]
+        messages = write(found, ROUTED, rows[:20], rows[20:], topic="")
+        assert messages[0].new_topics == messages[1].new_topics
+        written: list[bytes] = []
+        for number in range(4):
+            partition = found.partition("new", number)
+            assert len(partition.replicas) == 2
+            assert set(partition.isr) == set(partition.replicas)
+            first, second = (found.values(broker, "new", number) for broker in partition.replicas)
+            assert first == second
+            written += first
+        assert sorted(written) == sorted(str(number).encode() for number in range(40))
+
+
+# -- locations that fail
+
+
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE])
+def test_a_job_goes_on_without_a_follower_that_fails(tmp_path: Path, kind: str) -> None:
+    with brokers(tmp_path) as found:
+        down(found, 1, kind)
+        write(found, VALUE, [{"value": "a"}])
+        assert (found.values(0), found.partition().isr, found.partition().leader) == ([b"a"], (0,), 0)
+
+
+def test_another_replica_leads_where_the_leaders_location_fails(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        found.coordinator.create_topic("r", assignment=[[1, 0]])
+        down(found, 1)
+        write(found, VALUE, [{"value": "a"}], topic="r")
+        assert (found.values(0, "r"), found.partition("r").leader, found.partition("r").leader_epoch) == ([b"a"], 0, 1)
+
+
+def test_a_follower_that_misses_one_tasks_file_is_out_of_sync_although_it_has_the_others(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        job = writer(Path(found.root), VALUE, topic="t")
+        first = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
+        job.stores[1]._plan = {0: ERROR}
+        second = across(across(job).write(iter(batches(VALUE, [{"value": "b"}]))))
+        across(job).commit([first, second])
+        assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
+
+
+def test_files_of_a_job_that_failed_are_removed_from_every_broker(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        job = writer(Path(found.root), VALUE, topic="t")
+        message = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
+        assert [len(found.files(broker)) for broker in (0, 1)] == [2, 2]
+        across(job).abort([message, None])
+        assert [found.files(broker) for broker in (0, 1)] == [[], []]
+
+
+# -- what is refused
+
+
+def test_too_few_replicas_in_sync_are_refused_in_the_driver_before_the_job_writes(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as found:
+        found.lead(0, [0])
+        with pytest.raises(NotEnoughReplicasError, match=r"min\.insync\.replicas"):
+            writer(Path(found.root), VALUE, topic="t")
+        with pytest.raises(NotEnoughReplicasError):
+            SparklogStreamWriter(sink_options({"path": found.root, "topic": "t"}), schema_of(VALUE))
+        assert found.files(0) == []
+        write(found, VALUE, [{"value": "a"}], acks="1")
+
+
+def test_too_few_replicas_of_a_topic_that_a_row_names_are_refused_before_it_is_written(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as found:
+        found.lead(0, [0])
+        with pytest.raises(NotEnoughReplicasError):
+            write(found, ROUTED, [{"topic": "t", "key": "k", "value": "a"}], topic="")
+        assert found.files(0) == []
+
+
+def test_a_topic_without_a_leader_is_refused_in_the_driver(tmp_path: Path) -> None:
+    with brokers(tmp_path, 1) as found:
+        found.commit(ChangeBroker(broker=0, online=False))
+        found.lead(-1, [0])
+        with pytest.raises(NotLeaderOrFollowerError):
+            writer(Path(found.root), VALUE, topic="t")
+
+
+def test_a_commit_with_too_few_copies_is_refused_whole(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as found:
+        job = writer(Path(found.root), VALUE, topic="t")
+        message = across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))
+        found.lead(0, [0])
+        with pytest.raises(NotEnoughReplicasError):
+            across(job).commit([message])
+        assert found.partition().log_end_offset == 0
+
+
+@pytest.mark.parametrize("name", ["acks", "kafka.acks"])
+def test_acks_takes_what_kafkas_producer_takes(name: str) -> None:
+    for text, expected in (("all", -1), ("-1", -1), ("1", 1), ("0", 0), ("ALL", -1)):
+        assert sink_options({"path": "/x", name: text}).acks == expected
+    with pytest.raises(InvalidOptionError, match=f"option {name} cannot be '2'"):
+        sink_options({"path": "/x", name: "2"})
+    assert sink_options({"path": "/x"}).acks == -1
+
+
+def test_two_different_acks_are_refused() -> None:
+    assert sink_options({"path": "/x", "acks": "all", "kafka.acks": "-1"}).acks == -1
+    with pytest.raises(InvalidOptionError, match="differ"):
+        sink_options({"path": "/x", "acks": "all", "kafka.acks": "1"})
+
+
+# -- streams and groups
+
+
+def micro_batch(job: SparklogStreamWriter, ddl: str, rows: list[Row]) -> SparklogStreamCommitMessage:
+    written = RowWriter.write(across(job), iter(batches(ddl, rows)))
+    return across(SparklogStreamCommitMessage(written, "q1"))
+
+
+def test_a_micro_batch_is_on_every_replica_and_goes_on_without_one_that_fails(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        options = sink_options({"path": found.root, "topic": "t"})
+        job = SparklogStreamWriter(options, schema_of(VALUE))
+        across(job).commit([micro_batch(job, VALUE, [{"value": "a"}])], 0)
+        assert found.values(0) == found.values(1) == [b"a"]
+        down(found, 1)
+        job = SparklogStreamWriter(options, schema_of(VALUE))
+        again = micro_batch(job, VALUE, [{"value": "b"}])
+        across(job).commit([again], 1)
+        across(job).commit([again], 1)
+        assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
+
+
+def test_what_a_groups_function_sends_is_on_every_replica(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        sends = TaskSends(found.root, {})
+        sends.add("t", pa.table({"value": ["a"]}))
+        appends, new_topics = sends.write()
+        assert [append.run.replicas for append in appends] == [[0, 1]]
+        assert new_topics == []
+        assert len(found.files(0)) == len(found.files(1)) == 2
+        sends.discard()
+        assert found.files(0) == found.files(1) == []
+
+
+def test_a_topic_that_a_groups_function_sends_to_is_created_with_the_replicas_it_was_written_to(tmp_path: Path) -> None:
+    with brokers(tmp_path) as found:
+        found.coordinator.alter_configs("", {"default.replication.factor": "2"})
+        sends = TaskSends(found.root, {})
+        sends.add("new", pa.table({"value": ["a"]}))
+        appends, (new,) = sends.write()
+        assert new.assignment is not None
+        assert appends[0].run.replicas == list(new.assignment[0])
+
+
+# -- compacted topics
+
+NO_KEYS = [{"key": "k", "value": "a"}, {"key": None, "value": "b"}]
+
+
+def compacted(folder: Path, policy: str = "compact") -> None:
+    cluster(folder).create_topic("c", 2, configs={"cleanup.policy": policy})
+
+
+def nothing_was_written(folder: Path) -> bool:
+    return not list(folder.rglob("c-*/*"))
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_batch_job_for_a_compacted_topic_needs_a_column_of_keys(tmp_path: Path, policy: str) -> None:
+    compacted(tmp_path, policy)
+    with pytest.raises(InvalidRecordError, match="'c' is compacted, and the rows have no column key"):
+        writer(tmp_path, VALUE, topic="c")
+
+
+def test_a_row_without_a_key_for_a_compacted_topic_fails_its_task(tmp_path: Path) -> None:
+    compacted(tmp_path)
+    with pytest.raises(InvalidRecordError, match=r"a record for c-\d has no key") as raised:
+        write_job(tmp_path, KEYED, [batches(KEYED, NO_KEYS)], topic="c")
+    assert (raised.value.topic, raised.value.partition in (0, 1)) == ("c", True)
+    assert nothing_was_written(tmp_path)
+    write_job(tmp_path, KEYED, [batches(KEYED, NO_KEYS[:1])], topic="c")
+
+
+def test_a_row_that_names_a_compacted_topic_needs_a_key_too(tmp_path: Path) -> None:
+    compacted(tmp_path)
+    ddl = "topic string, value string"
+    with pytest.raises(InvalidRecordError, match="'c' is compacted"):
+        write_job(tmp_path, ddl, [batches(ddl, [{"topic": "c", "value": "a"}])])
+    rows = [{"topic": "c", **row} for row in NO_KEYS]
+    with pytest.raises(InvalidRecordError, match="has no key"):
+        write_job(tmp_path, ROUTED, [batches(ROUTED, rows)])
+    assert nothing_was_written(tmp_path)
+
+
+def test_a_stream_into_a_compacted_topic_needs_keys(tmp_path: Path) -> None:
+    compacted(tmp_path)
+    options = sink_options({"path": str(tmp_path), "topic": "c"})
+    with pytest.raises(InvalidRecordError, match="no column key"):
+        SparklogStreamWriter(options, schema_of(VALUE))
+    with pytest.raises(InvalidRecordError, match="has no key"):
+        micro_batch(SparklogStreamWriter(options, schema_of(KEYED)), KEYED, list(NO_KEYS))
+    assert nothing_was_written(tmp_path)
+
+
+def test_a_groups_function_that_sends_to_a_compacted_topic_needs_keys(tmp_path: Path) -> None:
+    compacted(tmp_path)
+    shared_cluster(str(tmp_path))
+    for table in (pa.table({"value": ["a"]}), pa.Table.from_pylist(NO_KEYS)):
+        sends = TaskSends(str(tmp_path), {})
+        sends.add("c", table)
+        with pytest.raises(InvalidRecordError, match=r"compacted"):
+            sends.write()
+        sends.discard()
+    assert nothing_was_written(tmp_path)
