@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.newest import deleted_meanwhile, newest_segments
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.fetch import Fetcher, TimedOffset
 from sparklog.log.ranges import read_range
 from sparklog.log.records import Records
@@ -176,7 +176,7 @@ class LogReader:
         """Whether the newest list of segments is the one that was read, so that what is missing is lost."""
         try:
             return self.refresh().partition(topic, partition).changes == before.changes
-        except SparklogError:
+        except UnknownTopicOrPartitionError:
             return True
 
     # -- records
