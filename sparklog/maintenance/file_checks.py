@@ -141,7 +141,7 @@ def _bad_batches(index: Index, found: Verification) -> tuple[int, ...]:
 
 def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
     path = f"{store.root}/{key}"
-    with _Reads(store, key) as read_at:
+    with Reads(store, key) as read_at:
         if not fast:
             return verify(read_at, index, path)
         summary = index.summary
@@ -153,7 +153,7 @@ def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
         return Verification([], 0, size, False, {})
 
 
-class _Reads:
+class Reads:
     """Reads of one file. On a local disk by calls of the system, since a bad sector under a memory map would end the
     process; elsewhere through an open file, which reads ahead."""
 

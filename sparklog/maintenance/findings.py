@@ -152,7 +152,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The outcome of one check. ``version`` is the newest commit that was looked at."""
+    """The outcome of one check. ``version`` is the newest commit that was looked at.
+
+    After a repair ``left`` is what a second look found; None where nothing was repaired.
+    """
 
     root: str
     cluster_id: str = ""
@@ -161,11 +164,13 @@ class Report(msgspec.Struct, kw_only=True):
     checked: Checked = msgspec.field(default_factory=Checked)
     findings: list[Finding] = msgspec.field(default_factory=list)
     repairs: list[Repair] = msgspec.field(default_factory=list)
+    left: list[Finding] | None = None
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong; notes do not count."""
-        return all(finding.severity == INFO for finding in self.findings)
+        """Whether nothing is wrong, or nothing is any more; notes do not count."""
+        wrong = self.findings if self.left is None else self.left
+        return all(finding.severity == INFO for finding in wrong)
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind in kinds]

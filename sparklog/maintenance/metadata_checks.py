@@ -258,11 +258,19 @@ class _Replay:
         found = self._result
         found.state = state
         found.lists = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-        found.checkpoints = self._checkpoints.kept
         whole = state.version >= found.last
         found.findings = [*self._findings, *self._open]
+        found.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or self._is_there(kept)]
         found.findings += [kept.finding(whole) for kept in found.checkpoints if not kept.is_sound]
         return found
+
+    def _is_there(self, kept: KeptCheckpoint) -> bool:
+        """Old checkpoints are removed while others look at them."""
+        try:
+            self._store.info(kept.key)
+        except ObjectNotFoundError:
+            return False
+        return True
 
     # -- commits
 
@@ -292,6 +300,8 @@ class _Replay:
             commit, digest = decode_commit(data, version)
         except (CorruptMetadataError, ObjectNotFoundError) as error:
             self._break()
+            if isinstance(error, ObjectNotFoundError):  # listed, and removed since?
+                self._boundary = max(self._boundary, read_boundary(self._store))
             if version > self._boundary:
                 self._open.append(_of_commit(kinds.DAMAGED_COMMIT, version, error.message))
             return

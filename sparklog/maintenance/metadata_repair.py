@@ -1,0 +1,204 @@
+"""Repairs of the metadata: what can be derived from what is sound, and nothing else.
+
+    cluster.json        written again with the id that the checkpoints hold
+    boundary.json       written again, below the first commit that is there, if a checkpoint stands for the rest
+    commits             put back from a mirror, where the commits beside them name their digests
+    checkpoints         one that is of no use is removed, after a new one was written from the commits
+    latest.json         removed where it names nothing of use
+
+Rules: each step leaves a cluster that opens no worse than before, so a repair may be killed and run again. A checkpoint
+is removed only while the state of the newest commit is known without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sparklog import limits
+from sparklog.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError
+from sparklog.ids import Ids
+from sparklog.log import checkpoint
+from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
+from sparklog.maintenance import findings as kinds
+from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
+from sparklog.maintenance.findings import Finding, Repair
+from sparklog.maintenance.metadata_checks import Metadata
+from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
+from sparklog.protocol.segments import SegmentEvent
+from sparklog.store.base import Store
+
+_NO_STATE = "the state of the newest commit is not known without it"
+
+
+def repair_metadata(
+    store: Store, metadata: Metadata, ids: Ids, mirrors: Sequence[Store] = (), dry_run: bool = False
+) -> Iterator[Repair]:
+    """Mend what was found. Raises StorageError; what was done until then stays, and does no harm."""
+    for finding in metadata.findings:
+        if finding.kind == kinds.CLUSTER_FILE and finding.repairable:
+            yield _cluster_file(store, metadata, dry_run)
+        elif finding.kind == kinds.DAMAGED_BOUNDARY:
+            yield _boundary(store, metadata, dry_run)
+        elif finding.kind in (kinds.DAMAGED_COMMIT, kinds.BROKEN_CHAIN, kinds.MISSING_COMMIT):
+            yield from _commits(store, finding, metadata, mirrors, dry_run)
+    yield from _checkpoints(store, metadata, ids, dry_run)
+
+
+def _repair(what: str, path: str, dry_run: bool, why_not: str = "") -> Repair:
+    return Repair(what=what, path=path, broker=0, done=not dry_run and not why_not, why_not=why_not)
+
+
+def _cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+    if not dry_run:
+        store.put(CLUSTER_KEY, encode_cluster_file(metadata.state.cluster_id))
+    return _repair(f"written for cluster {metadata.state.cluster_id}", CLUSTER_KEY, dry_run)
+
+
+def _boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+    """Everything below the first commit that is there was removed, or is lost for good: a checkpoint has to stand for
+    it either way. A boundary that was higher meant commits that are there now, and may be there."""
+    boundary = metadata.first - 1
+    if not metadata.is_whole:
+        return _repair("not repaired", BOUNDARY_KEY, dry_run, "no checkpoint stands for the commits that are not there")
+    if boundary < 0:
+        if not dry_run:
+            store.delete(BOUNDARY_KEY)
+        return _repair("removed: no commit was ever removed", BOUNDARY_KEY, dry_run)
+    if not dry_run:
+        write_boundary(store, Boundary(boundary=boundary))
+    return _repair(f"written as {boundary}", BOUNDARY_KEY, dry_run)
+
+
+# -- commits
+
+
+def _commits(
+    store: Store, finding: Finding, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool
+) -> Iterator[Repair]:
+    version = finding.version
+    if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, version) for mirror in mirrors):
+        version -= 1  # of two that do not fit, it is the other one
+    while True:
+        repair = _commit(store, version, mirrors, dry_run)
+        yield repair
+        version += 1
+        more = finding.kind == kinds.MISSING_COMMIT and version <= metadata.last and repair.done
+        if not more or _read(store, version) is not None:
+            return
+
+
+def _is_same(store: Store, mirror: Store, version: int) -> bool:
+    ours = _read(store, version)
+    return ours is not None and ours == _read(mirror, version)
+
+
+def _commit(store: Store, version: int, mirrors: Sequence[Store], dry_run: bool) -> Repair:
+    key = commit_key(version)
+    if not mirrors:
+        return _repair("not repaired", key, dry_run, "no mirror of the commit log was given")
+    why = ""
+    for mirror in mirrors:
+        try:
+            data = mirror.get(key, limits.MAX_COMMIT_BYTES)
+            commit, digest = decode_commit(data, version)
+        except (CorruptionError, ObjectNotFoundError) as error:
+            why = str(error)
+            continue
+        why = _contradicted(store, mirror, commit, digest)
+        if why:
+            continue
+        if not dry_run:
+            _put(store, key, data, version)
+        return _repair(f"put back from {mirror.root}", key, dry_run)
+    return _repair("not repaired", key, dry_run, why)
+
+
+def _put(store: Store, key: str, data: bytes, version: int) -> None:
+    """Where nothing is there, somebody else may be creating that number: then it is theirs."""
+    try:
+        store.put_if_absent(key, data)
+    except ObjectExistsError:
+        if _read(store, version) is None or store.get(key) != data:
+            store.put(key, data)
+
+
+def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str) -> str:
+    """Why a mirror's commit cannot be the one of this log: its neighbours here, or in the mirror, say otherwise."""
+    version = commit.version
+    before = _read(store, version - 1) or _read(mirror, version - 1)
+    known = GENESIS_DIGEST if version == 0 else before[1] if before else ""
+    if commit.previous != known:
+        return f"the mirror's commit {version} does not follow commit {version - 1}"
+    after = _read(store, version + 1) or _read(mirror, version + 1)
+    if after is not None and after[0].previous != digest:
+        return f"commit {version + 1} does not follow the mirror's commit {version}"
+    if after is None and before is None:
+        return f"nothing vouches for the mirror's commit {version}"
+    return ""
+
+
+def _read(store: Store, version: int) -> tuple[Commit, str] | None:
+    if version < 0:
+        return None
+    try:
+        return decode_commit(store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)
+    except (CorruptionError, ObjectNotFoundError):
+        return None
+
+
+# -- checkpoints
+
+
+def _checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Iterator[Repair]:
+    bad = [kept for kept in metadata.checkpoints if not kept.is_sound]
+    if bad and not metadata.is_whole:
+        for kept in bad:
+            yield _repair("not removed", kept.key, dry_run, _NO_STATE)
+        return
+    sound = [kept for kept in metadata.checkpoints if kept.is_sound]
+    if bad and max(kept.version for kept in bad) > max((kept.version for kept in sound), default=-1):
+        yield _write_new(store, metadata, ids, dry_run)
+    for kept in bad:
+        yield from _remove(store, kept, sound, dry_run)
+    if any(finding.kind == kinds.STALE_HINT for finding in metadata.findings):
+        yield from _hint(store, dry_run)
+
+
+def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Repair:
+    what = f"a checkpoint of version {metadata.state.version} written from the commits"
+    if dry_run:
+        return _repair(what, checkpoint.CHECKPOINTS, dry_run)
+    lists: dict[str, list[SegmentEvent]] = {}
+    for name, topic in metadata.state.topics.items():
+        numbers = range(len(topic.partitions))
+        lists[topic.topic_id] = [s for number in numbers for s in metadata.lists[name].partition(number)]
+    written = checkpoint.write_checkpoint(store, ids, metadata.state, None, lists)
+    return _repair(what, written.heads.key.removesuffix(".heads") + ".json", dry_run)
+
+
+def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], dry_run: bool) -> Iterator[Repair]:
+    """The manifest first, so that nobody begins to read it; then its files, but for those of sound checkpoints."""
+    if not dry_run:
+        store.delete(kept.key)
+    yield _repair("removed: the commits stand for it", kept.key, dry_run)
+    if kept.manifest is None:
+        return  # its files are left for a vacuum: which they are, it does not say
+    needed = {key for other in sound for key in _files(other)}
+    for key in sorted(_files(kept) - needed):
+        if not dry_run:
+            store.delete(key)
+
+
+def _files(kept: KeptCheckpoint) -> set[str]:
+    if kept.manifest is None:
+        return set()
+    return {kept.manifest.heads.key, *(file.key for files in kept.manifest.segments.values() for file in files)}
+
+
+def _hint(store: Store, dry_run: bool) -> Iterator[Repair]:
+    """Unless it is right by now."""
+    if dry_run or Checkpoints(store).hint_fault() is not None:
+        if not dry_run:
+            store.delete(LATEST_KEY)
+        yield _repair("removed: it named nothing of use", LATEST_KEY, dry_run)
