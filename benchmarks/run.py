@@ -32,6 +32,7 @@ BENCHMARKS = {
     "stream": ("benchmarks.stream", "run"),
     "clients": ("benchmarks.clients", "run"),
     "consumers": ("benchmarks.consumers", "run"),
+    "retention": ("benchmarks.maintenance_retention", "run"),
 }
 
 
