@@ -168,6 +168,9 @@ class Controller:
         try:
             findings = [self._check(broker) for broker in self._locations()]
             elected = self._conclude(findings)
+            went_back = [one.broker for one in findings if one.health is Health.WENT_BACK]
+            if went_back:  # what they lost is in the log now, so they may be fit again
+                elected += self._conclude([self._check(broker) for broker in went_back])
             unclean = self._elect_unclean()
             preferred = self._balance()
         except ControllerMovedError as error:

@@ -1,0 +1,202 @@
+"""Copies segment files from one storage location to another: the same bytes under the same path.
+
+Each file is read once and written once. Its checksums are summed on the way, against the ``.index`` beside it, so that
+damage is never copied on: then the next location is asked that should have the file. What is written appears under its
+name only once it is whole and sound.
+
+Rules: a task is picklable, tries everything it is given, and reports what it could not do instead of raising.
+Not for: which files to copy (``replication``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    ObjectNotFoundError,
+    SparklogError,
+    StorageError,
+    StorageUnavailableError,
+)
+from sparklog.format.index import decode_index
+from sparklog.format.segment_reader import ReadAt
+from sparklog.format.verification import verify
+from sparklog.protocol.segments import index_path
+from sparklog.store.base import OutputFile, Store
+from sparklog.store.local import close_together
+
+
+class FileToCopy(NamedTuple):
+    """A ``.log`` with its ``.index``. ``sources`` are the brokers that should have it, in the order to ask."""
+
+    path: str
+    sources: tuple[int, ...]
+    size: int
+
+
+class CopyTask(NamedTuple):
+    """Files to bring to one broker. Picklable where the stores are. ``bytes_per_second`` 0 is no limit."""
+
+    broker: int
+    stores: Mapping[int, Store]
+    files: Sequence[FileToCopy]
+    bytes_per_second: float = 0.0
+    clock: Clock = SystemClock()
+
+
+class CopyResult(NamedTuple):
+    """What a task did: the paths the broker has now, bytes copied, and what could not be copied with the reason."""
+
+    broker: int
+    copied: list[str]
+    size_bytes: int
+    failed: list[tuple[str, str]]
+
+
+class Throttled(Protocol):
+    """Is told of bytes before they are moved, and waits where there were too many."""
+
+    def take(self, size: int) -> None: ...
+
+
+class Throttle:
+    """Lets so many bytes through in a second, on average since it began. Not thread-safe. 0 is no limit."""
+
+    def __init__(self, bytes_per_second: float, clock: Clock) -> None:
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._free_at = clock.monotonic()
+
+    def take(self, size: int) -> None:
+        if self._rate <= 0:
+            return
+        now = self._clock.monotonic()
+        start = max(self._free_at, now)
+        self._free_at = start + size / self._rate
+        if start > now:
+            self._clock.sleep(start - now)
+
+
+def copy_files(task: CopyTask) -> CopyResult:
+    """Do a task. Where the target itself fails, what is left of the task is not tried."""
+    throttle = Throttle(task.bytes_per_second, task.clock)
+    target = task.stores[task.broker]
+    result = CopyResult(task.broker, [], 0, [])
+    silent: set[int] = set()
+    for number, file in enumerate(task.files):
+        try:
+            size, failures = _copy_from_any(task, target, file, throttle, silent)
+        except SparklogError as error:
+            why = f"broker {task.broker} does not take it: {error.message}"
+            return result._replace(failed=[*result.failed, *((left.path, why) for left in task.files[number:])])
+        if failures and size < 0:
+            result.failed.append((file.path, "; ".join(failures)))
+            continue
+        result.copied.append(file.path)
+        result = result._replace(size_bytes=result.size_bytes + size)
+    return result
+
+
+def _copy_from_any(
+    task: CopyTask, target: Store, file: FileToCopy, throttle: Throttled, silent: set[int]
+) -> tuple[int, list[str]]:
+    """Bytes copied, -1 where no source has a sound copy; and what was wrong with the sources that were asked.
+
+    Sources that give no answer become ``silent``, and are not waited for again.
+    """
+    failures: list[str] = []
+    for broker in file.sources:
+        if broker in silent or broker not in task.stores:
+            continue
+        try:
+            return copy_segment_file(task.stores[broker], target, file.path, throttle), failures
+        except _SourceError as error:
+            failures.append(f"broker {broker}: {error}")
+            if isinstance(error.__cause__, StorageUnavailableError):
+                silent.add(broker)
+    if is_sound(target, file.path):
+        return 0, failures
+    return -1, failures or ["no broker is known to have it"]
+
+
+class _SourceError(Exception):
+    """The source has no sound copy, or does not answer."""
+
+
+class _Tee:
+    """Reads from a source and writes what is read in sequence, to the target. Not thread-safe."""
+
+    def __init__(self, read_at: ReadAt, output: OutputFile, throttle: Throttled) -> None:
+        self.position = 0
+        self._read_at = read_at
+        self._output = output
+        self._throttle = throttle
+
+    def read_at(self, position: int, length: int) -> pa.Buffer:
+        try:
+            data = self._read_at(position, length)
+        except StorageError as error:
+            raise _SourceError(error.message) from error
+        if position == self.position and data.size:
+            self._throttle.take(data.size)
+            self._output.write(data)
+            self.position += data.size
+        return data
+
+
+def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttled) -> int:
+    """Copy a ``.log`` and its ``.index``; returns the bytes of both.
+
+    Raises StorageError where the target fails, and a private error where the source does or is damaged.
+    """
+    try:
+        data = source.get(index_path(path), limits.MAX_INDEX_BYTES)
+        index = decode_index(data, f"{source.root}/{index_path(path)}")
+        file = source.open_input(path)
+    except (StorageError, CorruptionError) as error:
+        raise _SourceError(error.message) from error
+    try:
+        output = target.open_output(path)
+        try:
+            tee = _Tee(file.read_at, output, throttle)
+            found = verify(tee.read_at, index, f"{source.root}/{path}")
+            if found.damage or tee.position != index.summary.log_length:
+                what = found.damage[0].what if found.damage else "it is cut short"
+                raise _SourceError(f"{source.root}/{path} is damaged: {what}")
+            beside = target.open_output(index_path(path))
+            try:
+                beside.write(data)
+            except BaseException:
+                beside.abort()
+                raise
+        except BaseException:
+            output.abort()
+            raise
+        close_together(output, beside)
+    except (CorruptionError, ObjectNotFoundError) as error:
+        raise _SourceError(error.message) from error
+    finally:
+        file.close()
+    return tee.position + len(data)
+
+
+def is_sound(store: Store, path: str) -> bool:
+    """Whether a location has a ``.log`` and ``.index`` that fit each other, every byte checked."""
+    try:
+        index = decode_index(store.get(index_path(path), limits.MAX_INDEX_BYTES), index_path(path))
+        file = store.open_input(path)
+        try:
+            if file.size != index.summary.log_length:
+                raise CorruptRecordError(f"{path} has another size than its index says", path=path)
+            return not verify(file.read_at, index, path).damage
+        finally:
+            file.close()
+    except SparklogError:
+        return False
