@@ -24,7 +24,7 @@ from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
-from sparklog.log.layout import read_cluster_file
+from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
 from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
 from sparklog.protocol.commits import Action
@@ -36,6 +36,7 @@ from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+from sparklog.store.location import guarded
 from sparklog.store.open import open_store
 
 Result = TypeVar("Result")
@@ -344,7 +345,8 @@ def open_cluster(
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
-    return Coordinator(CommitLog.open(_store(root, storage_options), clock, ids, writer_name()), storage_options)
+    store = guarded(_store(root, storage_options), CLUSTER_KEY)  # a root that is not mounted is not written beside
+    return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
 
 
 def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
