@@ -129,7 +129,7 @@ _TABLE = (
     ),
     ConfigDef(
         "min.insync.replicas", "int", "1", "Replicas that have to be in sync for a write with acks=all to be accepted.",
-        minimum=1, synonyms=_same("min.insync.replicas", "1"),
+        minimum=1, synonyms=_same("min.insync.replicas", "1"), effective=True,
     ),
     ConfigDef(
         "compression.type", "string", "producer", "Codec of the stored batches; producer keeps what the writer chose.",
