@@ -233,19 +233,29 @@ class _Consumer:
 
     def available(self) -> Iterator[ConsumerRecord]:
         """The records after the positions in the state last seen, which the positions follow."""
-        from sparklog.client.reader import to_records
-
-        for (topic, topic_id, partition), position in sorted(self._positions.items()):
+        for key, position in sorted(self._positions.items()):
+            topic, topic_id, partition = key
             found = self._state.topics.get(topic)
             if found is None or found.topic_id != topic_id:
                 continue
             end = found.partitions[partition].high_watermark
-            start = self._within(topic, partition, position)
-            for fetched in self._reader.fetch(topic, partition, start, end, self._columns, self._state):
-                for record in to_records(topic, partition, fetched):
-                    self._positions[topic, topic_id, partition] = record.offset + 1
-                    yield record
-            self._positions[topic, topic_id, partition] = max(start, end)
+            self._positions[key] = self._within(topic, partition, position)
+            try:
+                yield from self._read(key, end)
+            except OffsetOutOfRangeError:  # they were deleted a moment ago
+                self._state = self._reader.state
+                self._positions[key] = self._within(topic, partition, self._positions[key])
+            else:
+                self._positions[key] = max(self._positions[key], end)
+
+    def _read(self, key: tuple[str, str, int], end: int) -> Iterator[ConsumerRecord]:
+        from sparklog.client.reader import to_records
+
+        topic, _, partition = key
+        for fetched in self._reader.fetch(topic, partition, self._positions[key], end, self._columns, self._state):
+            for record in to_records(topic, partition, fetched):
+                self._positions[key] = record.offset + 1
+                yield record
 
     def wait(self, seconds: float) -> None:
         """Wait for a commit, at most so long."""

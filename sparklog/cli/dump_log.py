@@ -161,11 +161,12 @@ def _dump_log(name: str, options: argparse.Namespace, show: _Show) -> bool:
 
 def _batch_line(batch: Batch) -> str:
     kind, timestamp = batch.timestamp
+    horizon = "OptionalLong.empty" if batch.delete_horizon_ms < 0 else f"OptionalLong[{batch.delete_horizon_ms}]"
     return (
-        f"baseOffset: {batch.base_offset} lastOffset: {batch.base_offset + batch.count - 1} count: {batch.count} "
+        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
         f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} isTransactional: false "
-        f"isControl: false deleteHorizonMs: OptionalLong.empty position: {batch.position} {kind}: {timestamp} "
+        f"isControl: false deleteHorizonMs: {horizon} position: {batch.position} {kind}: {timestamp} "
         f"size: {batch.size} magic: {batch.magic} compresscodec: {batch.codec} crc: {batch.crc} "
         f"isvalid: {'false' if batch.fault else 'true'}"
     )
@@ -180,7 +181,7 @@ def _print_records(batch: Batch, records: pa.RecordBatch, show: _Show) -> None:
             kind, stamp = batch.stamp(stamps[row])
             names = ",".join(header["key"] for header in headers[row] or ())
             parts.append(
-                f"offset: {batch.base_offset + row} {kind}: {stamp} keySize: {_size(key)} valueSize: {_size(value)} "
+                f"offset: {batch.offset(row)} {kind}: {stamp} keySize: {_size(key)} valueSize: {_size(value)} "
                 f"sequence: {batch.sequence(row)} headerKeys: [{names}]"
             )
         if show.contents:
@@ -223,7 +224,7 @@ def _dump_index(name: str, options: argparse.Namespace) -> bool:
         if not options.verify_index_only:
             logger.debug("%d runs placed by the commit log", len(placements))
             for batch, entry in enumerate(segment.index.entries):
-                print(f"offset: {segment.offset(batch, entry.first_row)} position: {entry.position}")
+                print(f"offset: {segment.first_offset(batch, entry)} position: {entry.position}")
         mismatches = list(segment.mismatches())
         others = [mismatch for mismatch in mismatches if mismatch.what != "timestamp"]
         if others:

@@ -6,7 +6,7 @@ Damage is found, described and stepped over; nothing here raises for it. What ca
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from sparklog.cli.segment_scan import Found, Scan, entry_at, scan
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codec as codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
-from sparklog.format.schema import COLUMNS, FORMAT_VERSION, record_schema
+from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.protocol.fold import last_sequence
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment, index_path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 UNKNOWN = -1
+NO_HORIZON = -1
 
 
 class Placement(NamedTuple):
@@ -38,8 +39,9 @@ class Placement(NamedTuple):
 
     def __str__(self) -> str:
         run = self.segment
+        left = f"{run.records} records of " if run.has_gaps else ""
         return (
-            f"Commit log: {self.topic}-{run.partition} has offsets {run.base_offset} to {run.end_offset - 1} in "
+            f"Commit log: {self.topic}-{run.partition} has {left}offsets {run.base_offset} to {run.end_offset - 1} in "
             f"batches {run.first_batch} to {run.first_batch + run.batches - 1} of this file (commit {run.version})"
         )
 
@@ -62,6 +64,16 @@ class Batch(NamedTuple):
     fault: str
     records: pa.RecordBatch | None
     magic: int = FORMAT_VERSION
+    offsets: Sequence[int] | None = None
+    delete_horizon_ms: int = NO_HORIZON
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.count - 1 if self.offsets is None else self.offsets[-1]
+
+    def offset(self, row: int) -> int:
+        """The offset of one of its records."""
+        return self.base_offset + row if self.offsets is None else self.offsets[row]
 
     @property
     def last_sequence(self) -> int:
@@ -74,9 +86,9 @@ class Batch(NamedTuple):
 
     def stamp(self, timestamp_us: int) -> tuple[str, int]:
         """A record's timestamp in milliseconds, with its kind: the commit's time where the topic stamps on append."""
-        if self.append_time_ms != NO_APPEND_TIME:
+        if self.append_time_ms >= 0:
             return "LogAppendTime", self.append_time_ms
-        return "CreateTime", timestamp_us // 1000
+        return "CreateTime" if self.append_time_ms == NO_APPEND_TIME else "LogAppendTime", timestamp_us // 1000
 
     def sequence(self, row: int) -> int:
         return UNKNOWN if self.base_sequence < 0 else last_sequence(self.base_sequence, row + 1)
@@ -186,6 +198,16 @@ class SegmentFile:
         run = self._placed(batch)
         return self.base_offset + row if run is None else run.base_offset + (row - run.first_row)
 
+    def first_offset(self, batch: int, entry: BatchEntry) -> int:
+        """The offset of a batch's first record."""
+        if self.index is None or not self.index.summary.has_offsets:
+            return self.offset(batch, entry.first_row)
+        return self._base_of_run(batch) + entry.first_offset
+
+    def _base_of_run(self, batch: int) -> int:
+        run = self._placed(batch)
+        return self.base_offset if run is None else run.base_offset
+
     # -- batches
 
     def batches(self) -> Iterator[Batch]:
@@ -199,14 +221,16 @@ class SegmentFile:
 
     def _indexed(self, number: int, entry: BatchEntry, found: Found) -> Batch:
         assert self._reader is not None
-        records, fault = None, ""
+        records, offsets, fault = None, None, ""
         try:
             records = self._reader.read(number)
+            if self.index is not None and self.index.summary.has_offsets:
+                offsets = self._absolute(number, self._reader.read(number, [OFFSET]).column(0))
         except SparklogError as error:
             fault = str(error)
         run = self._placed(number)
         return Batch(
-            base_offset=self.offset(number, entry.first_row),
+            base_offset=self.first_offset(number, entry),
             count=entry.count,
             base_sequence=entry.base_sequence,
             producer_id=entry.producer_id,
@@ -220,23 +244,30 @@ class SegmentFile:
             crc=entry.crc32c,
             fault=fault,
             records=records,
+            offsets=offsets,
+            delete_horizon_ms=NO_HORIZON if run is None else run.delete_horizon_ms,
         )
+
+    def _absolute(self, batch: int, relative: pa.Array) -> list[int]:
+        base = self._base_of_run(batch)
+        return [base + offset for offset in relative.to_pylist()]
 
     def _unindexed(self, number: int, row: int, found: Found) -> Batch:
         """What can be said without the index: all but the producer, and of an envelope no more than its size."""
-        fault, records = found.fault, None
+        fault, records, offsets = found.fault, None, None
         codec = (self._file_schema.metadata or {}).get(b"sparklog.codec", b"none").decode("utf-8", "replace")
         envelope = codecs.is_envelope(codec)
         if self.index is not None:
             fault = fault or f"{self.name}: the index has no entry for the batch at position {found.position}"
         elif not envelope and not fault:
             try:
-                records = self._decoded(found)
+                records, relative = self._decoded(found)
+                offsets = None if relative is None else self._absolute(number, relative)
             except (pa.ArrowException, ValueError) as error:
                 fault = f"{self.name}: the batch at position {found.position} cannot be decoded: {error}"
         largest = pc.max(records.column("timestamp").view("int64")).as_py() if records is not None else None
         return Batch(
-            base_offset=self.offset(number, row),
+            base_offset=self.offset(number, row) if offsets is None else offsets[0],
             count=UNKNOWN if envelope else found.rows,
             base_sequence=UNKNOWN,
             producer_id=UNKNOWN,
@@ -250,6 +281,7 @@ class SegmentFile:
             crc=found.crc32c,
             fault=fault,
             records=records,
+            offsets=offsets,
         )
 
     @cached_property
@@ -258,8 +290,8 @@ class SegmentFile:
             return pa.ipc.read_schema(self._file.read_at(8, self.size - 8))
         return pa.schema([])
 
-    def _decoded(self, found: Found) -> pa.RecordBatch:
-        """A batch by Arrow's own decoder, with all columns of a record."""
+    def _decoded(self, found: Found) -> tuple[pa.RecordBatch, pa.Array | None]:
+        """A batch by Arrow's own decoder, with all columns of a record, and its explicit offsets if it has any."""
         stored = pa.ipc.read_record_batch(self._file.read_at(found.position, found.length), self._file_schema)
         stored.validate(full=True)
         wanted = record_schema(COLUMNS)
@@ -267,7 +299,8 @@ class SegmentFile:
             stored.column(field.name) if field.name in stored.schema.names else pa.nulls(stored.num_rows, field.type)
             for field in wanted
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        offsets = stored.column(OFFSET) if OFFSET in stored.schema.names and stored.num_rows else None
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted), offsets
 
     # -- the file as a whole
 

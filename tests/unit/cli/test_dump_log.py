@@ -11,6 +11,7 @@ from sparklog.cli.dump_log import name_number
 from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.protocol.segments import index_path
+from tests.unit.log.rewriting import rewrite
 
 from .conftest import Run
 
@@ -313,3 +314,32 @@ def test_wrong_usage_is_said_and_exits_with_1(run: Run, arguments: list[str], me
 )
 def test_base_offset_is_read_from_the_name(name: str, number: int) -> None:
     assert name_number(name) == number
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_file_with_gaps_shows_each_records_own_offset(run: Run, cluster: Coordinator, codec: str) -> None:
+    cluster.create_topic("t")
+    append_records(cluster, "t", [Record(value=b"gone")] * 4)
+    append_records(cluster, "t", [Record(value=b"%d" % n, timestamp_us=STAMP * 1000) for n in range(8)])
+    rewrite(cluster, 1, 1, keep={5, 8, 9, 11}.__contains__, codec=codec)
+    log = segment_of(cluster)
+    for flags in ([], ["--bootstrap-server", cluster.store.root]):
+        result = run("dump-log", "--files", log, "--print-data-log", *flags)
+        assert (result.code, result.err) == (0, "")
+        batches = [dict(re.findall(r"(\w+): (\d+)", line)) for line in result.lines if line.startswith("baseOffset: ")]
+        assert [(b["baseOffset"], b["lastOffset"], b["count"]) for b in batches] == [("5", "9", "3"), ("11", "11", "1")]
+        records = [re.findall(r"offset: (\d+).*payload: (\d)", line)[0] for line in result.lines if line[0] == "|"]
+        assert records == [("5", "1"), ("8", "4"), ("9", "5"), ("11", "7")]
+    assert "has 4 records of offsets 4 to 11 in batches 0 to 1" in result.out
+    listed = run("dump-log", "--files", index_path(log))
+    assert [line.split()[1] for line in listed.lines[1:]] == ["5", "11"]
+
+
+def test_a_file_with_gaps_is_readable_without_its_index(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    append_records(cluster, "t", [Record(value=b"%d" % n) for n in range(8)])
+    rewrite(cluster, keep={1, 6}.__contains__)
+    log = segment_of(cluster)
+    Path(index_path(log)).unlink()
+    lines = run("dump-log", "--files", log, "--print-data-log").lines
+    assert [re.findall(r"offset: (\d+)", line)[0] for line in lines if line[0] == "|"] == ["1", "6"]

@@ -121,7 +121,7 @@ def test_records_that_retention_removes_before_their_task_are_data_loss(tmp_path
     job, lenient = reader(tmp_path, subscribe="t"), reader(tmp_path, subscribe="t", failOnDataLoss="false")
     (part,) = job.partitions()
     delete_files(admin.store, drop_segments(admin, 2))
-    with pytest.raises(DataLossError, match="the log starts at 6 now.*failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"the log starts at 6 now.*failOnDataLoss=false"):
         rows_of(job, part)
     assert rows_of(lenient, part) == numbered(*range(6, 12))
 
@@ -170,7 +170,7 @@ def test_a_task_reads_from_a_follower_what_the_leader_does_not_give(tmp_path: Pa
     stores[1].delete(second)
     assert [value for _, value in rows_of(job, part)] == [b"value-0", b"value-1", b"value-2"]
     delete_files(stores[2], [second])
-    with pytest.raises(Exception, match="broker 0.*broker 1.*broker 2"):
+    with pytest.raises(Exception, match=r"broker 0.*broker 1.*broker 2"):
         rows_of(job, part)
 
 
