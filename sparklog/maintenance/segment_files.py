@@ -243,6 +243,7 @@ class SegmentOutput:
                 close_together(output, beside)
         except BaseException:
             self.abort()
+            delete_files(self._places, [self.key])  # one of several may be published already
             raise
         return self._run(broker), sum(entry.null_values for entry in self._writer.entries)
 

@@ -1,0 +1,164 @@
+"""Runs a maintenance job again and again, each time with another fault at another of its steps at the storage.
+
+Whatever happens, readers see the log as it was before or as it is to be, a reader that began before goes on to its end,
+and the job, run again, ends as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import IndeterminateCommitError, SparklogError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    ERROR,
+    FULL,
+    PERMISSION,
+    TRUNCATED,
+    UNAVAILABLE,
+    WRITES,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+from tests.unit.maintenance.logs import Read, live, log_files, records
+
+NOW_MS = 2_000_000_000_000
+
+Contents = dict[str, list[Read]]
+Job = Callable[[Coordinator], object]
+
+
+class Scene(NamedTuple):
+    """A cluster to work on, made the same each time, and the job."""
+
+    prepare: Callable[[Coordinator], None]
+    job: Job
+
+    def prepared(self) -> MemoryStore:
+        store = MemoryStore(uuid.uuid4().hex)
+        coordinator = create_cluster(store, clock=ManualClock(NOW_MS))
+        self.prepare(coordinator)
+        coordinator.log.write_checkpoint()
+        return store
+
+
+class Outcome(NamedTuple):
+    acknowledged: bool
+    refused: bool
+
+
+def opened(store: object) -> Coordinator:
+    return open_cluster(store, clock=ManualClock(NOW_MS + 3_600_000))  # type: ignore[arg-type]
+
+
+def contents(store: MemoryStore) -> Contents:
+    """Every record of every partition, through a coordinator opened anew: also proves that all of it can be read."""
+    coordinator = opened(store)
+    return {
+        f"{topic.name}-{number}": records(coordinator, topic.name, number)
+        for topic in coordinator.state.topics.values()
+        for number in range(len(topic.partitions))
+    }
+
+
+def segments(store: MemoryStore) -> dict[str, list[tuple[int, int, bool]]]:
+    """Which offsets the live segments have."""
+    coordinator = opened(store)
+    return {
+        f"{topic.name}-{number}": [
+            (one.base_offset, one.end_offset, one.closed) for one in live(coordinator, topic.name, number)
+        ]
+        for topic in coordinator.state.topics.values()
+        for number in range(len(topic.partitions))
+    }
+
+
+def live_files(store: MemoryStore) -> set[str]:
+    coordinator = opened(store)
+    return {
+        one.path
+        for topic in coordinator.state.topics.values()
+        for number in range(len(topic.partitions))
+        for one in live(coordinator, topic.name, number)
+    }
+
+
+def faults_of(scene: Scene) -> list[Fault]:
+    """Every fault at every step of the job."""
+    store = FaultyStore(scene.prepared())
+    coordinator = opened(store)
+    store.reset_counts()
+    scene.job(coordinator)
+    calls = list(store.calls)
+    found = list(every_crash(calls))
+    for step, call in enumerate(calls):
+        found += [Fault(step, kind) for kind in (ERROR, UNAVAILABLE)]
+        if call.operation in WRITES:
+            found += [Fault(step, kind) for kind in (FULL, PERMISSION)]
+    assert TRUNCATED not in {fault.kind for fault in found}, "what tears writes silently is for fsck to find"
+    return found
+
+
+def run(scene: Scene, coordinator: Coordinator) -> Outcome:
+    try:
+        scene.job(coordinator)
+    except (SimulatedCrash, IndeterminateCommitError):
+        return Outcome(False, False)  # nobody was told what became of it
+    except SparklogError:
+        return Outcome(False, True)
+    return Outcome(True, False)
+
+
+def check_every_step(scene: Scene) -> None:
+    clean = scene.prepared()
+    before, segments_before = contents(clean), segments(clean)
+    scene.job(opened(clean))
+    wanted, segments_wanted = contents(clean), segments(clean)
+    assert segments_wanted != segments_before
+    faults = faults_of(scene)
+    assert len(faults) > 50
+    for fault in faults:
+        inner = scene.prepared()
+        files = log_files(opened(inner))
+        store = FaultyStore(inner)
+        coordinator = opened(store)
+        readers = [Reader(opened(inner), place) for place in before]
+        store.reset_counts()
+        store._plan[fault.step] = fault.kind
+        outcome = run(scene, coordinator)
+        store.reopen()
+        after, segments_after = contents(inner), segments(inner)
+        for place in before:
+            assert after[place] in (before[place], wanted[place]), f"{fault}: {place} is neither as it was nor done"
+            known = {*segments_before[place], *segments_wanted[place]}
+            assert set(segments_after[place]) <= known, f"{fault}: {place}"
+        assert not outcome.acknowledged or segments_after == segments_wanted, f"{fault}: acknowledged and lost"
+        if outcome.refused and fault.kind in (ERROR, FULL, PERMISSION):
+            assert set(log_files(opened(inner))) == {*files, *live_files(inner)}, f"{fault}: left files behind"
+        scene.job(opened(inner))
+        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: not the same after all"
+        for reader in readers:
+            reader.check(before)
+
+
+class Reader:
+    """Reads a partition: one record before the job runs, the rest when all is over, from the state it began with."""
+
+    def __init__(self, coordinator: Coordinator, place: str) -> None:
+        self._place = place
+        topic, number = place.rsplit("-", 1)
+        end = coordinator.state.partition(topic, int(number)).log_end_offset
+        self._records = LogReader(coordinator).records(topic, int(number), 0, end)
+        self._first = next(self._records, None)
+
+    def check(self, before: Contents) -> None:
+        found = [one for one in (self._first, *self._records) if one is not None]
+        expected = [(one.offset, one.value) for one in before[self._place]]
+        assert [(one.offset, one.value) for one in found] == expected, self._place

@@ -1,0 +1,37 @@
+"""A compaction dies, or the storage fails, at every step: the log is as it was or compacted, and the next pass ends the
+same."""
+
+from __future__ import annotations
+
+from sparklog.coordinator import Coordinator
+from sparklog.maintenance.compact import compact
+from sparklog.maintenance.runner import InProcess
+from tests.crash.maintenance_steps import Scene, check_every_step
+from tests.unit.maintenance.logs import Written, append
+
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1",
+    "min.cleanable.dirty.ratio": "0",
+    "internal.segment.bytes": "1500",
+    "delete.retention.ms": "0",
+}
+
+
+def overwritten(coordinator: Coordinator) -> None:
+    """In t-0: overwritten keys, a large segment that stays, tombstones old and new; in t-1 nothing to take away."""
+    coordinator.create_topic("t", 2, configs=CONFIGS)
+    append(coordinator, "t", [Written(b"gone", b"1", 1), Written(b"a", b"1", 1)])
+    append(coordinator, "t", [Written(b"gone", None, 2)])
+    append(coordinator, "t", [Written(b"x", b"active", 3)])
+    compact(coordinator, InProcess())
+    append(coordinator, "t", [Written(b"big", b"x" * 1400, 4)])
+    append(coordinator, "t", [Written(b"a", b"2", 5), Written(b"new", None, 5)])
+    append(coordinator, "t", [Written(b"b", b"1", 6)])
+    append(coordinator, "t", [Written(b"b", b"2", 7)])
+    for minute in (1, 2):
+        append(coordinator, "t", [Written(b"only", b"%d" % minute, minute)], partition=1)
+
+
+def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_as_it_was_or_compacted() -> None:
+    check_every_step(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))
