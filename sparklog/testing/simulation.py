@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 
 from sparklog.ids import SeededIds
 from sparklog.store.base import Store
-from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.faulty_store import Call, FaultyStore
 
 
 def _closed_gate() -> threading.Lock:
@@ -62,10 +62,21 @@ class Simulation:
         """Add a process that starts when the seed says so."""
         self._actors.append(_Actor(name, work))
 
-    def store(self, store: Store, rates: Mapping[str, float]) -> FaultyStore:
-        """The store as one life of a simulated process sees it; ``rates`` are ``FaultyStore``'s, per storage call."""
-        seed = self.random.getrandbits(64)
-        return FaultyStore(store, seed=seed, rates=rates, before=lambda number, call: self.step(" ".join(call)))
+    def store(
+        self, store: Store, rates: Mapping[str, float], stops: Callable[[Call], float] = lambda call: 0.0
+    ) -> FaultyStore:
+        """The store as one life of a simulated process sees it; ``rates`` are ``FaultyStore``'s, per storage call.
+
+        ``stops`` says for how many seconds the process is stopped before a call, as by SIGSTOP.
+        """
+
+        def before(number: int, call: Call) -> None:
+            seconds = stops(call)
+            if seconds > 0:
+                self.sleep(seconds)
+            self.step(" ".join(call))
+
+        return FaultyStore(store, seed=self.random.getrandbits(64), rates=rates, before=before)
 
     def ids(self) -> SeededIds:
         """A source of ids for one process, from the seed."""

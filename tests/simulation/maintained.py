@@ -1,0 +1,395 @@
+"""A simulated cluster whose logs are rolled, compacted, cut and swept while writers and readers are at work.
+
+Writers write real segment files, readers read them with ``LogReader``, and maintenance is what ``sparklog maintain``
+runs. The storage fails as the seed says; processes die, begin again, and are stopped at a call for longer than any
+limit of age, as by SIGSTOP. Time is virtual, so the limits are the real ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from sparklog.client.reader import LogReader
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.errors import (
+    CommitConflictError,
+    IndeterminateCommitError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    StaleWriteError,
+    StorageError,
+    StorageUnavailableError,
+)
+from sparklog.format.schema import columns_present, record_schema
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.commit_log import CommitLog
+from sparklog.log.layout import segment_key
+from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.state import State
+from sparklog.store.memory import forget_space
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    LOST_ANSWER,
+    UNAVAILABLE,
+    Call,
+    FaultyStore,
+    SimulatedCrash,
+)
+from sparklog.testing.simulation import Simulation
+from sparklog.types import TopicPartition
+from tests.simulation.truth import READER_ERROR, Stored, Truth, WatchedStore, rows
+
+RATES = {UNAVAILABLE: 0.005, LOST_ANSWER: 0.005, CRASH_BEFORE: 0.001, CRASH_AFTER: 0.001}
+NOTHING_FAILS: Mapping[str, float] = {}
+
+SEGMENT_SECONDS = 150
+"""``segment.ms`` of all topics: a few appends make a segment."""
+
+DELETE_DELAY_SECONDS = 60
+VACUUM_SECONDS = 300
+"""the age limit of the vacuum: shorter than many stops."""
+
+STOP_SECONDS = (30.0, 2000.0)
+"""for how long processes are stopped: the longest ones are longer than commits and checkpoints are kept."""
+
+RETENTION_BYTES = 1500
+"""of the topic that does not keep all: a few segments."""
+
+KEPT, SHORT, COMPACTED = "kept", "short", "compacted"
+PARTITIONS = 2
+TOPICS: Mapping[str, Mapping[str, str]] = {
+    KEPT: {"retention.ms": "-1"},
+    SHORT: {"retention.ms": "-1", "retention.bytes": str(RETENTION_BYTES)},
+    COMPACTED: {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "200000",
+        "min.compaction.lag.ms": "20000",
+    },
+}
+COMMON = {"segment.ms": str(SEGMENT_SECONDS * 1000), "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000)}
+CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
+KEYS = [b"a", b"b", b"c", b"d"]
+
+
+class World:
+    """One run: the storage, the truth about it, and the actors. ``busy`` are those whose work has an end."""
+
+    def __init__(self, seed: int, rates: Mapping[str, float] = RATES, stop_rate: float = 0.002) -> None:
+        self.simulation = Simulation(seed)
+        self.random: random.Random = self.simulation.random
+        self.rates = rates
+        self.stop_rate = stop_rate
+        self.name = f"maintained-{seed}"
+        self.lives: list[FaultyStore] = []
+        self.busy: set[str] = set()
+        self.writers: list[Writer] = []
+        self.counts: Counter[str] = Counter()
+        self.store = WatchedStore(self.name, self.simulation)
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        cluster.alter_configs("", CLUSTER_CONFIGS)
+        stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
+        for topic, configs in TOPICS.items():
+            cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **configs, **stamped})
+        self.truth = Truth(self.store)
+
+    def open(self, rates: Mapping[str, float] | None = None) -> Coordinator:
+        """A new life of a process: its own view of the storage, with its own faults and stops."""
+        store = self.simulation.store(self.store, self.rates if rates is None else rates, self._stop)
+        self.lives.append(store)
+        while True:
+            try:
+                return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
+            except StorageUnavailableError:
+                continue
+
+    def _stop(self, call: Call) -> float:
+        if self.random.random() >= self.stop_rate:
+            return 0.0
+        self.counts["stopped"] += 1
+        return self.random.uniform(*STOP_SECONDS)
+
+    def pause(self, longest_seconds: float) -> None:
+        self.simulation.sleep(self.random.uniform(0, longest_seconds))
+
+    def spawn(self, name: str, work: Callable[[], None], ends: bool = True) -> None:
+        """``ends``: the run is over once all of these have done their work."""
+
+        def until_done() -> None:
+            work()
+            self.busy.discard(name)
+
+        if ends:
+            self.busy.add(name)
+        self.simulation.spawn(name, until_done if ends else work)
+
+    def run(self) -> None:
+        self.simulation.run()
+
+    def close(self) -> None:
+        forget_space(self.name)
+
+    def later(self, seconds: float) -> Coordinator:
+        """The cluster without faults and stops, once everybody is done, so many seconds later."""
+        clock = _Later(self.simulation, seconds)
+        return Coordinator(CommitLog.open(self.store, clock, self.simulation.ids()))
+
+
+class _Later:
+    """A clock after the run, that sleeps in no time."""
+
+    def __init__(self, simulation: Simulation, seconds: float) -> None:
+        self._simulation = simulation
+        self._ahead = seconds
+
+    def now_ms(self) -> int:
+        return self._simulation.now_ms() + int(self._ahead * 1000)
+
+    def monotonic(self) -> float:
+        return self._simulation.monotonic() + self._ahead
+
+    def sleep(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+# -- writers
+
+
+class Batch:
+    """Records for partitions of one topic, with the producer's sequences; repeated until they are known to be there."""
+
+    def __init__(self, topic: str, records: dict[int, list[Stored]], sequences: dict[int, int]) -> None:
+        self.topic = topic
+        self.records = records
+        self.sequences = sequences
+
+
+class Writer:
+    """A producer that keeps its identity and sequences through restarts, and repeats what it has no answer to."""
+
+    def __init__(self, world: World, number: int, batches: int) -> None:
+        self.world = world
+        self.name = f"w{number}"
+        self.producer_id = 100 + number
+        self.left = batches
+        self.sequences: dict[TopicPartition, int] = {}
+        self.batch: Batch | None = None
+        self.values = 0
+        world.writers.append(self)
+
+    def work(self) -> None:
+        while self.left > 0:
+            try:
+                self.live()
+            except SimulatedCrash:
+                self.world.counts["killed"] += 1
+
+    def live(self) -> None:
+        coordinator = self.world.open()
+        while self.left > 0:
+            if self.batch is None:
+                self.world.pause(120)
+                self.batch = self.draw()
+            try:
+                self.send(coordinator, self.batch)
+            except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
+                continue
+            self.batch = None
+            self.left -= 1
+
+    def draw(self) -> Batch:
+        chance = self.world.random
+        topic = chance.choice(list(TOPICS))
+        chosen = sorted(chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)))
+        records = {partition: [self.record(topic) for _ in range(chance.randint(1, 4))] for partition in chosen}
+        sequences = {partition: self.sequences.get(TopicPartition(topic, partition), 0) for partition in chosen}
+        return Batch(topic, records, sequences)
+
+    def record(self, topic: str) -> Stored:
+        self.values += 1
+        chance = self.world.random
+        key = chance.choice(KEYS) if topic == COMPACTED or chance.random() < 0.3 else None
+        value = None if topic == COMPACTED and chance.random() < 0.25 else b"%s.%d" % (self.name.encode(), self.values)
+        return Stored(key, value, self.world.simulation.now_ms() * 1000 - chance.randrange(5_000_000))
+
+    def send(self, coordinator: Coordinator, batch: Batch) -> None:
+        """Ask until there is an answer: with the same file again, or with another one as a new life would."""
+        appends = self.write(coordinator, batch)
+        while True:
+            try:
+                result = coordinator.append(AppendRequest(appends=appends))
+                break
+            except StaleWriteError:
+                self.world.counts["stale"] += 1
+                coordinator.refresh()
+                appends = self.write(coordinator, batch)
+            except (IndeterminateCommitError, StorageUnavailableError):
+                if self.world.random.random() < 0.5:
+                    raise
+        for appended in result.appended:
+            place = TopicPartition(batch.topic, appended.partition)
+            records = batch.records[appended.partition]
+            self.world.truth.acknowledged(place, appended.base_offset, records, self.name)
+            self.sequences[place] = batch.sequences[appended.partition] + len(records)
+
+    def write(self, coordinator: Coordinator, batch: Batch) -> list[PartitionAppend]:
+        """One file for all partitions of the batch, durable and not visible yet."""
+        state = coordinator.state
+        topic = state.topic(batch.topic)
+        config = TopicConfig.resolve(topic.configs, state.configs)
+        first = min(batch.records)
+        expected = topic.partitions[first].log_end_offset
+        key = segment_key(batch.topic, first, expected, state.version, coordinator.log.ids.write_id())
+        has_key = any(record.key is not None for records in batch.records.values() for record in records)
+        writer = SegmentFileWriter(coordinator.store, key, has_key=has_key)
+        stamped = config.message_timestamp_type == "LogAppendTime"
+        try:
+            for partition, records in batch.records.items():
+                sequence = batch.sequences[partition]
+                writer.start_run(
+                    RunTarget(batch.topic, topic.topic_id, partition, stamped, self.producer_id, 0, sequence)
+                )
+                writer.write(_arrow(records, has_key))
+        except StorageError:
+            writer.abort()
+            raise
+        return writer.finish()
+
+
+def _arrow(records: Sequence[Stored], has_key: bool) -> pa.RecordBatch:
+    schema = record_schema(columns_present(has_key, False))
+    columns = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "timestamp": [record.timestamp_us for record in records],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# -- readers
+
+
+class Reader:
+    """Reads ranges and compares them with the truth. What the storage's faults give is tried again."""
+
+    def __init__(self, world: World, name: str, rounds: int, rates: Mapping[str, float] | None = None) -> None:
+        self.world = world
+        self.name = name
+        self.left = rounds
+        self.rates = rates
+
+    def work(self) -> None:
+        while self.left > 0:
+            try:
+                self.live(self.world.open(self.rates))
+            except SimulatedCrash:
+                self.world.counts["killed"] += 1
+
+    def live(self, coordinator: Coordinator) -> None:
+        with LogReader(coordinator) as reader:
+            while self.left > 0:
+                self.left -= 1
+                try:
+                    self.round(reader)
+                except StorageUnavailableError as error:
+                    if not self.fails:
+                        self.failed(error)
+
+    @property
+    def fails(self) -> bool:
+        """Whether this reader's own storage fails, so that an error is no surprise."""
+        return bool(self.world.rates if self.rates is None else self.rates)
+
+    def round(self, reader: LogReader) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: SparklogError) -> None:
+        self.world.truth.find(READER_ERROR, f"{self.name}: {error!r}")
+
+    def read(
+        self, reader: LogReader, place: TopicPartition, start: int, end: int, state: State, pause: float = 0
+    ) -> bool:
+        """Read ``[start, end)`` and check it; with ``pause`` by parts. Whether that came to its end."""
+        start = max(start, state.partition(*place).log_start_offset)
+        found: list[tuple[int, Stored]] = []
+        try:
+            for fetched in reader.fetch(*place, start, end, ["key", "value", "timestamp"], state):
+                found += rows(fetched.records.all_offsets(), fetched.records.batch)
+                if pause:
+                    self.world.pause(pause)
+        except OffsetOutOfRangeError as error:
+            at = found[-1][0] + 1 if found else start
+            self.world.truth.check_out_of_range(place, at, error, self.name)
+            self.world.counts["out of range"] += 1
+            return False
+        except StorageUnavailableError:
+            raise
+        except SparklogError as error:
+            self.failed(error)
+            return False
+        self.world.truth.check_read(place, start, end, found, self.name)
+        self.world.counts["reads"] += 1
+        return True
+
+
+def places() -> Iterator[TopicPartition]:
+    return (TopicPartition(topic, partition) for topic in TOPICS for partition in range(PARTITIONS))
+
+
+class Tail(Reader):
+    """Follows the ends of all partitions from their beginning."""
+
+    def __init__(self, world: World, name: str, rounds: int, rates: Mapping[str, float] | None = None) -> None:
+        super().__init__(world, name, rounds, rates)
+        self.positions = dict.fromkeys(places(), 0)
+
+    def round(self, reader: LogReader) -> None:
+        self.world.pause(100)
+        state = reader.refresh()
+        for place in self.positions:
+            end = state.partition(*place).high_watermark
+            if self.read(reader, place, self.positions[place], end, state):
+                self.positions[place] = end
+
+
+class Holder(Reader):
+    """Takes a state, and reads it much later and slowly, some of it twice."""
+
+    def round(self, reader: LogReader) -> None:
+        state = reader.refresh()
+        self.world.pause(self.world.random.choice([1, 100, 1000]))
+        for place in self.world.random.sample(list(places()), 3):
+            end = state.partition(*place).high_watermark
+            start = self.world.random.randint(0, end)
+            self.read(reader, place, start, end, state, pause=self.world.random.choice([0, 1, 100]))
+
+
+class Seeker(Reader):
+    """Looks for records by time on the topic that loses none."""
+
+    def round(self, reader: LogReader) -> None:
+        self.world.pause(200)
+        state = reader.refresh()
+        place = TopicPartition(KEPT, self.world.random.randrange(PARTITIONS))
+        held = self.world.truth.places[place]
+        end = state.partition(*place).high_watermark
+        if not end:
+            return
+        wanted = held.records[self.world.random.randrange(end)].timestamp_us
+        try:
+            found = reader.find_timestamp(*place, wanted)
+        except StorageUnavailableError:
+            raise
+        except SparklogError as error:
+            self.failed(error)
+            return
+        right = next(offset for offset in sorted(held.records) if held.records[offset].timestamp_us >= wanted)
+        if found is None or found.offset != right:
+            self.world.truth.find(READER_ERROR, f"{self.name}: the first record at {wanted} is {right}, not {found}")

@@ -1,0 +1,84 @@
+"""Simulated maintenance: the real jobs, done again and again by processes that die, stop and fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparklog.coordinator import Coordinator
+from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageUnavailableError
+from sparklog.log.cleanup import clean_up
+from sparklog.maintenance.compact import compact
+from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.retention import retain
+from sparklog.maintenance.roll import roll
+from sparklog.maintenance.runner import InProcess
+from sparklog.testing.faulty_store import SimulatedCrash
+from tests.simulation.maintained import PARTITIONS, SHORT, World
+
+Job = Callable[[World, Coordinator], object]
+
+
+def roll_all(world: World, coordinator: Coordinator) -> None:
+    roll(coordinator, InProcess())
+
+
+def compact_all(world: World, coordinator: Coordinator) -> None:
+    compact(coordinator, InProcess())
+
+
+def retain_all(world: World, coordinator: Coordinator) -> None:
+    retain(coordinator)
+
+
+def sweep_all(world: World, coordinator: Coordinator) -> None:
+    sweep(coordinator)
+
+
+def clean_up_all(world: World, coordinator: Coordinator) -> None:
+    clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
+
+
+def delete_records(world: World, coordinator: Coordinator) -> None:
+    """Up to an offset somewhere in the log, which need not be where a segment begins."""
+    partition = world.random.randrange(PARTITIONS)
+    held = coordinator.refresh().partition(SHORT, partition)
+    coordinator.delete_records({(SHORT, partition): world.random.randint(held.log_start_offset, held.high_watermark)})
+
+
+JOBS: list[tuple[str, Job, float]] = [
+    ("roller-1", roll_all, 150),
+    ("roller-2", roll_all, 150),
+    ("compacter", compact_all, 150),
+    ("retention", retain_all, 150),
+    ("delete-records", delete_records, 600),
+    ("sweeper", sweep_all, 100),
+    ("clean-up", clean_up_all, 400),
+]
+"""Name, job, and the longest pause between two runs of it in seconds."""
+
+
+class Maintainer:
+    """Does one kind of maintenance for as long as others are at work."""
+
+    def __init__(self, world: World, name: str, job: Job, longest_pause: float) -> None:
+        self.world = world
+        self.name = name
+        self.job = job
+        self.longest_pause = longest_pause
+
+    def work(self) -> None:
+        while self.world.busy:
+            try:
+                self.live(self.world.open())
+            except SimulatedCrash:
+                self.world.counts["killed"] += 1
+
+    def live(self, coordinator: Coordinator) -> None:
+        while self.world.busy:
+            self.world.pause(self.longest_pause)
+            try:
+                self.job(self.world, coordinator)
+            except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
+                self.world.counts[f"{self.name} failed"] += 1
+                continue
+            self.world.counts[self.name] += 1
