@@ -1,6 +1,7 @@
 """The command ``sparklog``: finds the tool that is asked for and turns errors into a line on stderr and an exit code.
 
-Exit codes are Kafka's: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C.
+Exit codes are Kafka's: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C. A
+command whose 1 means something else says so by ``FAILURE_EXIT_CODE``.
 
 Rules: this module imports nothing that costs time, so that ``sparklog --help`` is fast; each tool is imported when it
 is asked for, and neither Spark, pandas nor numpy ever is.
@@ -33,6 +34,7 @@ COMMANDS = {
     "leader-election": "let preferred replicas lead, or ones that are out of sync",
     "reassign-partitions": "move replicas to other brokers",
     "log-dirs": "print how much of which partition each broker holds",
+    "fsck": "check everything against its checksums, and repair it",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",
 }
@@ -133,4 +135,4 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         if debug:
             raise
         complain(f"{prefix}unexpected {type(error).__name__}: {error}; `sparklog --debug {name} …` shows where")
-    return 1
+    return int(getattr(command, "FAILURE_EXIT_CODE", 1))

@@ -17,9 +17,6 @@ from sparklog.cli.common import CommandParser, UsageError, parse_pairs
 if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
 
-Runners = "Callable[[str], TaskRunner]"
-"""Gives the runner for work with this description, which Spark's UI shows."""
-
 PROGRESS_SECONDS = 5.0
 """Seconds between two lines about work that goes on."""
 
@@ -47,22 +44,27 @@ def check_runner_options(options: argparse.Namespace) -> None:
 
 @contextmanager
 def task_runners(
-    options: argparse.Namespace, name: str, check: Callable[[], None] = lambda: None
+    options: argparse.Namespace, name: str, check: Callable[[], None] = lambda: None, said: bool = True
 ) -> Iterator[Callable[[str], TaskRunner]]:
-    """Runners for as long as the ``with`` block runs. ``check`` may end their work (see ``maintenance.runner``).
+    """Runners for as long as the ``with`` block runs, each for work with a description, which Spark's UI shows.
 
-    Raises UsageError where Spark is asked for and not installed.
+    ``check`` may end their work (see ``maintenance.runner``). They say how far they are unless not ``said``. Raises
+    UsageError where Spark is asked for and not installed.
     """
+
+    def watched(runner: TaskRunner, title: str) -> TaskRunner:
+        return _Watched(runner, title) if said else runner
+
     if not options.distributed:
         from sparklog.maintenance.runner import runner
 
-        yield lambda description: _Watched(runner(options.workers or 1, check), f"{name}: {description}")
+        yield lambda description: watched(runner(options.workers or 1, check), f"{name}: {description}")
         return
     session, tasks = _spark()
     conf = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF", **parse_pairs(options.conf, "--conf")}
     spark = session.sparklog_session(options.master or "local[*]", f"sparklog {name}", config=conf)
     try:
-        yield lambda description: _Watched(
+        yield lambda description: watched(
             tasks.SparkTasks(spark, f"{name}: {description}", check), f"{name}: {description}"
         )
     finally:
@@ -87,6 +89,10 @@ class _Watched:
     def __init__(self, inner: TaskRunner, title: str) -> None:
         self._inner = inner
         self._title = title
+
+    @property
+    def workers(self) -> int:
+        return self._inner.workers
 
     def run(self, function: Callable[[Any], Any], items: Any) -> Iterator[Any]:
         from operator import length_hint
