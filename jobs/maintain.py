@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from contextlib import closing
 
 try:
     from sparklog.coordinator import open_cluster
@@ -83,13 +84,16 @@ def maintain(options: argparse.Namespace) -> str:
     coordinator = open_cluster(options.bootstrap_server, job.storage_values(options.storage_option))
     spark = job.job_session("sparklog maintain", options)
     stop = Stop()
-    upkeep = Upkeep(coordinator, lambda what: SparkTasks(spark, f"maintain: {what}", stop.check), options.topic)
+
+    def tasks(what: str) -> SparkTasks:
+        return SparkTasks(spark, f"maintain: {what}", stop.check)
 
     def say(line: str) -> None:
         job.say(PROGRAM, line)
 
+    upkeep = Upkeep(coordinator, tasks, options.topic, stop.check, once=not options.loop)
     loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
-    with stopped_by_signals(stop, say), job.Progress(PROGRAM, spark) as progress:
+    with stopped_by_signals(stop, say), closing(upkeep), job.Progress(PROGRAM, spark) as progress:
         if options.loop:
             loop.forever()
             return f"ended after {progress.seconds:.0f} s"

@@ -6,6 +6,8 @@ Any number may run, anywhere; none has to, for reads and writes to go on.
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
@@ -14,7 +16,7 @@ from sparklog.cli.runners import add_runner_options, check_runner_options, task_
 if TYPE_CHECKING:
     import re
 
-STEPS = ("roll", "cleanup")
+STEPS = ("elections", "roll", "retention", "compaction", "deletion", "cleanup")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
 
 
@@ -56,12 +58,13 @@ def run(options: argparse.Namespace) -> int:
 
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
-        upkeep = Upkeep(coordinator, runner, pattern)
+        upkeep = Upkeep(coordinator, runner, pattern, stop.check, once=options.once)
         loop = Loop(steps(upkeep, only), coordinator.log.clock, stop.check, _say)
-        if options.loop:
-            loop.forever()
-            return 0
-        return 1 if problems(loop.once()) else 0
+        with closing(upkeep):
+            if options.loop:
+                loop.forever()
+                return 0
+            return 1 if problems(loop.once()) else 0
 
 
 def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | None]:
@@ -81,4 +84,5 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    sys.stdout.write(f"{line}\n")  # at once, since several threads say things
+    sys.stdout.flush()

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import NamedTuple
 
@@ -54,15 +56,22 @@ class Report:
         """Note an error with the topic, partition or broker it is about."""
         self.problems.append(place_and_message(error))
 
-    def lines(self) -> Iterator[str]:
-        """For people: one line of facts, then notes and problems."""
+    def lines(self, known: Sequence[str] | None = None) -> Iterator[str]:
+        """For people: one line of facts, then the remarks; with ``known``, nothing that is not there or is known."""
         facts = [f"{name.replace('_', ' ')} {_amount(name, number)}" for name, number in self.counts.items() if number]
-        yield f"{self.step}: {', '.join(facts) or 'nothing to do'} ({self.seconds:.1f} s)"
-        yield from (f"{self.step}: {note}" for note in self.notes)
-        yield from (f"{self.step}: failed: {problem}" for problem in self.problems[:MAX_PROBLEMS_SAID])
+        if facts or known is None:
+            yield f"{self.step}: {', '.join(facts) or 'nothing to do'} ({self.seconds:.1f} s)"
+        yield from (f"{self.step}: {remark}" for remark in self.remarks() if remark not in (known or ()))
+
+    def remarks(self) -> list[str]:
+        """Notes and problems."""
+        return [*self.notes, *self._problems_said()]
+
+    def _problems_said(self) -> Iterator[str]:
+        yield from (f"failed: {problem}" for problem in self.problems[:MAX_PROBLEMS_SAID])
         left_out = len(self.problems) - MAX_PROBLEMS_SAID
         if left_out > 0:
-            yield f"{self.step}: failed: {left_out} more"
+            yield f"failed: {left_out} more"
 
 
 def place_and_message(error: BaseException) -> str:
@@ -87,17 +96,19 @@ def _amount(name: str, number: int) -> str:
 
 class Step(NamedTuple):
     """One kind of maintenance. ``run`` notes in the report what it does, and may raise; ``interval_ms`` is asked after
-    each run for the time to the next one."""
+    each run for the time to the next one. Steps of different lanes do not wait for each other in a loop."""
 
     name: str
     run: Callable[[Report], None]
     interval_ms: Callable[[], int]
+    lane: str = ""
 
 
 class Loop:
-    """Runs steps when they are due. Not thread-safe.
+    """Runs steps when they are due. Use it once.
 
-    ``check`` is called often and raises StopRequested to end the loop. ``say`` gets the lines of each report.
+    ``check`` is called often, by every lane's thread, and raises StopRequested to end the loop. ``say`` gets the lines
+    of each report, from all of them.
     """
 
     def __init__(
@@ -118,24 +129,33 @@ class Loop:
         try:
             for step in self._steps:
                 self._check()
-                self._run(step, reports)
+                reports.append(self._run(step))
         except StopRequested:
             self._say("stopped")
         return reports
 
     def forever(self) -> None:
-        """Each step at once and then whenever it is due, until the check says to stop."""
-        due = dict.fromkeys(range(len(self._steps)), self._clock.monotonic())
-        try:
-            while due:
-                for number, step in enumerate(self._steps):
-                    if due[number] <= self._clock.monotonic():
+        """Each step at once and then whenever it is due, until the check says to stop.
+
+        Reports of nothing are not said, nor what is wrong a second time.
+        """
+        lanes: dict[str, list[Step]] = {}
+        for step in self._steps:
+            lanes.setdefault(step.lane, []).append(step)
+        _in_threads([partial(self._lane, lane) for lane in lanes.values()])
+        self._say("stopped")
+
+    def _lane(self, lane: Sequence[Step]) -> None:
+        due = dict.fromkeys(lane, self._clock.monotonic())
+        known: dict[Step, list[str]] = {}
+        with suppress(StopRequested):
+            while True:
+                for step in lane:
+                    if due[step] <= self._clock.monotonic():
                         self._check()
-                        self._run(step, [])
-                        due[number] = self._clock.monotonic() + self._interval(step)
+                        known[step] = self._run(step, known.get(step, [])).remarks()
+                        due[step] = self._clock.monotonic() + self._interval(step)
                 self._sleep_until(min(due.values()))
-        except StopRequested:
-            self._say("stopped")
 
     def _interval(self, step: Step) -> float:
         """Seconds to the next run. A cluster that cannot be read now may be read later."""
@@ -145,9 +165,9 @@ class Loop:
             logger.warning("%s: its interval cannot be read: %s", step.name, error)
             return 60.0
 
-    def _run(self, step: Step, reports: list[Report]) -> None:
+    def _run(self, step: Step, known: Sequence[str] | None = None) -> Report:
+        """Run a step and say what it did; with ``known``, the remarks of its last run, only if that is new."""
         report = Report(step.name)
-        reports.append(report)
         started = self._clock.monotonic()
         try:
             step.run(report)
@@ -156,8 +176,9 @@ class Loop:
             report.problem(error)
         finally:  # also where it is stopped half-way: what it has committed by then is done
             report.seconds = self._clock.monotonic() - started
-            for line in report.lines():
+            for line in report.lines(known):
                 self._say(line)
+        return report
 
     def _sleep_until(self, due: float) -> None:
         while (left := due - self._clock.monotonic()) > 0:
@@ -168,6 +189,28 @@ class Loop:
 def problems(reports: Sequence[Report]) -> int:
     """How many things went wrong in a pass."""
     return sum(len(report.problems) for report in reports)
+
+
+def _in_threads(works: Sequence[Callable[[], None]]) -> None:
+    """Do all at once, the last in this thread, and raise what that raises; the others' threads are daemons."""
+    errors: list[BaseException] = []
+    threads = [threading.Thread(target=_caught, args=(work, errors), daemon=True) for work in works[:-1]]
+    for thread in threads:
+        thread.start()
+    for work in works[-1:]:
+        work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _caught(work: Callable[[], None], errors: list[BaseException]) -> None:
+    try:
+        work()
+    except BaseException as error:  # none is expected: a step's errors are its report's
+        logger.exception("a lane of the maintenance loop has ended")
+        errors.append(error)
 
 
 # -- stopping

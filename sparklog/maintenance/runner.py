@@ -51,13 +51,21 @@ class StopRequested(BaseException):
 
 
 class TaskRunner(Protocol):
-    """Runs a function once for each item and gives out what it returns, as soon as it does, in any order."""
+    """Runs a function once for each item and gives out what it returns, as soon as it does, in any order.
+
+    ``workers`` is how many tasks it runs at the same time.
+    """
+
+    @property
+    def workers(self) -> int: ...
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]: ...
 
 
 class InProcess:
     """One task after the other in the calling thread. Thread-safe."""
+
+    workers = 1
 
     def __init__(self, check: Check = lambda: None) -> None:
         self._check = check

@@ -1,12 +1,14 @@
 """The steps of maintenance, as the loop runs them: each asks its job for work on the whole cluster and reports it.
 
     elections     the controller: which brokers are well, who leads
-    replication   copies what replicas lack, and lets those in sync that have caught up
     roll          merges small files into segments
     retention     takes out of the log what is too old or too much
-    compaction    keeps the newest value of each key
+    compaction    keeps the latest record of each key
     deletion      deletes the files that left the log a while ago
     cleanup       forgets old commits, checkpoints, and the offsets of groups that are gone
+
+Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
+work takes.
 
 Rules: what concerns one topic does not stop the others: where the work on all of them fails, it is done again topic by
 topic. Not for: when a step runs (``loop``), and how its work is done.
@@ -17,33 +19,58 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.health import Health
+from sparklog.errors import SparklogError
 from sparklog.log.cleanup import clean_up
+from sparklog.maintenance.compact import compact
+from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.loop import Report, Step, place_and_message
 from sparklog.maintenance.replacing import Counts
+from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
-from sparklog.maintenance.runner import TaskRunner
+from sparklog.maintenance.runner import Check, TaskRunner
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
 class Upkeep:
-    """What the steps work with: a cluster, runners by description, and the topics it is about (None: all)."""
+    """What the steps work with: a cluster, runners by description, and the topics it is about (None: all).
 
-    coordinator: Coordinator
-    runner: Callable[[str], TaskRunner]
-    pattern: re.Pattern[str] | None = None
+    ``once``: one pass, which waits for as long as it takes to know that no other controller is alive. ``check`` is
+    called often and ends the work by what it raises. Each lane of steps may have a thread of its own.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        runner: Callable[[str], TaskRunner],
+        pattern: re.Pattern[str] | None = None,
+        check: Check = lambda: None,
+        once: bool = True,
+    ) -> None:
+        self.coordinator = coordinator
+        self.runner = runner
+        self.check = check
+        self.once = once
+        self.controller = Controller(coordinator)
+        self._pattern = pattern
+
+    def close(self) -> None:
+        """Let another controller take over at once, if this was it."""
+        with suppress(SparklogError):
+            self.controller.resign()
 
     def topics(self) -> list[str]:
         """The names that match now, in order."""
         names = sorted(self.coordinator.refresh().topics)
-        return [name for name in names if self.pattern is None or self.pattern.fullmatch(name)]
+        return [name for name in names if self._pattern is None or self._pattern.fullmatch(name)]
 
     def setting(self, name: str) -> int:
         """A whole number among the cluster's settings."""
@@ -53,8 +80,8 @@ class Upkeep:
 def steps(upkeep: Upkeep, only: Sequence[str] = ()) -> list[Step]:
     """All steps in the order of a pass, or these of them."""
     return [
-        Step(name, partial(work, upkeep), partial(upkeep.setting, interval))
-        for name, (work, interval) in STEPS.items()
+        Step(name, partial(kind.work, upkeep), partial(upkeep.setting, kind.interval), kind.lane)
+        for name, kind in STEPS.items()
         if not only or name in only
     ]
 
@@ -74,7 +101,28 @@ def _by_topic(upkeep: Upkeep, report: Report, work: Callable[[list[str]], None])
                 work([name])
             except Exception as failed:
                 message = place_and_message(failed)
-                report.problems.append(message if name in message else f"{name}: {message}")
+                says_where = getattr(failed, "topic", None) == name or f"{name}-" in message
+                report.problems.append(message if says_where else f"{name}: {message}")
+
+
+def _elections(upkeep: Upkeep, report: Report) -> None:
+    brokers = upkeep.coordinator.refresh().brokers
+    if all(not broker.url for broker in brokers.values()):
+        return  # the root alone, which nobody can take the place of
+    done = upkeep.controller.check(wait=upkeep.once)
+    if upkeep.once:
+        report.count(brokers_checked=len(done.findings))
+    if not done.epoch:
+        report.notes.append(f"{upkeep.coordinator.state.controller.controller} is the controller and does this")
+    report.count(
+        leaders_elected=len(done.elected),
+        unclean_leaders_elected=len(done.unclean),
+        preferred_leaders_elected=len(done.preferred),
+    )
+    for finding in done.findings:
+        if finding.health is not Health.OK:
+            said = report.problems if finding.health in (Health.UNANSWERED, Health.FAILED) else report.notes
+            said.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
 def _roll(upkeep: Upkeep, report: Report) -> None:
@@ -82,6 +130,27 @@ def _roll(upkeep: Upkeep, report: Report) -> None:
         _count(report, roll(upkeep.coordinator, upkeep.runner("roll"), names))
 
     _by_topic(upkeep, report, work)
+
+
+def _retention(upkeep: Upkeep, report: Report) -> None:
+    done = retain(upkeep.coordinator, upkeep.topics(), upkeep.check)
+    report.count(segments_out_of_the_log=done.segments, partitions=done.partitions, bytes=done.size_bytes)
+    report.notes += done.left_out
+
+
+def _compaction(upkeep: Upkeep, report: Report) -> None:
+    def work(names: list[str]) -> None:
+        _count(report, compact(upkeep.coordinator, upkeep.runner("compaction"), names))
+
+    _by_topic(upkeep, report, work)
+
+
+def _deletion(upkeep: Upkeep, report: Report) -> None:
+    done = sweep(upkeep.coordinator, upkeep.check)
+    report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
+    if done.listings_held_by_readers:
+        report.notes.append(f"files of {done.listings_held_by_readers} commits stay until readers let go of them")
+    report.problems += done.problems
 
 
 def _count(report: Report, counts: Counts) -> None:
@@ -103,12 +172,22 @@ def _cleanup(upkeep: Upkeep, report: Report) -> None:
     report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
 
 
-RETENTION_INTERVAL = "log.retention.check.interval.ms"
-CLEANER_INTERVAL = "log.cleaner.backoff.ms"
-OFFSETS_INTERVAL = "offsets.retention.check.interval.ms"
+class Kind(NamedTuple):
+    """A step: its work, the setting of the cluster that says how often a loop does it, and its lane."""
 
-STEPS: dict[str, tuple[Callable[[Upkeep, Report], None], str]] = {
-    "roll": (_roll, RETENTION_INTERVAL),
-    "cleanup": (_cleanup, OFFSETS_INTERVAL),
+    work: Callable[[Upkeep, Report], None]
+    interval: str
+    lane: str = "segments"
+
+
+RETENTION_INTERVAL = "log.retention.check.interval.ms"
+
+STEPS: dict[str, Kind] = {
+    "elections": Kind(_elections, "broker.heartbeat.interval.ms", "elections"),
+    "roll": Kind(_roll, RETENTION_INTERVAL),
+    "retention": Kind(_retention, RETENTION_INTERVAL),
+    "compaction": Kind(_compaction, "log.cleaner.backoff.ms"),
+    "deletion": Kind(_deletion, "log.segment.delete.delay.ms"),
+    "cleanup": Kind(_cleanup, "offsets.retention.check.interval.ms"),
 }
-"""What each step does, and the setting of the cluster that says how often a loop does it, in the order of a pass."""
+"""In the order of a pass."""

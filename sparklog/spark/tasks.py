@@ -76,6 +76,11 @@ class SparkTasks:
         self._check = check
         self._ids = ids or RandomIds()
 
+    @property
+    def workers(self) -> int:
+        """How many tasks run at the same time, as far as the driver can tell."""
+        return 1 if _is_connect(self._spark) else self._spark.sparkContext.defaultParallelism
+
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """See the module. Raises what a task raised, or SparklogError with Spark's reason where the job failed."""
         payloads = [_dumps(item) for item in items]
@@ -83,7 +88,7 @@ class SparkTasks:
             return
         description = f"{self._description or _name(function)}: {len(payloads)} tasks"
         code = _dumps(function)
-        if getattr(self._spark, "_jvm", None) is None:  # Spark Connect, which has no contexts
+        if _is_connect(self._spark):
             outcomes = run_in_arrow(self._spark, code, payloads, description)
         else:
             outcomes = self._run_in_context(code, payloads, description)
@@ -104,6 +109,11 @@ class SparkTasks:
             yield from job.outcomes(self._check)
         finally:
             job.close()
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    """A session of Spark Connect has no context, and so no RDDs and accumulators."""
+    return getattr(spark, "_jvm", None) is None
 
 
 class _Job:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
-from sparklog.clock import ManualClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
 from sparklog.maintenance.loop import Loop, Report, Step, Stop, problems, stopped_by_signals
 from sparklog.maintenance.runner import StopRequested
@@ -115,6 +116,37 @@ def test_a_stop_ends_the_pass_before_the_next_step() -> None:
     reports = recorder.loop(recorder.step("roll", takes=2.0), recorder.step("retention")).once()
     assert [report.step for report in reports] == ["roll"]
     assert recorder.said[-1] == "stopped"
+
+
+def test_lanes_do_not_wait_for_each_other() -> None:
+    stop, said = Stop(), []
+    others = threading.Event()
+
+    def long(report: Report) -> None:
+        assert others.wait(60), "the other lane waits for this one"
+        stop.request()
+
+    def short(report: Report) -> None:
+        others.set()
+
+    steps = [Step("roll", long, lambda: 1000, "segments"), Step("elections", short, lambda: 1000, "elections")]
+    for order in (steps, steps[::-1]):
+        stop.requested = False
+        others.clear()
+        Loop(order, SystemClock(), stop.check, said.append).forever()
+    assert said == ["stopped", "stopped"]
+
+
+def test_a_loop_says_what_is_new() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 4.5
+    wrong = iter([["disk full"], ["disk full"], ["disk full", "disk gone"], [], ["disk full"]])
+
+    def run(report: Report) -> None:
+        report.problems += next(wrong)
+
+    recorder.loop(Step("roll", run, lambda: 1000)).forever()
+    assert recorder.said == ["roll: failed: disk full", "roll: failed: disk gone", "roll: failed: disk full", "stopped"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
