@@ -69,3 +69,9 @@ CHECKPOINTS_KEPT = 2
 
 MIN_CHECKPOINT_AGE_MS = 900_000
 """ms for which a checkpoint stays after a newer one came, for processes that read or build on it."""
+
+BOUNDARY_TIMES_EVERY_MS = 21_600_000
+"""ms between two removed commits whose time is remembered: a vacuum's age limit is met to within that."""
+
+BOUNDARY_TIMES_KEPT = 64
+"""removed commits whose time is remembered: some two weeks."""

@@ -27,6 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import structs
+
 from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.config.cluster_configs import ClusterConfig
@@ -73,7 +75,8 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     count = max(by_age, by_size)
     if count:
         gone_bytes = sum(size for _, size in kept[:count])
-        boundary = _advance(store, Boundary(due[count - 1], boundary.removed_bytes + gone_bytes))
+        last = due[count - 1]
+        boundary = _advance(store, _after(boundary, last, gone_bytes, _time_of(store, last)))
     gone = [version for version, _ in stored if version <= boundary.boundary]
     _delete(store, map(commit_key, gone))
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
@@ -92,13 +95,14 @@ def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], 
         except ObjectNotFoundError:  # another clean-up is at it, or was, and a late one set the boundary back
             _mended(store, end, newest.version)
             return 0
-        age_ms = clock.now_ms() - decode_commit(data, end)[0].timestamp
+        timestamp_ms = decode_commit(data, end)[0].timestamp
+        age_ms = clock.now_ms() - timestamp_ms
         too_many = newest.commit_bytes - present.removed_bytes > _bytes_limit(configs)
         is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
         if is_due and _is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(each(lambda key: _size(store, key), keys))
-            _advance(store, Boundary(end, present.removed_bytes + size))
+            _advance(store, _after(present, end, size, timestamp_ms))
             _delete(store, keys)
             return len(keys)
     return 0
@@ -121,7 +125,7 @@ def _mended(store: Store, removed: int, checkpoint_version: int) -> Boundary:
     present = read_boundary_file(store)
     if present.boundary >= min(removed, checkpoint_version):
         return present
-    return _advance(store, Boundary(min(removed, checkpoint_version), present.removed_bytes))
+    return _advance(store, structs.replace(present, boundary=min(removed, checkpoint_version)))
 
 
 def _advance(store: Store, boundary: Boundary) -> Boundary:
@@ -131,6 +135,28 @@ def _advance(store: Store, boundary: Boundary) -> Boundary:
         return present
     write_boundary(store, boundary)
     return boundary
+
+
+def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
+    """The boundary once commits up to ``version``, which is of this time, are removed."""
+    times = present.times
+    latest_ms = times[-1][1] if times else 0
+    if timestamp_ms - latest_ms >= limits.BOUNDARY_TIMES_EVERY_MS:
+        times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
+    return Boundary(version, present.removed_bytes + removed_bytes, times)
+
+
+def newest_version_before(store: Store, version: int, before_ms: int) -> int:
+    """The newest version up to ``version`` whose commit is known to be from before this time, -1 where none is.
+
+    Of commits that were removed only some are known, a quarter of a day apart.
+    """
+    boundary = read_boundary_file(store)
+    kept = range(boundary.boundary + 1, version + 1)
+    older = _older(store, kept, before_ms)
+    if older:
+        return kept[older - 1]
+    return max((known for known, timestamp_ms in boundary.times if timestamp_ms < before_ms), default=-1)
 
 
 def _age_limit_ms(configs: Mapping[str, str]) -> float:

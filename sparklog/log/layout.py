@@ -42,11 +42,13 @@ class ClusterFile(msgspec.Struct, frozen=True):
 class Boundary(msgspec.Struct, frozen=True):
     """boundary.json: no commit may be created at or below this number.
 
-    ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing.
+    ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing. ``times`` are
+    some versions that were removed with the ms since the epoch of their commits, oldest first: how old a version is.
     """
 
     boundary: int
     removed_bytes: int = 0
+    times: tuple[tuple[int, int], ...] = ()
 
 
 def encode_cluster_file(cluster_id: str) -> bytes:

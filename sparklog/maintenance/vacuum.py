@@ -1,0 +1,202 @@
+"""The vacuum: finds files that are no part of the log and never will be, and deletes them.
+
+    report = vacuum(coordinator)                     # a dry run: what would go, and why
+    report = vacuum(coordinator, dry_run=False)
+
+Writers that died leave files that no commit names; so do jobs that others got in the way of. A file's name says which
+version of the cluster its writer knew (``protocol.file_names``). The vacuum chooses the newest version that is older
+than the age limit, fences writers there by a commit, and from then on no file begun at that version or before can
+become part of the log: ``decide.append`` refuses it with StaleWriteError, and its writer writes the records again. Of
+those files, what the log does not name by then may go, however long a writer was stopped. No clocks are compared.
+
+Rules: what a live segment is in stays, at every broker; what a listing names is the sweep's (``deletion``); files whose
+name has no version are reported and left alone. A dry run changes nothing, and says what one without it would do.
+Not for: files that left the log, and damage (``fsck``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sparklog.coordinator import Coordinator
+from sparklog.coordinator.leases import LEASES, lease_key
+from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
+from sparklog.log.cleanup import newest_version_before
+from sparklog.log.parallel import each
+from sparklog.log.removals import REMOVED, read_removed
+from sparklog.maintenance.deletion import remove_expired_announcements
+from sparklog.protocol.commits import FenceWriters
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.file_names import NO_VERSION, begun_at
+from sparklog.protocol.state import State
+from sparklog.store.base import ObjectInfo, Store
+
+DEFAULT_AGE_MS = 7 * 86_400_000
+"""ms that a writer may take from its first byte to its commit, and a lease may lie about."""
+
+MIN_AGE_MS = 86_400_000
+"""ms: a smaller age limit has to be forced, since writers at work have to write again then."""
+
+_DATA = re.compile(r".+-\d+/[^/]+\.(?:log|index)\Z")
+_LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow\Z")
+
+NEVER_PART = "its writer ended before its commit"
+UNUSED_LISTING = "no commit names this listing"
+OLD_LEASE = "its member left the group long ago"
+NO_VERSION_IN_NAME = "its name has no version, so nobody can tell whether a writer still needs it"
+
+
+class Found(NamedTuple):
+    """A file that goes, or is left alone: where it is, its size in bytes, and why."""
+
+    broker: int
+    path: str
+    size: int
+    why: str
+
+
+@dataclass
+class Vacuumed:
+    """What a vacuum found, and what it did. ``files`` go, or went; ``left_alone`` stay.
+
+    ``fence`` is the version at or before which files were begun; ``younger`` counts those that were begun later.
+    ``unfinished`` counts temporary files that were removed, which a dry run cannot see.
+    """
+
+    dry_run: bool
+    fence: int
+    files: list[Found] = field(default_factory=list)
+    left_alone: list[Found] = field(default_factory=list)
+    younger: int = 0
+    unfinished: int = 0
+    announcements: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(found.size for found in self.files)
+
+
+def vacuum(
+    coordinator: Coordinator,
+    older_than_ms: int = DEFAULT_AGE_MS,
+    dry_run: bool = True,
+    force: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> Vacuumed:
+    """Find what goes, and delete it unless it is a ``dry_run``. ``check`` is called between brokers, to stop there.
+
+    Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError where the root does
+    not answer, CorruptMetadataError where a listing cannot be read; a broker that does not answer is a problem noted.
+    """
+    if older_than_ms < (0 if force else MIN_AGE_MS):
+        raise InvalidRequestError(
+            f"an age limit of {older_than_ms} ms is under {MIN_AGE_MS} (a day): writers that take longer from their "
+            "first byte to their commit would have to write again; choose more, or force it"
+        )
+    before_ms = coordinator.log.clock.now_ms() - older_than_ms
+    state = coordinator.refresh()
+    fence = max(newest_version_before(coordinator.store, state.version, before_ms), state.writer_fence)
+    if not dry_run:
+        state = _fence(coordinator, fence)
+    result = Vacuumed(dry_run, fence)
+    needed = _Needed(coordinator, state)
+    for broker in sorted(state.brokers):
+        check()
+        _vacuum_broker(coordinator, state, broker, needed, before_ms, result)
+    _vacuum_root(coordinator, state, before_ms, result)
+    return result
+
+
+def _fence(coordinator: Coordinator, version: int) -> State:
+    """Rule out everything begun at this version or before, and return a state that has all of it that made it."""
+
+    def decide(state: State) -> Decision:
+        return Decision([FenceWriters(version=version)] if version > state.writer_fence else [], None)
+
+    coordinator.submit(decide)
+    return coordinator.refresh()
+
+
+class _Needed:
+    """The paths of all live segments, and of files that the sweep will deal with."""
+
+    def __init__(self, coordinator: Coordinator, state: State) -> None:
+        self._paths: set[str] = set()
+        for topic in state.topics.values():
+            if any(partition.segments for partition in topic.partitions):
+                listed = coordinator.segments(topic.name, state)
+                for number in range(len(topic.partitions)):
+                    for table in listed.partition(number).tables():
+                        self._paths.update(table.column("path").to_pylist())
+        for key in state.removed_files:
+            with suppress(ObjectNotFoundError):  # of a listing that was lost a vacuum is what finds the files
+                self._paths.update(file.path for file in read_removed(coordinator.store, key))
+
+    def has(self, key: str) -> bool:
+        return (key.removesuffix(".index") + ".log" if key.endswith(".index") else key) in self._paths
+
+
+def _vacuum_broker(
+    coordinator: Coordinator, state: State, broker: int, needed: _Needed, before_ms: int, result: Vacuumed
+) -> None:
+    if not state.brokers[broker].online:
+        result.problems.append(f"broker {broker} is offline and was left out")
+        return
+    try:
+        store = coordinator.store_of(broker)
+        gone = list(_orphans(store, broker, needed, result))
+        if not result.dry_run:
+            each(lambda found: store.delete(found.path), gone)
+            result.unfinished += store.remove_unfinished(before_ms)
+        result.files += gone
+    except SparklogError as error:
+        if broker == 0:
+            raise
+        result.problems.append(f"broker {broker}: {error}")
+
+
+def _orphans(store: Store, broker: int, needed: _Needed, result: Vacuumed) -> Iterator[Found]:
+    for info in store.list():
+        if not _DATA.fullmatch(info.key) or needed.has(info.key):
+            continue
+        version = begun_at(info.key)
+        if version == NO_VERSION:
+            result.left_alone.append(Found(broker, info.key, info.size, NO_VERSION_IN_NAME))
+        elif version <= result.fence:
+            yield Found(broker, info.key, info.size, NEVER_PART)
+        else:
+            result.younger += 1
+
+
+def _vacuum_root(coordinator: Coordinator, state: State, before_ms: int, result: Vacuumed) -> None:
+    """Listings that no commit names, leases of members that are gone, announcements of readers that are."""
+    store = coordinator.store
+    gone = [Found(0, info.key, info.size, UNUSED_LISTING) for info in _unused_listings(store, state, result.fence)]
+    gone += [Found(0, info.key, info.size, OLD_LEASE) for info in _old_leases(store, state, before_ms)]
+    if not result.dry_run:
+        each(lambda found: store.delete(found.path), gone)
+        age_ms = coordinator.log.clock.now_ms() - before_ms
+        result.announcements += remove_expired_announcements(store, coordinator.log.clock.now_ms(), age_ms)
+    result.files += gone
+
+
+def _unused_listings(store: Store, state: State, fence: int) -> Iterator[ObjectInfo]:
+    for info in store.list(REMOVED):
+        found = _LISTING.fullmatch(info.key)
+        if found and int(found.group(1)) <= fence and info.key not in state.removed_files:
+            yield info
+
+
+def _old_leases(store: Store, state: State, before_ms: int) -> Iterator[ObjectInfo]:
+    """Leases that nobody has written for long, of members that no group has."""
+    held: Mapping[str, None] = {
+        lease_key(group, member): None for group, known in state.groups.items() for member in known.members
+    }
+    for info in store.list(LEASES):
+        if info.modified_ms < before_ms and info.key not in held:
+            yield info
