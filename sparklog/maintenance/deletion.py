@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.announcements import READERS, announced, read_announcement
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, StorageError
 from sparklog.log.parallel import each
 from sparklog.log.removals import RemovedFile, read_removed
@@ -33,33 +32,6 @@ from sparklog.protocol.decision import Decision
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
-
-READERS = "leases/readers/"
-"""Where readers announce themselves: ``{"version": 42, "until_ms": 1790000000000}``."""
-
-MAX_ANNOUNCEMENT_BYTES = 4096
-
-CLOCK_SLACK_MS = 60_000
-"""ms that an announcement counts longer than it says: the clocks of the reader and the sweep may differ."""
-
-
-UNREADABLE_MS = 3_600_000
-"""ms that an announcement counts that cannot be read."""
-
-
-class Announcement(msgspec.Struct, frozen=True):
-    """A reader may hold files that were part of the log at ``version``, until that time by its own clock."""
-
-    version: int
-    until_ms: int
-
-
-class Announced(NamedTuple):
-    """An announcement and where it is."""
-
-    key: str
-    version: int
-    until_ms: int
 
 
 @dataclass
@@ -97,24 +69,6 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
         each(coordinator.store.delete, finished)
         result.listings += len(finished)
     return result
-
-
-def announced(store: Store, now_ms: int) -> Iterator[Announced]:
-    """The readers that are announced, and remove announcements that expired long ago. Raises StorageError.
-
-    One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
-    """
-    for info in store.list(READERS):
-        try:
-            found = msgspec.json.decode(store.get(info.key, MAX_ANNOUNCEMENT_BYTES), type=Announcement)
-        except ObjectNotFoundError:
-            continue
-        except (msgspec.MsgspecError, CorruptMetadataError):
-            if info.modified_ms + UNREADABLE_MS >= now_ms:
-                yield Announced(info.key, -1, info.modified_ms)
-            continue
-        if found.until_ms + CLOCK_SLACK_MS >= now_ms:
-            yield Announced(info.key, found.version, found.until_ms)
 
 
 def _due(coordinator: Coordinator, state: State, result: Swept) -> list[str]:
@@ -216,9 +170,9 @@ def remove_expired_announcements(store: Store, now_ms: int, older_than_ms: int) 
     """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
     gone = 0
     for info in store.list(READERS):
-        with suppress(ObjectNotFoundError, msgspec.MsgspecError, CorruptMetadataError):
-            found = msgspec.json.decode(store.get(info.key, MAX_ANNOUNCEMENT_BYTES), type=Announcement)
-            if found.until_ms + older_than_ms < now_ms:
+        with suppress(CorruptMetadataError):
+            found = read_announcement(store, info.key)
+            if found is not None and found.until_ms + older_than_ms < now_ms:
                 store.delete(info.key)
                 gone += 1
     return gone

@@ -12,12 +12,13 @@ import pytest
 from sparklog.client.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.announcements import CLOCK_SLACK_MS, READERS
 from sparklog.errors import OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
 from sparklog.log.removals import REMOVED
-from sparklog.maintenance.deletion import CLOCK_SLACK_MS, READERS, sweep
+from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.retention import retain
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker
 from sparklog.protocol.decide import AppendRequest

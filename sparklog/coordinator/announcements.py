@@ -1,0 +1,155 @@
+"""Announcements: how readers say that they still need files which have left the log meanwhile.
+
+A reader that works for long on one list of segments, such as a Spark job, stores one small object and renews it::
+
+    leases/readers/<id>      {"version":42,"until_ms":1790000000000}
+
+Files that left the log after that version stay until then. What is announced only puts a deletion off: a reader that
+announces nothing, or too late, looks up anew what took the place of files that are gone, and loses records only where
+they were deleted or compacted.
+
+Rules: a reader that may not write to the storage, or to which it does not answer, reads all the same. Reading a
+snapshot is no reason to write often: in one process all reads share an announcement, which is made anew once half of
+its time is over, for whatever version is the oldest that they use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from sparklog.clock import Clock
+from sparklog.coordinator.coordinator import Coordinator
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+READERS = "leases/readers/"
+
+MAX_ANNOUNCEMENT_BYTES = 4096
+
+CLOCK_SLACK_MS = 60_000
+"""ms that an announcement counts longer than it says: the clocks of the reader and the sweep may differ."""
+
+UNREADABLE_MS = 3_600_000
+"""ms that an announcement counts that cannot be read."""
+
+
+class AnnouncementFile(msgspec.Struct, frozen=True):
+    """A reader may hold files that were part of the log at ``version``, until that time by its own clock."""
+
+    version: int
+    until_ms: int
+
+
+class Announced(NamedTuple):
+    """An announcement and where it is."""
+
+    key: str
+    version: int
+    until_ms: int
+
+
+class Announcement(NamedTuple):
+    """A reader's own announcement; it can be sent to the tasks that read for it, and any of them may renew it.
+
+    ``ttl_ms`` is how long one lasts, ``until_ms`` when it ends as far as is known here.
+    """
+
+    reader_id: str
+    version: int
+    ttl_ms: int
+    until_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return READERS + self.reader_id
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it should be renewed: less than half of its time is left."""
+        return self.until_ms - now_ms < self.ttl_ms / 2
+
+    def renewed(self, store: Store, clock: Clock) -> Announcement:
+        """Store it, to last for its whole time from now. Raises StorageError."""
+        announcement = self._replace(until_ms=clock.now_ms() + self.ttl_ms)
+        store.put(self.key, msgspec.json.encode(AnnouncementFile(self.version, announcement.until_ms)))
+        return announcement
+
+    def kept(self, store: Store, clock: Clock) -> Announcement:
+        """The same, renewed if that is due and no other task has done it. Raises StorageError."""
+        if not self.is_due(clock.now_ms()):
+            return self
+        stored = read_announcement(store, self.key)
+        if stored is not None and stored.version <= self.version:
+            known = self._replace(until_ms=stored.until_ms)
+            if not known.is_due(clock.now_ms()):
+                return known
+        return self.renewed(store, clock)
+
+    def close(self, store: Store) -> None:
+        """Nothing is needed any more. Raises StorageError."""
+        store.delete(self.key)
+
+
+def read_announcement(store: Store, key: str) -> AnnouncementFile | None:
+    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError."""
+    try:
+        return msgspec.json.decode(store.get(key, MAX_ANNOUNCEMENT_BYTES), type=AnnouncementFile)
+    except ObjectNotFoundError:
+        return None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        path = f"{store.root}/{key}"
+        raise CorruptMetadataError(f"the announcement {path} cannot be read: {error}; delete it", path=path) from error
+
+
+def announced(store: Store, now_ms: int) -> Iterator[Announced]:
+    """The readers that are announced. Raises StorageError.
+
+    One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
+    """
+    for info in store.list(READERS):
+        try:
+            found = read_announcement(store, info.key)
+        except CorruptMetadataError:
+            if info.modified_ms + UNREADABLE_MS >= now_ms:
+                yield Announced(info.key, -1, info.modified_ms)
+            continue
+        if found is not None and found.until_ms + CLOCK_SLACK_MS >= now_ms:
+            yield Announced(info.key, found.version, found.until_ms)
+
+
+# -- one announcement for all reads of a process
+
+_shared: dict[tuple[int, str, int], Announcement] = {}
+_shared_lock = threading.Lock()
+
+
+def announce(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement | None:
+    """What a read that was planned at ``version`` has to keep alive; None where it cannot be announced.
+
+    Stored only if none of this process's announcements covers the read for half of its time still. It is left to
+    expire: the tasks of a read tell nobody when the last one has ended.
+    """
+    store, clock = coordinator.store, coordinator.log.clock
+    key = (os.getpid(), store.root, ttl_ms)
+    with _shared_lock:
+        found = _shared.get(key)
+        if found is None or found.version > version or found.is_due(clock.now_ms()):
+            found = _shared[key] = _announced_anew(coordinator, version, ttl_ms)
+        return found if found.reader_id else None
+
+
+def _announced_anew(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement:
+    """A new announcement; where it cannot be stored, one without an id that says when to try again."""
+    store, clock = coordinator.store, coordinator.log.clock
+    try:
+        return Announcement(coordinator.log.ids.write_id(), version, ttl_ms).renewed(store, clock)
+    except SparklogError as error:
+        logger.info("a read of %s at version %d is not announced: %s", store.root, version, error)
+        return Announcement("", version, ttl_ms, clock.now_ms() + ttl_ms)
