@@ -114,13 +114,14 @@ def brokers(
 def opened(
     roots: Sequence[str], faults: Iterable[tuple[int, Fault]] = (), clock: Clock | None = None
 ) -> Iterator[Brokers]:
-    """The prepared cluster, through stores of its own."""
-    planned = list(faults)
-    stores = [
-        FaultyStore(LocalStore(root), [fault for broker, fault in planned if broker == number])
-        for number, root in enumerate(roots)
-    ]
+    """The prepared cluster, through stores of its own; their steps count, and ``faults`` come, once it is open."""
+    stores = [FaultyStore(LocalStore(root)) for root in roots]
     with ExitStack() as stack:
         for store in stores:
             stack.enter_context(substituted(store))
-        yield Brokers(Path(roots[0]), stores, clock)
+        found = Brokers(Path(roots[0]), stores, clock)
+        for store in stores:
+            store.reset_counts()
+        for broker, fault in faults:
+            stores[broker]._plan[fault.step] = fault.kind
+        yield found
