@@ -18,6 +18,7 @@ TAKES = {
     "remove": ("id",),
     "cordon": ("id",),
     "uncordon": ("id",),
+    "drain": ("id",),
     "move": ("id", "location"),
     "replace": ("id",),
 }
@@ -33,12 +34,13 @@ def parser() -> CommandParser:
         "is\nthe root itself.\n"
         "  add       register a location; new topics and reassignments may put replicas there\n"
         "  list      print the brokers, how they are, and what they hold\n"
-        "  remove    let a location go that holds no replica any more (see reassign-partitions)\n"
+        "  remove    let a location go that holds no replica any more (see drain)\n"
         "  cordon    give it no new replicas; uncordon lifts that\n"
+        "  drain     cordon it, and begin to move its replicas to the others\n"
         "  move      say that its files are at another address now\n"
         "  replace   take an empty location in the place of one whose files are lost; replication fills it",
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
-        "add|list|remove|cordon|uncordon|move|replace [OPTIONS]",
+        "add|list|remove|cordon|uncordon|drain|move|replace [OPTIONS]",
     )
     options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
     options.add_connection()
@@ -55,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         "remove": _remove,
         "cordon": _cordon,
         "uncordon": _cordon,
+        "drain": _drain,
         "move": _move,
         "replace": _replace,
     }
@@ -96,6 +99,32 @@ def _cordon(coordinator: Coordinator, options: argparse.Namespace) -> None:
     done = cordon_broker(coordinator, options.id, options.action == "cordon")
     already = "" if done else " already"
     print(f"Broker {options.id} is{already} {'cordoned' if options.action == 'cordon' else 'not cordoned'}.")
+
+
+def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    """In one commit, so that no new replica comes meanwhile; nothing happens where one of them has no place to go."""
+    from sparklog.maintenance.reassign import off_broker
+    from sparklog.protocol.decide_brokers import cordon, known_broker
+    from sparklog.protocol.decide_replicas import alter_reassignments
+    from sparklog.protocol.decision import Decision
+
+    def decide(state: State) -> Decision:
+        if not known_broker(state, options.id).url:
+            raise PolicyViolationError(f"broker {options.id} is the root of the cluster, which stays")
+        decided = alter_reassignments(state, off_broker(state, options.id))
+        for error in decided.result.values():
+            if error is not None:
+                raise error
+        return Decision([*cordon(state, options.id, True).actions, *decided.actions], sorted(decided.result))
+
+    from sparklog.errors import PolicyViolationError
+
+    places = coordinator.submit(decide)
+    print(f"Broker {options.id} is cordoned.")
+    if places:
+        one = "" if len(places) == 1 else "s"
+        print(f"Successfully started partition reassignment{one} for {','.join(map(str, places))}")
+        complain("Note: the replication of `sparklog maintain` copies them; then the broker can be removed.")
 
 
 def _move(coordinator: Coordinator, options: argparse.Namespace) -> None:

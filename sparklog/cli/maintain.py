@@ -16,7 +16,7 @@ from sparklog.cli.runners import add_runner_options, check_runner_options, task_
 if TYPE_CHECKING:
     import re
 
-STEPS = ("elections", "roll", "retention", "compaction", "deletion", "cleanup")
+STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
 
 

@@ -1,6 +1,7 @@
 """The steps of maintenance, as the loop runs them: each asks its job for work on the whole cluster and reports it.
 
     elections     the controller: which brokers are well, who leads
+    replication   copies what replicas lack, and lets those in sync that have caught up
     roll          merges small files into segments
     retention     takes out of the log what is too old or too much
     compaction    keeps the latest record of each key
@@ -8,7 +9,7 @@
     cleanup       forgets old commits, checkpoints, and the offsets of groups that are gone
 
 Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
-work takes.
+work takes; and so has replication, so that a location that is back catches up beside a long compaction.
 
 Rules: what concerns one topic does not stop the others: where the work on all of them fails, it is done again topic by
 topic. Not for: when a step runs (``loop``), and how its work is done.
@@ -33,6 +34,7 @@ from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.loop import Report, Step, place_and_message
 from sparklog.maintenance.replacing import Counts
+from sparklog.maintenance.replication import replicate
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import Check, TaskRunner
@@ -125,6 +127,14 @@ def _elections(upkeep: Upkeep, report: Report) -> None:
             said.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
+def _replication(upkeep: Upkeep, report: Report) -> None:
+    names = upkeep.topics()
+    done = replicate(upkeep.coordinator, upkeep.runner("replication"), names)
+    report.count(files_copied=done.files, replicas_in_sync_again=len(done.joined), bytes_copied=done.size_bytes)
+    report.problems += done.problems
+    report.notes += [f"{place} on broker {broker} is not in sync yet" for place, broker in done.behind]
+
+
 def _roll(upkeep: Upkeep, report: Report) -> None:
     def work(names: list[str]) -> None:
         _count(report, roll(upkeep.coordinator, upkeep.runner("roll"), names))
@@ -180,10 +190,12 @@ class Kind(NamedTuple):
     lane: str = "segments"
 
 
+HEARTBEAT_INTERVAL = "broker.heartbeat.interval.ms"
 RETENTION_INTERVAL = "log.retention.check.interval.ms"
 
 STEPS: dict[str, Kind] = {
-    "elections": Kind(_elections, "broker.heartbeat.interval.ms", "elections"),
+    "elections": Kind(_elections, HEARTBEAT_INTERVAL, "elections"),
+    "replication": Kind(_replication, HEARTBEAT_INTERVAL, "replication"),
     "roll": Kind(_roll, RETENTION_INTERVAL),
     "retention": Kind(_retention, RETENTION_INTERVAL),
     "compaction": Kind(_compaction, "log.cleaner.backoff.ms"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.client.producer import Producer
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.commits import ChangeBroker
 
@@ -64,6 +65,40 @@ def test_a_broker_that_holds_replicas_stays_until_they_are_moved(
     assert list(cluster.refresh().brokers) == [0]
 
 
+def test_a_broker_is_drained_and_then_removed(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[1, 0], [2, 1]])
+    with Producer(bootstrap_servers=cluster.store.root, acks="all") as producer:
+        for number in range(10):
+            producer.send("t", value=b"v", partition=number % 2).get()
+    result = run("brokers", "drain", "--id", "1")
+    assert (result.code, result.out) == (
+        0, "Broker 1 is cordoned.\nSuccessfully started partition reassignments for t-0,t-1\n"
+    )  # fmt: skip
+    assert "`sparklog maintain` copies them" in result.err
+    assert run("brokers", "remove", "--id", "1").code == 1
+    maintained = run("maintain", "--once", "--only", "replication")
+    assert maintained.lines[0].startswith("replication: files copied 10, replicas in sync again 2, bytes copied ")
+    assert run("brokers", "drain", "--id", "1").out == "Broker 1 is cordoned.\n"
+    assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
+    assert [sorted(one.isr) for one in cluster.refresh().topic("t").partitions] == [[0, 2], [0, 2]]
+
+
+def test_a_broker_whose_replicas_have_no_place_to_go_is_not_drained(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1]])
+    before = cluster.refresh().version
+    result = run("brokers", "drain", "--id", "1")
+    assert (result.code, result.out) == (1, "")
+    assert "register one, or lower the replication factor" in result.err
+    assert cluster.refresh().version == before
+
+
 def test_a_broker_is_moved_with_its_files(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
     run("brokers", "add", "--location", str(tmp_path / "disk1"))
     (tmp_path / "elsewhere").mkdir()
@@ -88,8 +123,11 @@ def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coor
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: add, list, remove, cordon, uncordon, move, replace"),
-        (["remov"], "'remov' is no action: add, list, remove, cordon, uncordon, move, replace; did you mean remove?"),
+        ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace"),
+        (
+            ["remov"],
+            "'remov' is no action: add, list, remove, cordon, uncordon, drain, move, replace; did you mean remove?",
+        ),
         (["add"], 'Missing required argument "[location]"'),
         (["remove"], 'Missing required argument "[id]"'),
         (["list", "--id", "1"], 'Option "[id]" can\'t be used with option "[list]"'),

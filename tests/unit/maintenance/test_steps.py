@@ -97,6 +97,22 @@ def test_a_controller_elects_leaders_for_a_location_that_is_lost(log: Log, tmp_p
     assert log.cluster.refresh().partition("orders", 0).leader == 0
 
 
+def test_a_location_that_is_back_catches_up(log: Log, tmp_path: Path) -> None:
+    add_broker(log.cluster, str(tmp_path / "disk1"))
+    log.cluster.create_topic("orders", assignment=[[0, 1]])
+    log.append("orders", 2)
+    shutil.move(tmp_path / "disk1", tmp_path / "away")
+    log.run("elections")
+    log.append("orders", 3)
+    assert log.cluster.refresh().partition("orders", 0).isr == (0,)
+    shutil.move(tmp_path / "away", tmp_path / "disk1")
+    reports = log.run("elections", "replication")
+    assert reports["replication"].counts["files_copied"] == 3
+    assert reports["replication"].counts["replicas_in_sync_again"] == 1
+    assert reports["replication"].problems == []
+    assert log.cluster.refresh().partition("orders", 0).isr == (0, 1)
+
+
 def test_where_another_controller_is_alive_it_is_left_to_that_one(log: Log, tmp_path: Path) -> None:
     add_broker(log.cluster, str(tmp_path / "disk1"))
     other = Controller(log.cluster)
