@@ -13,11 +13,12 @@ Rules: thread-safe. Names from kafka-python 2 work too (``list_consumer_groups``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from sparklog.client.admin_cluster import ClusterAdmin
 from sparklog.client.admin_configs import ConfigAdmin
 from sparklog.client.admin_groups import ErrorClass, GroupAdmin
+from sparklog.client.admin_replicas import ReplicaAdmin
 from sparklog.client.admin_topics import TopicAdmin
 from sparklog.client.admin_transactions import TransactionAdmin
 from sparklog.client.admin_types import (
@@ -26,6 +27,7 @@ from sparklog.client.admin_types import (
     ConfigFilterType,
     ConfigResource,
     ConfigResourceType,
+    ElectionType,
     GroupState,
     GroupType,
     IsolationLevel,
@@ -52,6 +54,7 @@ __all__ = [
     "ConfigFilterType",
     "ConfigResource",
     "ConfigResourceType",
+    "ElectionType",
     "GroupInformation",
     "GroupState",
     "GroupType",
@@ -104,7 +107,7 @@ class GroupInformation(NamedTuple):
     authorized_operations: Any
 
 
-class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ClusterAdmin):
+class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
@@ -185,7 +188,10 @@ class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, Cluster
         return [(name, classes[outcome]) for name, outcome in self.delete_groups(group_ids).items()]
 
     def perform_leader_election(
-        self, election_type: object, topic_partitions: object = None, timeout_ms: int | None = None
-    ) -> NoReturn:
-        """``elect_leaders`` as it was called in kafka-python 2. Raises UnsupportedVersionError."""
-        self.elect_leaders(election_type, topic_partitions, timeout_ms)
+        self,
+        election_type: ElectionType | str | int,
+        topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """``elect_leaders`` as it was called in kafka-python 2."""
+        return self.elect_leaders(election_type, topic_partitions, timeout_ms)

@@ -28,6 +28,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol import decide, decide_segments
 from sparklog.protocol.decision import Decision
+from sparklog.protocol.elections import is_online
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.types import TopicPartition
@@ -377,5 +378,5 @@ def _partition_data(state: State, number: int, partition: PartitionState) -> Res
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": list(partition.replicas),
         "isr_nodes": list(partition.isr),
-        "offline_replicas": [broker for broker in partition.replicas if broker not in state.brokers],
+        "offline_replicas": [broker for broker in partition.replicas if not is_online(state, broker)],
     }

@@ -44,6 +44,19 @@ ERROR_CODES: Mapping[type[SparklogError], int] = {
     errors.NonEmptyGroupError: 68,
     errors.GroupIdNotFoundError: 69,
     errors.InvalidRequestError: 42,
+    errors.LeaderNotAvailableError: 5,
+    errors.NotLeaderOrFollowerError: 6,
+    errors.BrokerNotAvailableError: 8,
+    errors.ControllerMovedError: 11,
+    errors.NotEnoughReplicasError: 19,
+    errors.InvalidReplicaAssignmentError: 39,
+    errors.ReassignmentInProgressError: 60,
+    errors.PreferredLeaderNotAvailableError: 80,
+    errors.EligibleLeadersNotAvailableError: 83,
+    errors.ElectionNotNeededError: 84,
+    errors.NoReassignmentInProgressError: 85,
+    errors.DuplicateBrokerRegistrationError: 101,
+    errors.BrokerIdNotRegisteredError: 102,
 }
 """Kafka's numbers of the errors that results carry (org.apache.kafka.common.protocol.Errors)."""
 
@@ -94,6 +107,13 @@ class NewPartitions:
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
+
+
+class ElectionType(IntEnum):
+    """Which replica is to lead: the first of the list, or where none in sync is left, one that lacks records."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
 
 
 class OffsetSpec(IntEnum):
