@@ -1,0 +1,203 @@
+"""A repair dies, or a storage fails, at every step: no file is worse than it was, and doing it again mends it all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import SparklogError
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.commit_log import Outcome
+from sparklog.log.layout import segment_key
+from sparklog.log.locations import encode_identity
+from sparklog.maintenance.findings import Report
+from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.repair import repair_cluster
+from sparklog.protocol.commits import ForgetRemovedFiles, RegisterBroker, commit_key
+from sparklog.protocol.decide import AppendRequest
+from sparklog.protocol.segments import index_path
+from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.store.open import substituted
+from sparklog.testing.faulty_store import (
+    ERROR,
+    FULL,
+    UNAVAILABLE,
+    WRITES,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+from tests.unit.maintenance.damaged_clusters import records
+
+Contents = dict[str, bytes]
+
+
+class World:
+    """A cluster in memory on two brokers, with a mirror of its commits, that can be put back to how it was."""
+
+    def __init__(self) -> None:
+        name = uuid.uuid4().hex
+        self.names = [f"{name}-{number}" for number in range(2)]
+        self.stores = [MemoryStore(name) for name in self.names]
+        self.mirror = MemoryStore(f"{name}-mirror")
+        coordinator = create_cluster(self.stores[0])
+        self.stores[1].put("broker.json", encode_identity(coordinator.state.cluster_id, 1))
+        assert coordinator.log.attempt([RegisterBroker(broker=1, url=f"memory://{self.names[1]}")]) is Outcome.WON
+        coordinator.create_topic("orders", 2, 2)
+        self.paths = [self._append(coordinator) for _ in range(3)]
+        coordinator.log.write_checkpoint()
+        assert coordinator.log.attempt([ForgetRemovedFiles(listings=[])]) is Outcome.WON
+        self.sound = self.contents()
+        for key, data in self.sound[0].items():
+            if key.startswith("meta/"):
+                self.mirror.put(key, data)
+
+    def _append(self, coordinator: Coordinator) -> str:
+        key = segment_key("orders", 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
+        writer = SegmentFileWriter(self.stores[0], key, replicas=[(1, self.stores[1])])
+        topic = coordinator.state.topic("orders")
+        for partition in (0, 1):
+            writer.start_run(RunTarget("orders", topic.topic_id, partition))
+            for _ in range(2):
+                writer.write(records("orders", partition, 0))
+        coordinator.append(AppendRequest(appends=writer.finish()))
+        return key
+
+    def contents(self) -> list[Contents]:
+        return [{info.key: store.get(info.key) for info in store.list()} for store in self.stores]
+
+    def put_back(self, contents: list[Contents]) -> None:
+        for store, wanted in zip(self.stores, contents, strict=True):
+            for info in list(store.list()):
+                if info.key not in wanted:
+                    store.delete(info.key)
+            for key, data in wanted.items():
+                store.put(key, data)
+
+    def change(self, broker: int, key: str, position: int) -> None:
+        data = bytearray(self.stores[broker].get(key))
+        data[position] ^= 1
+        self.stores[broker].put(key, bytes(data))
+
+    def checkpoint(self, suffix: str) -> str:
+        return next(key for key in self.sound[0] if key.startswith("meta/checkpoints/0") and key.endswith(suffix))
+
+
+def damage_files(world: World) -> None:
+    world.change(1, world.paths[0], 700)
+    world.stores[0].delete(world.paths[1])
+    world.stores[1].delete(index_path(world.paths[1]))
+    world.change(0, index_path(world.paths[2]), 100)
+    world.stores[1].delete(index_path(world.paths[2]))
+
+
+def damage_checkpoint(world: World) -> None:
+    world.change(0, world.checkpoint(".heads"), 500)
+
+
+def damage_manifest(world: World) -> None:
+    world.stores[0].put(world.checkpoint(".json"), b"{")
+
+
+def damage_small_files(world: World) -> None:
+    world.stores[0].delete("cluster.json")
+    world.stores[0].put("meta/boundary.json", b"{")
+    world.stores[0].put("meta/checkpoints/latest.json", b"{")
+
+
+def damage_commits(world: World) -> None:
+    world.stores[0].delete(commit_key(3))
+    world.change(0, commit_key(4), 100)
+
+
+DAMAGES: dict[str, Callable[[World], None]] = {
+    "files": damage_files,
+    "checkpoint": damage_checkpoint,
+    "manifest": damage_manifest,
+    "small files": damage_small_files,
+    "commits": damage_commits,
+}
+
+
+@contextmanager
+def faulty(world: World, broker: int, faults: list[Fault]) -> Iterator[tuple[FaultyStore, FaultyStore]]:
+    """The stores of both brokers, one of which has these faults."""
+    stores = [FaultyStore(store, faults if number == broker else []) for number, store in enumerate(world.stores)]
+    with ExitStack() as stack:
+        for store in stores:
+            stack.enter_context(substituted(store))
+        yield stores[0], stores[1]
+
+
+def repaired(root: FaultyStore | MemoryStore, world: World) -> Report:
+    check = check_cluster(root)
+    repair_cluster(check, mirrors=[world.mirror])
+    return check.report
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    for name in made.names:
+        forget_space(name)
+
+
+def is_data(key: str) -> bool:
+    return key.endswith((".log", ".index"))
+
+
+@pytest.mark.parametrize("broker", [0, 1])
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_fault_at_any_step_makes_nothing_worse_and_a_second_try_mends_it_all(
+    world: World, name: str, broker: int
+) -> None:
+    world.put_back(world.sound)
+    DAMAGES[name](world)
+    damaged = world.contents()
+    with faulty(world, broker, []) as stores:
+        assert repaired(stores[0], world).clean
+        calls = list(stores[broker].calls)
+    mended = world.contents()
+    assert is_mended(world, mended)
+    faults = list(every_crash(calls))
+    faults += [Fault(step, kind) for step in range(len(calls)) for kind in (ERROR, UNAVAILABLE)]
+    faults += [Fault(step, FULL) for step, call in enumerate(calls) if call.operation in WRITES]
+    for fault in faults:
+        world.put_back(damaged)
+        with faulty(world, broker, [fault]) as stores, suppress(SimulatedCrash, SparklogError):
+            repaired(stores[0], world)
+        stores[broker].reopen()
+        for number, contents in enumerate(world.contents()):
+            for key, data in contents.items():
+                known = (damaged[number].get(key), world.sound[number].get(key))
+                assert not is_data(key) or data in known, f"{fault}: {key} is neither what it was nor what it should be"
+            lost = [key for key in damaged[number] if is_data(key) and key not in contents]
+            assert not lost, f"{fault}: {lost} are gone"
+        assert repaired(world.stores[0], world).clean, f"{fault}: not mended by a second try"
+        assert is_mended(world, world.contents()), f"{fault}: not as it was"
+        assert open_cluster(world.stores[0]).state == open_sound(world), f"{fault}"
+
+
+def is_mended(world: World, contents: list[Contents]) -> bool:
+    """Data files and commits are as they were; checkpoints may be others."""
+    return all(
+        contents[number].get(key) == data
+        for number in (0, 1)
+        for key, data in world.sound[number].items()
+        if is_data(key) or key.startswith("meta/commits/") or key == "cluster.json"
+    )
+
+
+def open_sound(world: World) -> object:
+    """The state that all commits lead to."""
+    now = world.contents()
+    world.put_back(world.sound)
+    state = open_cluster(world.stores[0]).state
+    world.put_back(now)
+    return state
