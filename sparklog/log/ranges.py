@@ -45,7 +45,9 @@ def read_range(
                 start = max(start, min(reading.end_offset, end))
             return
         except (DataLossError, StorageError) as error:
-            if reading is None or reading.path in failed:
+            if reading is None:
                 raise
-            failed.add(reading.path)
             segments = newest(start, end, error)
+            if reading.path in failed and any(segment.path == reading.path for segment in segments):
+                raise error
+            failed.add(reading.path)
