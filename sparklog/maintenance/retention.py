@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
@@ -142,7 +144,7 @@ def _commit(
     request = SegmentsRequest(version=state.version, changes=[one.change for one in planned], files=listing)
     answer: SegmentsResult | None = None
     try:
-        answer = cast(SegmentsResult, coordinator.submit(lambda newest: _decided(newest, retention, request)))
+        answer = cast(SegmentsResult, coordinator.submit(lambda newest: _decided(newest, retention, topic, request)))
     except IndeterminateCommitError:
         raise
     except SparklogError:
@@ -160,13 +162,31 @@ def _commit(
         result.left_out.append(f"{place} keeps its segments for now: {left_out.why}")
 
 
-def _decided(state: State, retention: Retention, request: SegmentsRequest) -> Decision:
-    """The changes that still hold; none where the limits were changed since they were planned."""
-    topic = state.topics.get(request.changes[0].topic)
-    if topic is not None and retention_of(state, topic) != retention:
-        why = "the topic's limits were changed meanwhile"
-        return Decision([], SegmentsResult([], [LeftOut(change, why) for change in request.changes]))
-    return change_segments(state, request)
+def _decided(state: State, retention: Retention, planned: TopicState, request: SegmentsRequest) -> Decision:
+    """The changes that still hold; none where the limits were changed since they were planned on ``planned``.
+
+    Nor of a partition that has become smaller since: what is left there may be less than ``retention.bytes`` now.
+    """
+    topic = state.topics.get(planned.name)
+    if topic is None or topic.topic_id != planned.topic_id:
+        return change_segments(state, request)
+    left_out: list[LeftOut] = []
+    for change in request.changes:
+        if retention_of(state, topic) != retention:
+            left_out.append(LeftOut(change, "the topic's limits were changed meanwhile"))
+        elif retention.retention_bytes >= 0 and _has_shrunk(planned, topic, change.partition):
+            left_out.append(LeftOut(change, "its segments became smaller meanwhile"))
+    if not left_out:
+        return change_segments(state, request)
+    without = {one.change.partition for one in left_out}
+    kept = [change for change in request.changes if change.partition not in without]
+    decided = change_segments(state, replace(request, changes=kept))
+    done, also_left_out = cast(SegmentsResult, decided.result)
+    return Decision(decided.actions, SegmentsResult(done, [*left_out, *also_left_out]))
+
+
+def _has_shrunk(planned: TopicState, topic: TopicState, partition: int) -> bool:
+    return topic.partitions[partition].size_bytes < planned.partitions[partition].size_bytes
 
 
 def _forget(coordinator: Coordinator, listing: str) -> None:
