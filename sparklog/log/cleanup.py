@@ -64,14 +64,14 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     kept = [one for one in stored if one[0] > boundary.boundary]
     excess = sum(size for _, size in kept) - _bytes_limit(configs)
     due = [version for version, _ in kept if version <= newest.version]
-    by_age = _older(store, due, clock.now_ms() - max(_age_limit_ms(configs), limits.MIN_COMMIT_AGE_MS))
+    old_enough = _older(store, due, clock.now_ms() - limits.MIN_COMMIT_AGE_MS)
+    by_age = _older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
     by_size = 0
-    for _, size in kept[: len(due)]:
+    for _, size in kept[:old_enough]:
         if excess <= 0:
             break
         excess -= size
         by_size += 1
-    by_size = min(by_size, _older(store, due, clock.now_ms() - limits.MIN_COMMIT_AGE_MS))
     count = max(by_age, by_size)
     if count:
         gone_bytes = sum(size for _, size in kept[:count])
@@ -140,8 +140,7 @@ def _advance(store: Store, boundary: Boundary) -> Boundary:
 def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
     """The boundary once commits up to ``version``, which is of this time, are removed."""
     times = present.times
-    latest_ms = times[-1][1] if times else 0
-    if timestamp_ms - latest_ms >= limits.BOUNDARY_TIMES_EVERY_MS:
+    if timestamp_ms >= 0 and (not times or timestamp_ms - times[-1][1] >= limits.BOUNDARY_TIMES_EVERY_MS):
         times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
     return Boundary(version, present.removed_bytes + removed_bytes, times)
 
