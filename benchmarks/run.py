@@ -32,7 +32,9 @@ BENCHMARKS = {
     "stream": ("benchmarks.stream", "run"),
     "clients": ("benchmarks.clients", "run"),
     "consumers": ("benchmarks.consumers", "run"),
+    "maintenance": ("benchmarks.maintenance", "run"),
     "retention": ("benchmarks.maintenance_retention", "run"),
+    "fsck": ("benchmarks.fsck", "run"),
 }
 
 
