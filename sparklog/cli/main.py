@@ -34,6 +34,7 @@ COMMANDS = {
     "leader-election": "let preferred replicas lead, or ones that are out of sync",
     "reassign-partitions": "move replicas to other brokers",
     "log-dirs": "print how much of which partition each broker holds",
+    "vacuum": "delete what writers that died have left behind",
     "fsck": "check everything against its checksums, and repair it",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id",

@@ -1,0 +1,103 @@
+"""``sparklog vacuum``: delete what writers and jobs that died have left behind. Shows first what would go."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from sparklog.cli.common import CommandParser, UsageError, complain, connect
+
+if TYPE_CHECKING:
+    from sparklog.maintenance.vacuum import Found, Vacuumed
+
+UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+
+LISTED = 20
+"""files that are named without --verbose; the others are counted."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "vacuum",
+        "Find files that are no part of the log and never will be: of writers that died before their commit, of jobs\n"
+        "that others got in the way of, leases of members that are gone. Without --execute nothing is deleted.\n"
+        "No clocks are compared: writers that began before the age limit, and are not done, are told to write again.",
+        "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
+    )
+    options.add_connection()
+    options.add_argument("--execute", action="store_true", help="delete them (default: show what would go)")
+    options.add_argument("--dry-run", action="store_true", help="the default, for those who want to be sure")
+    options.add_argument(
+        "--older-than", metavar="TIME", default="7d",
+        help="only what was begun before, such as 36h or 7d (7d); units are s, m, h and d",
+    )  # fmt: skip
+    options.add_argument("--force", action="store_true", help="take also less than a day for --older-than")
+    options.add_argument("--verbose", action="store_true", help=f"name every file, not only {LISTED} of them")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.execute and options.dry_run:
+        raise UsageError('Option "[execute]" can\'t be used with option "[dry-run]"')
+    older_than_ms = milliseconds(options.older_than)
+    coordinator = connect(options)
+    from sparklog.maintenance.vacuum import vacuum
+
+    brokers = len(coordinator.state.brokers)
+    looked_at = 0
+
+    def check() -> None:
+        nonlocal looked_at
+        looked_at += 1
+        if sys.stderr.isatty():
+            print(f"vacuum: looking at broker {looked_at} of {brokers}", file=sys.stderr)
+
+    result = vacuum(coordinator, older_than_ms, dry_run=not options.execute, force=options.force, check=check)
+    _print(result, options.verbose)
+    for problem in result.problems:
+        complain(f"vacuum: {problem}")
+    return 1 if result.problems else 0
+
+
+def milliseconds(text: str) -> int:
+    """``7d`` in milliseconds. Raises UsageError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--older-than {text!r} is no time such as 36h or 7d; units are s, m, h and d")
+    return int(found.group(1)) * UNITS_MS[found.group(2)]
+
+
+def _print(result: Vacuumed, verbose: bool) -> None:
+    if result.files:
+        print(f"No part of the log, begun at version {result.fence} or before:")
+        _print_files(result.files, verbose)
+    if result.left_alone:
+        print("Left alone:")
+        _print_files(result.left_alone, verbose)
+    if result.younger:
+        print(f"{_files(result.younger)} begun later may still become part of the log; a later vacuum looks at them.")
+    size = f"{_files(len(result.files))}, {result.size_bytes:,} bytes"
+    if result.dry_run:
+        print(f"Dry run: nothing was deleted; --execute deletes {size}.")
+        return
+    print(f"Deleted {size}.")
+    if result.unfinished:
+        print(f"Deleted {_files(result.unfinished)} that writers had not finished.")
+
+
+def _print_files(files: list[Found], verbose: bool) -> None:
+    """The largest first; by broker, size, path and reason."""
+    order = sorted(files, key=lambda found: (-found.size, found.broker, found.path))
+    shown = order if verbose else order[:LISTED]
+    for found in shown:
+        print(f"  broker {found.broker}\t{found.size:,} bytes\t{found.path}\t{found.why}")
+    if len(shown) < len(order):
+        rest = order[len(shown) :]
+        print(f"  and {_files(len(rest))}, {sum(found.size for found in rest):,} bytes; --verbose names them")
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
