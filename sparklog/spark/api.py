@@ -66,6 +66,7 @@ def read(
     include_headers: bool = False,
     columns: Sequence[str] | None = None,
     push_down_predicate: bool = False,
+    reader_lease_ms: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Records of topics as a DataFrame, from a consistent snapshot taken when it is first evaluated.
@@ -92,6 +93,7 @@ def read(
         "maxRecordsPerPartition": max_records_per_partition,
         "includeHeaders": include_headers,
         "pushDownPredicate": push_down_predicate,
+        "readerLeaseMs": reader_lease_ms,
     }
     for name, value in chosen.items():
         if value is not None:

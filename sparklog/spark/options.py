@@ -57,6 +57,7 @@ SOURCE_OPTIONS = (
     "includeHeaders",
     "pushDownPredicate",
     "commitOffsets",
+    "readerLeaseMs",
 )
 SINK_OPTIONS = ("topic", "partitioner", "acks", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
@@ -76,6 +77,10 @@ JAVA_PARTITIONERS = {
     "org.apache.kafka.clients.producer.internals.defaultpartitioner": "default",
     "org.apache.kafka.clients.producer.uniformstickypartitioner": "default",
 }
+DEFAULT_READER_LEASE_MS = 600_000
+LEAST_READER_LEASE_MS = 1000
+LONGEST_READER_LEASE_MS = 86_400_000
+"""milliseconds. A reader that was killed keeps removed files for that long."""
 FROM_EARLIEST = EveryPartition(EARLIEST)
 TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -114,6 +119,7 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     push_down_predicate: bool = False
+    reader_lease_ms: int = DEFAULT_READER_LEASE_MS
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,21 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         min_partitions=options.integer("minPartitions", 1),
         max_records_per_partition=options.integer("maxRecordsPerPartition", 1),
         push_down_predicate=options.boolean("pushDownPredicate", False),
+        reader_lease_ms=_reader_lease_ms(options),
     )
+
+
+def _reader_lease_ms(options: Options) -> int:
+    found = options.integer("readerLeaseMs", 0)
+    if found is None:
+        return DEFAULT_READER_LEASE_MS
+    if 0 < found < LEAST_READER_LEASE_MS or found > LONGEST_READER_LEASE_MS:
+        raise _invalid(
+            "readerLeaseMs",
+            options["readerLeaseMs"],
+            f"it takes {LEAST_READER_LEASE_MS} to {LONGEST_READER_LEASE_MS} milliseconds, or 0 to announce nothing",
+        )
+    return found
 
 
 def sink_options(raw: Mapping[str, str]) -> SinkOptions:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.announcements import Announcement, announce
 from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError, StorageError
 from sparklog.log.fetch import Fetcher
 from sparklog.log.replicas import replicas_in_sync
@@ -47,7 +48,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 class PlannedRange:
     """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
 
-    ``replicas`` are the brokers in sync, the leader first.
+    ``replicas`` are the brokers in sync, the leader first; ``version`` is the state that all this is of.
     """
 
     topic: str
@@ -57,13 +58,16 @@ class PlannedRange:
     end: int
     segments: tuple[Segment, ...]
     replicas: tuple[int, ...]
+    version: int
 
 
 def planned_range(state: State, one: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
     """A range with what a task has to know of its partition."""
     replicas = replicas_in_sync(state.partition(one.topic, one.partition))
     topic_id = state.topic(one.topic).topic_id
-    return PlannedRange(one.topic, topic_id, one.partition, one.start, one.end, tuple(segments), replicas)
+    return PlannedRange(
+        one.topic, topic_id, one.partition, one.start, one.end, tuple(segments), replicas, state.version
+    )
 
 
 class Plan:
@@ -188,6 +192,13 @@ def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Found]) -> Found
             return look_up(fetcher)
     finally:
         fetcher.close()
+
+
+def announced_read(coordinator: Coordinator, planned: Sequence[PlannedRange], ttl_ms: int) -> Announcement | None:
+    """The announcement that tasks keep alive while they read; None where there is nothing to read, or with 0 ms."""
+    if not planned or not ttl_ms:
+        return None
+    return announce(coordinator, min(one.version for one in planned), ttl_ms)
 
 
 def select(state: State, subscription: Subscription) -> list[TopicPartition]:

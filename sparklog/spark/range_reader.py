@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.coordinator.announcements import Announcement
 from sparklog.coordinator.newest import newest_segments
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
 from sparklog.log.fetch import Fetcher
@@ -25,21 +27,34 @@ from sparklog.spark.batches import positions
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import PlannedRange
 from sparklog.store.base import Store
+from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
 
 
 class RangeReader:
-    """Reads one range. Not thread-safe; ``close`` it. ``stores`` are by broker."""
+    """Reads one range. Not thread-safe; ``close`` it. ``stores`` are by broker.
 
-    def __init__(self, planned: PlannedRange, stores: Mapping[int, Store], options: SourceOptions) -> None:
+    The ``announcement`` of the read is renewed while it goes on.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedRange,
+        stores: Mapping[int, Store],
+        options: SourceOptions,
+        announcement: Announcement | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._planned = planned
+        self._announcement = announcement
+        self._clock = clock or SystemClock()
         self._stores = stores
         self._options = options
         self._replicas = planned.replicas
         self._segments: Sequence[Segment] = planned.segments
         self._coordinator: Coordinator | None = None
-        self._fetcher = Fetcher(self._store_of, lambda topic, partition: self._replicas)
+        self._fetcher = Fetcher(self._store_of, lambda topic, partition: self._replicas, self._clock)
 
     @property
     def bytes_read(self) -> int:
@@ -75,11 +90,25 @@ class RangeReader:
                 reading = read_range(self._fetcher, planned.topic, self._segments, start, end, columns, self._newest)
                 for _, records in reading:
                     start = records.end_offset
+                    self._renew()
                     yield records
                 return
             except (DataLossError, OffsetOutOfRangeError) as error:
                 start = max(start, self._after(error))
                 self._segments = [held for held in self._segments if held.end_offset > start]
+
+    def _renew(self) -> None:
+        """Go on saying that these files are needed; where that fails, read on as long as they are there."""
+        announcement, now_ms = self._announcement, self._clock.now_ms()
+        if announcement is None or not announcement.is_due(now_ms):
+            return
+        address = self._options.address
+        try:
+            root = open_store(address.root, address.storage_options)
+            self._announcement = announcement.kept(root, self._clock)
+        except SparklogError as error:
+            logger.warning("the announcement %s was not renewed: %s", announcement.key, error)
+            self._announcement = announcement._replace(until_ms=now_ms + announcement.ttl_ms)
 
     def _after(self, error: SparklogError) -> int:
         """Where to go on after what is lost, if that is to be passed over."""

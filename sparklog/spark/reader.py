@@ -16,11 +16,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
+from sparklog.coordinator.announcements import Announcement
 from sparklog.log.records import Records
 from sparklog.spark.batches import RowBuilder, join_small
 from sparklog.spark.filters import Pruning, pruning
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.planning import Plan, PlannedRange, plan
+from sparklog.spark.planning import Plan, PlannedRange, announced_read, plan
 from sparklog.spark.portable import Portable
 from sparklog.spark.range_reader import RangeReader
 from sparklog.spark.rows import STORED, arrow_schema, read_columns
@@ -31,9 +32,12 @@ from sparklog.store.base import Store
 class SparklogPartition(Portable, InputPartition):
     """What one task reads: a range of a topic partition, its segments, and the stores of the brokers that hold them."""
 
-    def __init__(self, planned: PlannedRange, stores: Mapping[int, Store]) -> None:
+    def __init__(
+        self, planned: PlannedRange, stores: Mapping[int, Store], announcement: Announcement | None = None
+    ) -> None:
         self.value = None
         self.planned = planned
+        self.announcement = announcement
         brokers = {*planned.replicas, *(held.broker for held in planned.segments)}
         self.stores = {broker: stores[broker] for broker in brokers if broker in stores}
 
@@ -66,7 +70,8 @@ class SparklogReader(Portable, DataSourceReader):
         coordinator = shared_cluster(address.root, address.storage_options)
         planned = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
-        return [SparklogPartition(one, stores) for one in planned]
+        announcement = announced_read(coordinator, planned, self.options.reader_lease_ms)
+        return [SparklogPartition(one, stores, announcement) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in offset order. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
@@ -78,7 +83,7 @@ class SparklogReader(Portable, DataSourceReader):
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
         stored = [name for name in STORED if name in self.columns]
-        reading = RangeReader(partition.planned, partition.stores, self.options)
+        reading = RangeReader(partition.planned, partition.stores, self.options, partition.announcement)
         try:
             yield from reading.records(stored) if stored else reading.positions("offset" in self.columns)
         finally:

@@ -16,11 +16,12 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.coordinator.announcements import Announcement
 from sparklog.errors import SparklogError
 from sparklog.protocol.state import BrokerState, State
 from sparklog.spark.filters import Pruning
 from sparklog.spark.options import Subscription
-from sparklog.spark.planning import Plan, PlannedRange, plan, planned_range, select
+from sparklog.spark.planning import Plan, PlannedRange, announced_read, plan, planned_range, select
 from sparklog.spark.ranges import split_ranges
 from sparklog.spark.stores import readable_stores
 from sparklog.spark.stream_offsets import (
@@ -180,6 +181,10 @@ class StreamPlanner:
     def _with_segments(self, state: State, one: OffsetRange) -> PlannedRange:
         held = self._coordinator.segments(one.topic, state).partition(one.partition)
         return planned_range(state, one, held.between(one.start, one.end))
+
+    def announced(self, planned: Sequence[PlannedRange]) -> Announcement | None:
+        """The announcement that the tasks of a batch keep alive. Stored once for many batches."""
+        return announced_read(self._coordinator, planned, self._options.source.reader_lease_ms)
 
     # -- helpers
 

@@ -85,7 +85,9 @@ class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition per task, empty ranges left out. Errors as ``StreamPlanner.ranges``."""
-        return [SparklogPartition(one, self.planner.stores) for one in self.planner.ranges(start, end)]
+        planned = self.planner.ranges(start, end)
+        announcement = self.planner.announced(planned)
+        return [SparklogPartition(one, self.planner.stores, announcement) for one in planned]
 
     def commit(self, end: dict[str, Any]) -> None:
         """The query has finished everything before ``end``: its consumer group, if it has one, is told."""

@@ -9,13 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
-from sparklog.errors import DataLossError
+from sparklog.coordinator.announcements import announced
+from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.spark.group_job import _prepare
 from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.range_reader import RangeReader
 from sparklog.spark.rows import read_schema
 from sparklog.spark.stream_options import stream_options
 from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.store.open import open_store
 from tests.unit.log.replicated import append_copies, copies, replicated_cluster
 from tests.unit.log.rewriting import delete_files, drop_segments, rewrite
 from tests.unit.spark.helpers import across, cluster, read_rows, reader, write_rows
@@ -238,3 +242,66 @@ def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
 
     consume(tmp_path, log, process, max_records=2)
     assert committed(log) == 12
+
+
+# -- announcements
+
+
+def announcements(folder: Path) -> list[tuple[int, int]]:
+    return [(found.version, found.until_ms) for found in announced(open_store(str(folder)), SystemClock().now_ms())]
+
+
+def test_a_read_announces_the_version_it_was_planned_at_once_for_many(tmp_path: Path) -> None:
+    twelve(tmp_path)
+    version = shared_cluster(str(tmp_path)).state.version
+    for _ in range(3):
+        assert len(read_rows(tmp_path, subscribe="t", readerLeaseMs="50000")) == 12
+    assert [found for found, _ in announcements(tmp_path)] == [version]
+
+
+def test_a_read_that_has_nothing_to_read_or_is_told_not_to_announces_nothing(tmp_path: Path) -> None:
+    twelve(tmp_path)
+    read_rows(tmp_path, subscribe="t", readerLeaseMs="0")
+    assert read_rows(tmp_path, subscribe="t", startingOffsets='{"t":{"0":12}}', readerLeaseMs="60000") == []
+    job = stream(tmp_path, startingOffsets="latest")
+    start = job.initialOffset()
+    assert job.partitions(start, job.latestOffset(start, ReadAllAvailable())) == []
+    assert announcements(tmp_path) == []
+
+
+def test_a_streams_batches_share_an_announcement(tmp_path: Path) -> None:
+    twelve(tmp_path)
+    job = stream(tmp_path, maxOffsetsPerTrigger="2", readerLeaseMs="70000")
+    start = job.initialOffset()
+    for _ in range(6):
+        end = job.latestOffset(start, job.getDefaultReadLimit())
+        assert len(job.partitions(start, end)) == 1
+        start = end
+    assert len(announcements(tmp_path)) == 1
+
+
+def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
+    twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t", readerLeaseMs="600000")
+    (part,) = job.partitions()
+    ((version, until_ms),) = announcements(tmp_path)
+    clock = ManualClock(until_ms - 299_000)
+    reading = RangeReader(part.planned, part.stores, job.options, part.announcement, clock)
+    assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
+    assert announcements(tmp_path) == [(version, clock.now_ms() + 600_000)]
+
+
+def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
+    twelve(tmp_path)
+    job = reader(tmp_path, subscribe="t")
+    (part,) = job.partitions()
+    open_store(str(tmp_path)).put(part.announcement.key, b"damaged")
+    clock = ManualClock(part.announcement.until_ms)
+    reading = RangeReader(part.planned, part.stores, job.options, part.announcement, clock)
+    assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
+
+
+@pytest.mark.parametrize("text", ["-1", "1", "999", "86400001", "soon"])
+def test_a_lease_that_is_too_short_or_too_long_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidOptionError, match="readerLeaseMs"):
+        reader(tmp_path, subscribe="t", readerLeaseMs=text)
