@@ -33,6 +33,7 @@ COMMANDS = {
     "brokers": "add, list, remove and cordon storage locations",
     "leader-election": "let preferred replicas lead, or ones that are out of sync",
     "reassign-partitions": "move replicas to other brokers",
+    "replica-verification": "read all replicas and compare them",
     "log-dirs": "print how much of which partition each broker holds",
     "vacuum": "delete what writers that died have left behind",
     "fsck": "check everything against its checksums, and repair it",
