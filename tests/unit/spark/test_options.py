@@ -204,7 +204,9 @@ def test_an_unknown_option_that_resembles_none_is_ignored_with_a_warning(caplog:
     assert "favouritecolour is unknown" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["kafka.retries", "kafka.max.poll.records", "kafka.security.protocol", "kafka.group.id"])
+@pytest.mark.parametrize(
+    "name", ["kafka.retries", "kafka.max.poll.records", "kafka.security.protocol", "kafka.group.id"]
+)
 def test_options_of_kafkas_clients_are_let_pass(name: str) -> None:
     source(**{name: "1"})
     sink(**{name: "1"})
