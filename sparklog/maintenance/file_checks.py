@@ -34,6 +34,8 @@ from sparklog.store.local import LocalStore
 UNKNOWN = -1
 """Where a checksum could not be worked out."""
 
+_NOTHING = pa.py_buffer(b"")
+
 
 class LiveRun(NamedTuple):
     """A live segment of a topic, as the run of batches that it is in its file."""
@@ -155,12 +157,18 @@ def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
 
 class Reads:
     """Reads of one file. On a local disk by calls of the system, since a bad sector under a memory map would end the
-    process; elsewhere through an open file, which reads ahead."""
+    process; elsewhere through an open file, which reads ahead. Not thread-safe.
+
+    What was read last is kept, so a small file is read by one call, however often it is looked at.
+    """
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
         self._key = key
         self._file = None if isinstance(store, LocalStore) else store.open_input(key)
+        self._start = 0
+        self._data = _NOTHING
+        self._end: int | None = None
 
     def __enter__(self) -> ReadAt:
         return self._read if self._file is None else self._file.read_at
@@ -170,7 +178,21 @@ class Reads:
             self._file.close()
 
     def _read(self, position: int, length: int) -> pa.Buffer:
-        return pa.py_buffer(self._store.get_range(self._key, position, length))
+        if self._end is not None:
+            length = min(length, self._end - position)
+        if length <= 0:
+            return _NOTHING
+        if position < self._start or position + length > self._start + self._data.size:
+            self._fetch(position, length)
+        at = position - self._start
+        return self._data.slice(at, min(length, self._data.size - at))
+
+    def _fetch(self, position: int, length: int) -> None:
+        """One byte more than asked for tells whether the file ends here."""
+        self._start, self._data = position, _NOTHING  # lets go of the bytes before, so that their memory is used again
+        self._data = pa.py_buffer(self._store.get_range(self._key, position, length + 1))
+        if self._data.size <= length:
+            self._end = position + self._data.size
 
 
 # -- an index against the commit log
