@@ -42,7 +42,7 @@ def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[Del
     state = coordinator.refresh()
     listings = {state.topics[name].topic_id: _listing(coordinator, state, name) for name in _deletable(state, topics)}
     try:
-        yield lambda newest, name: _decided(newest, name, listings)
+        yield lambda newest, name: _decided(newest, name, listings, state.version)
     except IndeterminateCommitError:
         raise
     except SparklogError:
@@ -68,10 +68,13 @@ def _listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
     return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
 
 
-def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles]) -> Decision:
+def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
+    """With its listing, unless a vacuum since ``version`` may have taken that away; it finds the files as well."""
     decision = decide.delete_topic(state, name)
     listing = listings.get(decision.result)
-    return decision if listing is None else Decision([*decision.actions, listing], decision.result)
+    if listing is None or version <= state.writer_fence:
+        return decision
+    return Decision([*decision.actions, listing], decision.result)
 
 
 def _forget_unused(coordinator: Coordinator, listings: Mapping[str, RemoveFiles]) -> None:

@@ -147,6 +147,8 @@ def _why_not(state: State, change: Replacement | Deletion, version: int) -> str:
     topic = state.topics.get(change.topic)
     if topic is None or topic.topic_id != change.topic_id or change.partition >= len(topic.partitions):
         return "the topic was deleted"
+    if version <= state.writer_fence:
+        return f"a vacuum at version {state.writer_fence} may have taken away what was prepared at version {version}"
     partition = topic.partitions[change.partition]
     start, end = _range(change)
     if changed_since(partition, version, start, end):
