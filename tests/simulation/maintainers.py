@@ -12,8 +12,9 @@ from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.vacuum import vacuum
 from sparklog.testing.faulty_store import SimulatedCrash
-from tests.simulation.maintained import PARTITIONS, SHORT, World
+from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, SHORT, VACUUM_SECONDS, World
 
 Job = Callable[[World, Coordinator], object]
 
@@ -34,6 +35,10 @@ def sweep_all(world: World, coordinator: Coordinator) -> None:
     sweep(coordinator)
 
 
+def vacuum_all(world: World, coordinator: Coordinator) -> None:
+    vacuum(coordinator, VACUUM_SECONDS * 1000, dry_run=False, force=True)
+
+
 def clean_up_all(world: World, coordinator: Coordinator) -> None:
     clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
 
@@ -52,9 +57,16 @@ JOBS: list[tuple[str, Job, float]] = [
     ("retention", retain_all, 150),
     ("delete-records", delete_records, 600),
     ("sweeper", sweep_all, 100),
+    ("vacuum", vacuum_all, 400),
     ("clean-up", clean_up_all, 400),
 ]
 """Name, job, and the longest pause between two runs of it in seconds."""
+
+
+def last_of_all(world: World) -> None:
+    """What is left to do once nobody is at work any more: after it no file is there that nobody names."""
+    sweep(world.later(2 * DELETE_DELAY_SECONDS))
+    vacuum(world.later(2 * VACUUM_SECONDS), 0, dry_run=False, force=True)
 
 
 class Maintainer:

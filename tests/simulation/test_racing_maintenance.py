@@ -15,7 +15,7 @@ from sparklog import limits
 from sparklog.log import parallel
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE
 from tests.simulation.maintained import NOTHING_FAILS, Holder, Seeker, Tail, World, Writer, places
-from tests.simulation.maintainers import JOBS, Maintainer
+from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
 from tests.simulation.seeds import seeds
 
 
@@ -61,7 +61,9 @@ def simulate(seed: int) -> World:
         coordinator = world.later(0)
         for place in places():
             world.truth.check_listed(place, coordinator.segments(place.topic).partition(place.partition))
+        last_of_all(world)
         world.truth.check_end()
+        world.truth.check_leaked()
     finally:
         world.close()
     return world
@@ -82,7 +84,15 @@ def test_no_seed_gives_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\nmaintenance, seeds {seeds()}: {dict(sorted(counts.items()))}")
     assert counts[CRASH_BEFORE] + counts[CRASH_AFTER] > 0
-    for happened in ("stopped", "ReplaceSegments", "DeleteSegments", "DeleteRecords", "ForgetRemovedFiles"):
+    for happened in (
+        "stopped",
+        "ReplaceSegments",
+        "DeleteSegments",
+        "DeleteRecords",
+        "ForgetRemovedFiles",
+        "FenceWriters",
+        "stale",
+    ):
         assert counts[happened] > 0, f"nothing of {happened}"
 
 

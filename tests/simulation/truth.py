@@ -27,6 +27,7 @@ from sparklog.protocol.commits import (
     DeleteSegments,
     FenceWriters,
     RemovedSegments,
+    RemoveFiles,
     ReplaceSegments,
     commit_key,
     decode_commit,
@@ -57,6 +58,7 @@ READ = "a reader saw something else than there is"
 READER_ERROR = "a reader got an error"
 LISTED = "the listed segments are not the live ones"
 LEAKED = "files stayed that nobody names"
+LISTING = "a listing of removed files is gone before its files are"
 
 FINDINGS = (
     MISSING_FILE,
@@ -77,6 +79,7 @@ FINDINGS = (
     READER_ERROR,
     LISTED,
     LEAKED,
+    LISTING,
 )
 
 
@@ -182,6 +185,8 @@ class Truth:
     def deleted(self, key: str) -> None:
         if self._live[_log_of(key)]:
             self.find(MISSING_FILE, f"{key} was deleted, and is part of the log")
+        if key in self.state.removed_files:
+            self.find(LISTING, f"{key} was deleted, and is to be dealt with still")
 
     def _take(self, before: State, commit: Commit, action: Action) -> None:
         self.seen[type(action).__name__] += 1
@@ -191,11 +196,19 @@ class Truth:
             self._replace(before, commit, action)
         elif isinstance(action, DeleteSegments):
             self._delete(before, action)
+        elif isinstance(action, RemoveFiles):
+            self._check_listing(action)
         elif isinstance(action, FenceWriters):
             self.seen["fenced files"] += sum(begun_at(path) <= action.version for path in self._live)
         for name, topic in self.state.topics.items():
             for partition, held in enumerate(topic.partitions):
                 self.place(name, partition).log_start = held.log_start_offset
+
+    def _check_listing(self, action: RemoveFiles) -> None:
+        try:
+            self._store.info(action.listing)
+        except ObjectNotFoundError:
+            self.find(LISTING, f"{action.listing} was named by a commit, and is not there")
 
     def _append(self, before: State, commit: Commit, action: Append) -> None:
         topic, held = TopicPartition(action.topic, action.partition), self.place(action.topic, action.partition)
