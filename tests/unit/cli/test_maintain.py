@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sparklog.cli.maintain import STEPS
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.maintenance import steps
 
 from .conftest import Run
@@ -133,3 +135,43 @@ def test_without_spark_it_says_what_to_install(root: str, tmp_path: Path) -> Non
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "lacks pyspark: pip install 'sparklog[spark]'" in done.stderr
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_back(
+    cluster: Coordinator, tmp_path: Path
+) -> None:
+    add_broker(cluster, str(tmp_path / "disk1"))
+    cluster.alter_configs("", {"broker.heartbeat.interval.ms": "200"})
+    cluster.create_topic("t", assignment=[[1, 0]])
+    append(cluster, "t", 5)
+
+    def partition() -> tuple[int, tuple[int, ...]]:
+        found = cluster.refresh().partition("t", 0)
+        return found.leader, found.isr
+
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        try:
+            assert loop.stdout is not None
+            assert loop.stdout.readline().startswith("roll: files rewritten 5")
+            (tmp_path / "disk1").rename(tmp_path / "away")
+            wait_until(lambda: partition() == (0, (0,)))
+            append(cluster, "t", 5)
+            (tmp_path / "away").rename(tmp_path / "disk1")
+            wait_until(lambda: partition()[1] == (1, 0))
+        finally:
+            loop.send_signal(signal.SIGTERM)
+            out, _ = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    assert "elections: leaders elected 1" in out
+    assert "elections: failed: broker 1: failed: " in out
+    assert "replicas in sync again 1" in out
+    assert out.splitlines()[-1] == "stopped"
+    assert values(cluster.store.root, "t") == [b"0", b"1", b"2", b"3", b"4"] * 2
