@@ -252,10 +252,10 @@ def _checked(opened: _Open, segment: Segment) -> Index:
     """The index, which must hold the run that the commit names."""
     index = opened.entries
     last = segment.first_batch + segment.batches - 1
-    if last < len(index) and index.entry(segment.first_batch).first_row == segment.first_row:
-        final = index.entry(last)
-        as_many = final.first_row + final.count == segment.first_row + segment.records
-        if as_many and (index.summary.has_offsets or not segment.has_gaps):
+    if last < len(index) and (index.summary.has_offsets or not segment.has_gaps):
+        first = index.entry(segment.first_batch)
+        final = first if segment.batches == 1 else index.entry(last)
+        if (first.first_row, final.end_row) == (segment.first_row, segment.first_row + segment.records):
             return index
     raise CorruptIndexError(
         f"{index.path} does not hold the run the commit log names: batches {segment.first_batch} to {last} with "

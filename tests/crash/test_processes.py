@@ -28,7 +28,7 @@ def read_all(coordinator: Coordinator) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for records in fetcher.read("t", coordinator.segments("t", state).partition(0), 0, end, ["value"]):
         values = records.batch.column(0).to_pylist()
-        found += [(records.base_offset + row, value.decode()) for row, value in enumerate(values)]
+        found += [(offset, value.decode()) for offset, value in zip(records.all_offsets(), values, strict=True)]
     fetcher.close()
     return found
 

@@ -193,9 +193,11 @@ class Soak:
                     end = state.partition(topic, partition).log_end_offset
                     start = 0 if tail is None else max(0, end - tail)
                     records = [
-                        (fetched.records.base_offset + row, value.decode())
+                        (offset, value.decode())
                         for fetched in reader.fetch(topic, partition, start, end, ["value"], state)
-                        for row, value in enumerate(fetched.records.batch.column(0).to_pylist())
+                        for offset, value in zip(
+                            fetched.records.all_offsets(), fetched.records.batch.column(0).to_pylist(), strict=True
+                        )
                     ]
                     found.append(Read(topic, partition, records, start, end))
         return found

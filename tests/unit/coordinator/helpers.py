@@ -37,5 +37,5 @@ def read_values(coordinator: Coordinator, topic: str, partition: int, start: int
     found: list[tuple[int, bytes]] = []
     for records in Fetcher(lambda broker: coordinator.store).read(topic, segments, start, end, ["value"]):
         values = records.batch.column(0).to_pylist()
-        found += [(records.base_offset + row, value) for row, value in enumerate(values)]
+        found += zip(records.all_offsets(), values, strict=True)
     return found
