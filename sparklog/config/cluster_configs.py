@@ -120,13 +120,17 @@ _OWN = (
         "num.recovery.threads.per.data.dir", "int", "2", "Threads that recover the logs of one storage location.",
         minimum=1,
     ),
-    ConfigDef("log.cleaner.enable", "boolean", "true", "Whether topics with cleanup.policy compact are compacted."),
+    ConfigDef(
+        "log.cleaner.enable", "boolean", "true", "Whether topics with cleanup.policy compact are compacted.",
+        effective=True,
+    ),
     ConfigDef("log.cleaner.threads", "int", "1", "Partitions that are compacted at the same time.", minimum=0),
     ConfigDef(
         "log.cleaner.io.max.bytes.per.second", "double", DOUBLE_MAX, "Most bytes that compaction moves in a second.",
     ),
     ConfigDef(
         "log.cleaner.dedupe.buffer.size", "long", "134217728", "Bytes of memory for the keys that compaction compares.",
+        effective=True,
     ),
     ConfigDef("log.cleaner.io.buffer.size", "int", "524288", "Bytes of memory for reading and writing.", minimum=0),
     ConfigDef(

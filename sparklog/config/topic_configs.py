@@ -53,11 +53,12 @@ _TABLE = (
     ),
     ConfigDef(
         "segment.ms", "long", "604800000", "Age in ms at which the active segment is rolled even if it is not full.",
-        minimum=1, synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS, "168")),
+        minimum=1, synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS, "168")), effective=True,
     ),
     ConfigDef(
         "segment.jitter.ms", "long", "0", "Most ms by which rolling may be early, so that not all roll at once.",
-        minimum=0, synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS, "0")),
+        minimum=0, effective=True,
+        synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS, "0")),
     ),
     ConfigDef(
         "segment.index.bytes", "int", "10485760", "Largest size in bytes of a segment's index.",
@@ -95,19 +96,19 @@ _TABLE = (
     ),
     ConfigDef(
         "index.interval.bytes", "int", "4096", "Bytes of records between two entries of a segment's index.",
-        minimum=0, synonyms=_same("log.index.interval.bytes", "4096"),
+        minimum=0, synonyms=_same("log.index.interval.bytes", "4096"), effective=True,
     ),
     ConfigDef(
         "delete.retention.ms", "long", "86400000", "How long in ms a compacted topic keeps tombstones.",
-        minimum=0, synonyms=_same("log.cleaner.delete.retention.ms", "86400000"),
+        minimum=0, synonyms=_same("log.cleaner.delete.retention.ms", "86400000"), effective=True,
     ),
     ConfigDef(
         "min.compaction.lag.ms", "long", "0", "Age in ms below which a record is not compacted.",
-        minimum=0, synonyms=_same("log.cleaner.min.compaction.lag.ms", "0"),
+        minimum=0, synonyms=_same("log.cleaner.min.compaction.lag.ms", "0"), effective=True,
     ),
     ConfigDef(
         "max.compaction.lag.ms", "long", str(LONG_MAX), "Age in ms at which a record's compaction is due.",
-        minimum=1, synonyms=_same("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)),
+        minimum=1, synonyms=_same("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)), effective=True,
     ),
     ConfigDef(
         "file.delete.delay.ms", "long", "60000", "Time in ms from a segment leaving the log to its file's deletion.",
@@ -116,11 +117,11 @@ _TABLE = (
     ConfigDef(
         "min.cleanable.dirty.ratio", "double", "0.5",
         "Share of a log that is not compacted yet at which compaction begins.",
-        minimum=0, maximum=1, synonyms=_same("log.cleaner.min.cleanable.ratio", "0.5"),
+        minimum=0, maximum=1, synonyms=_same("log.cleaner.min.cleanable.ratio", "0.5"), effective=True,
     ),
     ConfigDef(
         "cleanup.policy", "list", DELETE, "What happens to old segments: delete, compact, both, or nothing if empty.",
-        choices=(COMPACT, DELETE), synonyms=_same("log.cleanup.policy", DELETE),
+        choices=(COMPACT, DELETE), synonyms=_same("log.cleanup.policy", DELETE), effective=True,
     ),
     ConfigDef(
         "unclean.leader.election.enable", "boolean", "false",

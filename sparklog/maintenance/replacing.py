@@ -234,7 +234,11 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
 def missing_source(
     coordinator: Coordinator, state: State, topic: str, segments: Sequence[Segment], path: str
 ) -> Overtaken | DataLossError:
-    """What it means that a task found a file of these segments missing, which were listed at ``state``."""
+    """What it means that a task found a file of these segments missing, which were listed at ``state``.
+
+    A job announces itself to nobody: what is deleted while it reads was replaced or deleted by another job, so that what
+    is made of it would not be taken anyway.
+    """
     partition = segments[0].partition
     newest = coordinator.refresh()
     found = newest.topics.get(topic)
