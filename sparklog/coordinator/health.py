@@ -18,7 +18,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.errors import BrokerNotAvailableError, SparklogError, StorageUnavailableError
 from sparklog.log.locations import (
     CHECK_KEY,
     LatestCheck,
@@ -64,17 +64,7 @@ def check_location(root: Store, store: Store, cluster_id: str, broker: int, chec
 
 
 def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, noted: LatestCheck) -> Finding:
-    identity = read_identity(store)
-    if identity is None:
-        return Finding(
-            broker,
-            Health.FAILED,
-            f"{store.root}/{IDENTITY_KEY} is missing: the location is not mounted, or was emptied",
-        )
-    if (identity.cluster_id, identity.broker) != (cluster_id, broker):
-        return Finding(
-            broker, Health.FAILED, f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}"
-        )
+    check_identity(store, cluster_id, broker)
     found = read_check(store, CHECK_KEY)
     if found < noted:
         return Finding(
@@ -87,6 +77,21 @@ def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, not
     if read_check(store, CHECK_KEY) != check:
         return Finding(broker, Health.FAILED, f"{store.root} does not give back what was written to it")
     return Finding(broker, Health.OK)
+
+
+def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsewhere") -> None:
+    """Raises BrokerNotAvailableError unless a location is the broker it is taken for; the root (no ``url``) is."""
+    if not url:
+        return
+    identity = read_identity(store)
+    if identity is None:
+        raise BrokerNotAvailableError(
+            f"{store.root}/{IDENTITY_KEY} is missing: the location is not mounted, or was emptied", path=store.root
+        )
+    if (identity.cluster_id, identity.broker) != (cluster_id, broker):
+        raise BrokerNotAvailableError(
+            f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}", path=store.root
+        )
 
 
 def note_check(root: Store, store: Store, broker: int, check: LatestCheck) -> None:

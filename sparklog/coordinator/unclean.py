@@ -3,18 +3,21 @@
 The one that holds most records is taken, the first of the replica list among equals (Kafka takes the first, whatever it
 holds). What it lacks leaves the log with its election; see ``protocol.elections``.
 
-Rules: looks at storages and decides nothing. A segment is held if its ``.log`` is as long as its ``.index`` says.
+Rules: looks at storages and decides nothing. What cannot be looked at is not taken for empty, which would lose records.
+A segment is held if its ``.log`` is as long as its ``.index`` says.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import EligibleLeadersNotAvailableError, SparklogError
+from sparklog.coordinator.health import check_identity
+from sparklog.errors import CorruptionError, EligibleLeadersNotAvailableError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import decode_index
 from sparklog.protocol.decide_segments import Replacement, removed
 from sparklog.protocol.elections import UncleanElection, needs_unclean_election
@@ -22,6 +25,8 @@ from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
@@ -47,8 +52,11 @@ def look_for_leader(coordinator: Coordinator, state: State, topic: str, number: 
     best: tuple[int, int, list[Segment]] | None = None
     for broker in needs_unclean_election(state, topic, number):
         try:
-            lacking = _lacking(coordinator.brokers.store_of(state, broker), segments)
-        except SparklogError:
+            store = coordinator.brokers.store_of(state, broker)
+            check_identity(store, state.cluster_id, broker, state.brokers[broker].url)
+            lacking = _lacking(store, segments)
+        except SparklogError as error:  # it may hold everything
+            logger.warning("broker %d cannot be looked at as a leader of %s-%d: %s", broker, topic, number, error)
             continue
         records = sum(segment.records for segment in lacking)
         if best is None or records < best[0]:
@@ -78,7 +86,7 @@ def _is_whole(store: Store, segment: Segment, sizes: dict[str, int]) -> bool:
         return False
     try:
         index = decode_index(store.get(segment.index_path, limits.MAX_INDEX_BYTES), segment.index_path)
-    except SparklogError:
+    except (ObjectNotFoundError, CorruptionError):
         return False
     return index.summary.log_length == sizes[segment.path]
 
