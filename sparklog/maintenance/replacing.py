@@ -236,8 +236,8 @@ def missing_source(
 ) -> Overtaken | DataLossError:
     """What it means that a task found a file of these segments missing, which were listed at ``state``.
 
-    A job announces itself to nobody: what is deleted while it reads was replaced or deleted by another job, so that what
-    is made of it would not be taken anyway.
+    A job announces itself to nobody: what is deleted while it reads was replaced or deleted by another job, so what is
+    made of it would not be taken anyway.
     """
     partition = segments[0].partition
     newest = coordinator.refresh()
