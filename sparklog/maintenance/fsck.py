@@ -13,7 +13,7 @@ Not for: mending (``repair``), nor for how a report looks (``fsck_report``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock, SystemClock
@@ -21,12 +21,13 @@ from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.locations import read_identity
 from sparklog.log.segments import TopicSegments
-from sparklog.maintenance.file_checks import FileCopy, FileTask, check_files, plan_tasks
-from sparklog.maintenance.findings import Checked, Finding, Report, in_order
+from sparklog.maintenance.file_checks import FileCopy, FileTask, LiveRun, check_files, plan_tasks
+from sparklog.maintenance.findings import MISSING_LOG, Checked, Finding, Report, in_order
+from sparklog.maintenance.index_repair import Rebuilt, rebuild_from_log
 from sparklog.maintenance.list_checks import check_lists
 from sparklog.maintenance.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
-from sparklog.maintenance.replica_checks import Copies, offline_brokers, plan_copies
+from sparklog.maintenance.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -158,10 +159,37 @@ def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[F
     copies = [copy for copy in plan_copies(metadata.state, lists, check.scope.holds) if copy.broker in stores]
     total = sum(copy.size_bytes for copy in copies)
     _run(check, copies, total, runner, progress)
-    findings = [*offline_brokers(metadata.state, check.unreachable), *check.copies.findings(), *orphans]
+    found = _with_rebuilds(check, list(check.copies.findings()))
+    findings = [*offline_brokers(metadata.state, check.unreachable), *found, *orphans]
     if not findings:
         return []
     return _still_true(check, findings)
+
+
+def _with_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
+    """Say of each index without a sound copy whether it could be made from its ``.log``, which is found by doing it."""
+    rebuilt: dict[str, Rebuilt] = {}
+    runs = {
+        copies[0].copy.path: copies[0].copy.runs
+        for copies, _ in check.copies.unsound()
+        if not all(any(finding.kind == MISSING_LOG for finding in copy.findings) for copy in copies)
+    }
+    found: list[Finding] = []
+    for finding in findings:
+        if finding.kind in OF_INDEX and not finding.repairable:
+            path = finding.path.removesuffix(".index") + ".log"
+            if path not in rebuilt and path in runs:
+                rebuilt[path] = _rebuilt(check, path, runs[path])
+            finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is not there either")))
+        found.append(finding)
+    return found
+
+
+def _rebuilt(check: Check, path: str, runs: Sequence[LiveRun]) -> Rebuilt:
+    try:
+        return rebuild_from_log(check.store, check.stores, path, runs)
+    except SparklogError as error:
+        return Rebuilt(b"", str(error))
 
 
 def _sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:

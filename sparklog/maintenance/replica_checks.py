@@ -16,6 +16,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
+from sparklog.maintenance.retention import segments_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -27,8 +28,9 @@ _NO_COPY = (
 _ACTIONS = {
     kinds.UNREADABLE: "mend the storage or its credentials, and check again",
     kinds.DAMAGED_FILE: "nothing has to be done: the next rewrite of the segment mends it",
+    kinds.DAMAGED_BATCH: "nothing has to be done",
 }
-_OF_INDEX = (kinds.MISSING_INDEX, kinds.DAMAGED_INDEX, kinds.INDEX_MISMATCH)
+OF_INDEX = (kinds.MISSING_INDEX, kinds.DAMAGED_INDEX, kinds.INDEX_MISMATCH)
 
 
 def brokers_of(partition: PartitionState, segment: Segment) -> tuple[int, ...]:
@@ -44,7 +46,7 @@ def plan_copies(
     for name, listed in lists.items():
         for number, partition in enumerate(state.topics[name].partitions):
             if is_wanted(name, number):
-                for segment in listed.partition(number):
+                for segment in segments_of(listed.partition(number)):
                     run = (LiveRun(name, segment), brokers_of(partition, segment))
                     by_path.setdefault(segment.path, []).append(run)
     for path, runs in by_path.items():
@@ -98,12 +100,20 @@ def judged(finding: Finding, copies: Iterable[CopyResult], sound: list[int]) -> 
     return replace(finding, action=_NO_COPY)
 
 
+def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
+    """A finding of an index that no copy has, once it is known whether it can be made from the ``.log``."""
+    if index:
+        action = f"run `sparklog fsck --repair`, which makes it from the .log: {why}"
+        return replace(finding, severity=WARNING, repairable=True, action=action)
+    return replace(finding, action=f"{finding.action}. It cannot be made from the .log: {why}")
+
+
 def _source(finding: Finding, copies: Iterable[CopyResult]) -> int:
     """A broker that has what this finding misses, though its copy is not sound as a whole; -1 where none has."""
     for other in copies:
         if other.copy.broker == finding.broker:
             continue
-        if finding.kind in _OF_INDEX and other.has_index:
+        if finding.kind in OF_INDEX and other.has_index:
             return other.copy.broker
         if finding.kind == kinds.DAMAGED_BATCH and other.has(finding.batch):
             return other.copy.broker

@@ -78,6 +78,7 @@ def test_a_changed_bit_anywhere_in_an_index_is_named(
     cluster.flip(key, data.draw(st.integers(0, cluster.file(key).stat().st_size - 1)), data.draw(st.integers(0, 7)))
     found = only(cluster.report(), "damaged-index")
     assert place(found) == ("orders", 0, 0, 3 * BATCH, key)
+    assert (found.severity, found.repairable) == (WARNING, True)
 
 
 @pytest.mark.parametrize("kept", [0, 7, 300, 1000])
@@ -113,7 +114,10 @@ def test_a_missing_log_is_named_for_every_partition_in_it(cluster: DamagedCluste
 def test_a_missing_index_is_named(cluster: DamagedCluster) -> None:
     path = cluster.append()
     cluster.file(index_of(path)).unlink()
-    assert place(only(cluster.report(), "missing-index")) == ("orders", 0, 0, 3 * BATCH, index_of(path))
+    found = only(cluster.report(), "missing-index")
+    assert place(found) == ("orders", 0, 0, 3 * BATCH, index_of(path))
+    assert (found.severity, found.repairable) == (ERROR, False)
+    assert "a changed byte would go unnoticed" in found.action
 
 
 def test_an_index_of_another_file_is_named(cluster: DamagedCluster) -> None:
