@@ -105,8 +105,15 @@ def read_newest(store: Store) -> Manifest | None:
 
 def read_newest_listed(store: Store) -> Manifest | None:
     """The newest checkpoint's manifest by listing: right also where the hint is stale, and slower."""
-    keys = _listed(store)
-    return read_manifest(store, keys[0]) if keys else None
+    gone = ""
+    while keys := _listed(store):
+        try:
+            return read_manifest(store, keys[0])
+        except ObjectNotFoundError:  # this process was stopped since the listing, and newer ones have replaced it
+            if keys[0] == gone:
+                raise
+            gone = keys[0]
+    return None
 
 
 def _listed(store: Store) -> list[str]:

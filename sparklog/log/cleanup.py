@@ -215,7 +215,10 @@ def remove_checkpoints(store: Store) -> int:
     kept = _kept(sorted(manifests, reverse=True), old_ms)
     named = {checkpoint.LATEST_KEY, *(info.key for info in kept)}
     for info in kept:
-        manifest = checkpoint.read_manifest(store, info.key)
+        try:
+            manifest = checkpoint.read_manifest(store, info.key)
+        except ObjectNotFoundError:  # this process was stopped since the listing, and another clean-up went on
+            return 0
         named.add(manifest.heads.key)
         named.update(file.key for files in manifest.segments.values() for file in files)
     gone = [info.key for info in found if info.key not in named and info.modified_ms < old_ms]
