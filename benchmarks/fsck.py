@@ -2,7 +2,8 @@
 
 The full read is what any consumer does: every column of every record, verified by checksum, zero copies. fsck reads
 the same files whole and their indexes, and all of the metadata. A second figure is a topic of many small files, where
-the work is by the file, and a third what a check without the batches (``--fast``) takes there.
+the work is by the file, and a third what a check without the batches (``--fast``) takes there. The last one is fsck as
+a Spark job against a full read with Spark.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import clusters
+from benchmarks import clusters, spark_session
 from benchmarks.measure import (
     Figure,
     Settings,
@@ -27,6 +28,7 @@ from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
 from sparklog.maintenance.fsck import Scope, check_cluster
 from sparklog.protocol.decide import AppendRequest
+from sparklog.spark.tasks import SparkTasks
 
 TOPIC = "bench"
 PARTITIONS = 4
@@ -47,6 +49,7 @@ def run(settings: Settings) -> list[Figure]:
         small = _cluster(folder / "small", files * SMALL_ROWS, SMALL_ROWS, 1)
         figures.append(_against_full_read(f"fsck of {files:,} small files", small, files * SMALL_ROWS, settings, 0.8))
         figures.append(_fast(small, files, settings))
+        figures.append(_on_spark(folder, large, rows, settings))
         return figures
 
 
@@ -98,6 +101,20 @@ def _against_full_read(name: str, coordinator: Coordinator, rows: int, settings:
     rate = read / median(samples["fsck"]) / 1e9
     where = f"{rate:.2f} GB/s; {where_time_goes(_check(coordinator))}"
     return throughput(name, rows, samples, ("fsck", "full read"), target, where)
+
+
+def _on_spark(folder: Path, coordinator: Coordinator, rows: int, settings: Settings) -> Figure:
+    with spark_session.spark_session(folder) as spark:
+        runner = SparkTasks(spark, "fsck")
+
+        def check() -> None:
+            assert check_cluster(coordinator.store, runner=runner).report.findings == []
+
+        def read() -> None:
+            spark_session.drain(spark_session.read(spark, Path(coordinator.store.root), TOPIC))
+
+        samples = interleaved(settings.runs, {"full read": read, "fsck": check}, warm=2)
+    return throughput("fsck as a Spark job", rows, samples, ("fsck", "full read"), 0.8)
 
 
 def _fast(coordinator: Coordinator, files: int, settings: Settings) -> Figure:
