@@ -234,8 +234,12 @@ class Accumulator:
 
     # -- the sender's side
 
-    def drain(self) -> Drained | None:
-        """Wait until something is due and take everything; None once the producer is closed and all is taken."""
+    def drain(self, longest: float | None = None) -> Drained | None:
+        """Wait until something is due and take everything; None once the producer is closed and all is taken.
+
+        After ``longest`` seconds, if given, the answer is that nothing is due.
+        """
+        until = None if longest is None else self._clock.monotonic() + longest
         with self.lock:
             while not self._forced:
                 wait = self._due_in()
@@ -243,6 +247,11 @@ class Accumulator:
                     return self._take()
                 if self._closing and not self._filled:
                     return None
+                if until is not None:
+                    left = until - self._clock.monotonic()
+                    if left <= 0:
+                        return []
+                    wait = left if wait is None else min(wait, left)
                 self._idle = True
                 self._work.wait(wait)
                 self._idle = False

@@ -5,7 +5,8 @@ partition's records is the order in which they were sent.
 
 Rules: every try of the same records has the same sequences, so that what a lost answer hid is not written twice. A
 failure that may pass is tried again until ``delivery_timeout_ms``; one that will not pass fails the records it is
-about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names. After
+about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names; while
+there are too few of them, the partition is held back and the others go on (``parcels``). After
 records were given up on with nobody knowing whether they are in the log, the producer goes on under a new producer id:
 whichever it was, what follows is not taken for a repetition or a gap.
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog.client.accumulator import Accumulator, Drained, PendingBatch
 from sparklog.client.batch_files import NO_IDENTITY, PartitionRun, write_files
+from sparklog.client.parcels import Held, Parcel
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.topic_metadata import TopicMetadata, Topics
@@ -35,7 +37,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     WriteRefusedError,
 )
-from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
@@ -53,20 +55,6 @@ def may_pass(error: SparklogError) -> bool:
     if isinstance(error, CommitConflictError | IndeterminateCommitError):
         return True
     return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
-
-
-class Parcel:
-    """The batches of one partition on their way. ``append`` is set once they are in a file, ``refusal`` once that file
-    or its brokers were refused; ``unclear`` once nobody knows whether a try was committed."""
-
-    __slots__ = ("append", "batches", "place", "refusal", "unclear")
-
-    def __init__(self, place: TopicPartition, batches: list[PendingBatch]) -> None:
-        self.place = place
-        self.batches = batches
-        self.append: PartitionAppend | None = None
-        self.refusal: WriteRefusedError | None = None
-        self.unclear = False
 
 
 class Sender:
@@ -88,6 +76,7 @@ class Sender:
         self._clock = coordinator.log.clock
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
         self._sequences: dict[TopicPartition, int] = {}
+        self._held = Held(coordinator.log.clock, config.retry_backoff)
         self._renew = False
         self.thread: threading.Thread | None = None
 
@@ -98,8 +87,10 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while (drained := self._accumulator.drain()) is not None:
+            while (drained := self._accumulator.drain(self._held.due_in())) is not None:
                 self.deliver(drained)
+            while self._held and self._accumulator.pause(self._held.due_in() or 0):
+                self._retry_held()
         except BaseException as error:  # also what no program expects: nobody may wait for ever
             logger.exception("the producer's thread has ended")
             self._accumulator.close(_refusal_after(error))
@@ -108,8 +99,9 @@ class Sender:
     # -- delivering
 
     def deliver(self, drained: Drained) -> None:
-        """Commit these batches, or fail them; returns when each is resolved."""
-        self._deliver([Parcel(place, batches) for place, batches in drained])
+        """Commit these batches, or fail them; returns when each is resolved or held back."""
+        self._deliver(self._held.without_held([Parcel(place, batches) for place, batches in drained]))
+        self._retry_held()
 
     def _deliver(self, parcels: list[Parcel]) -> None:
         attempt = 0
@@ -117,9 +109,7 @@ class Sender:
             try:
                 result = self._try(parcels, attempt)
             except SparklogError as error:
-                if isinstance(error, WriteRefusedError):
-                    parcels = self._to_be_written_again(parcels, error)
-                elif not may_pass(error):
+                if not may_pass(error):
                     parcels = self._give_up(parcels, error)
                     continue
                 attempt += 1
@@ -145,19 +135,33 @@ class Sender:
         self._metrics.retried([batch for parcel in parcels for batch in parcel.batches])
         return self._accumulator.pause(self._config.retry_backoff)
 
-    def _to_be_written_again(self, parcels: Sequence[Parcel], error: WriteRefusedError) -> list[Parcel]:
-        """Those whose partition has other brokers now, or too few; the others go on without them."""
+    def _hold_refused(self, parcels: Sequence[Parcel], error: WriteRefusedError) -> list[Parcel]:
+        """Keep those whose partition has other brokers now, or too few, for another try; returns the others."""
         refused = [parcel for parcel in parcels if _is_about(error, parcel.place)] or list(parcels)
+        logger.info("records of %d partitions are written again: %s", len(refused), error)
         for parcel in refused:
             parcel.append, parcel.refusal = None, error
+            parcel.refusals += 1
+            if parcel.refusals > self._config.retries:
+                self._fail([parcel], error)
+            else:
+                self._held.hold(parcel)
+                self._metrics.retried(parcel.batches)
+        return [parcel for parcel in parcels if parcel not in refused]
+
+    def _retry_held(self) -> None:
+        """Try what is held again, if it is time, with the brokers that the newest state names."""
+        if self._held.due_in() != 0:
+            return
         try:
             self._coordinator.refresh()
-        except SparklogError as unread:
-            logger.info("the cluster cannot be read: %s", unread)
-        others = [parcel for parcel in parcels if parcel not in refused]
-        if others:
-            self._deliver(others)
-        return refused
+        except SparklogError as error:
+            logger.info("the cluster cannot be read: %s", error)
+        oldest = self._held.take_oldest()
+        self._deliver(list(oldest))
+        rest = self._held.take_rest(oldest, self._clock.monotonic() - self._config.delivery_timeout)
+        late = [parcel for parcel in rest if not self._in_time([parcel])]
+        self._deliver([parcel for parcel in rest if parcel not in late])
 
     def _try(self, parcels: Sequence[Parcel], failures: int) -> AppendResult | None:
         """Commit these batches, in files if they are not yet; None where nobody waits for what becomes of them."""
@@ -190,6 +194,7 @@ class Sender:
     def _identify(self) -> ProducerIdentity:
         if self._renew and self._config.idempotent:
             self._identity = None
+            self._fail_unclear()
         if self._identity is None:
             self._identity = self._coordinator.init_producer()
             self._sequences = {}
@@ -206,7 +211,7 @@ class Sender:
         ]
         written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
         for parcel, append in zip(ordered, written, strict=True):
-            parcel.append = append
+            parcel.append, parcel.refusal = append, None
 
     def _metadata(self, topic: str, parcels: Sequence[Parcel]) -> TopicMetadata:
         metadata = self._topics.check(topic)
@@ -233,7 +238,9 @@ class Sender:
         self._accumulator.resolve(batches, None)
 
     def _give_up(self, parcels: list[Parcel], error: SparklogError) -> list[Parcel]:
-        """An error that will not pass: fail what it is about, and return the rest."""
+        """An error that will not pass by itself: fail what it is about, or hold it back, and return the rest."""
+        if isinstance(error, WriteRefusedError):
+            return self._hold_refused(parcels, error)
         if isinstance(error, FencedError):
             self._renew = True
             self._fail(parcels, error)
@@ -252,6 +259,12 @@ class Sender:
         batches = [batch for parcel in parcels for batch in parcel.batches]
         self._metrics.failed(batches)
         self._accumulator.resolve(batches, error)
+
+    def _fail_unclear(self) -> None:
+        """What is held and may be in the log under the id before cannot be written under the next one."""
+        unclear = self._held.take_unclear()
+        for parcel in unclear:
+            self._fail([parcel], _timed_out(parcel.place, True, self._config.delivery_timeout))
 
     def _in_time(self, parcels: list[Parcel]) -> list[Parcel]:
         """Those that may still be tried. The others fail, and so does what has waited too long behind them."""

@@ -26,9 +26,10 @@ from typing import Any
 
 from sparklog.client.accumulator import Accumulator, PendingBatch
 from sparklog.client.batch_files import PartitionRun, delete_files, write_files
+from sparklog.client.parcels import Parcel
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.client.producer_metrics import ProducerMetrics
-from sparklog.client.sender import SEQUENCES, Parcel, may_pass, set_offsets
+from sparklog.client.sender import SEQUENCES, may_pass, set_offsets
 from sparklog.client.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ FOREVER = range(1000)
 
 
 def producer(cluster: Brokers, **more: Any) -> Producer:
-    return Producer(cluster=cluster.coordinator, retry_backoff_ms=1, **more)
+    return Producer(cluster=cluster.coordinator, **{"retry_backoff_ms": 1, **more})
 
 
 def send(cluster: Brokers, *values: bytes, **more: Any) -> list[int]:
@@ -247,6 +248,63 @@ def test_partitions_with_enough_replicas_do_not_wait_for_one_that_has_too_few(tm
             one.flush(WAIT)
         assert first.get(WAIT).offset == 0
         assert isinstance(second.exception, NotEnoughReplicasError)
+
+
+def test_records_sent_later_to_other_partitions_do_not_wait_either(tmp_path: Path) -> None:
+    with brokers(tmp_path, partitions=2, min_insync_replicas="2") as cluster:
+        cluster.lead(0, [0], partition=1)
+        with producer(cluster) as one:
+            held = [one.send("t", b"%d" % number, partition=1) for number in range(3)]
+            for number in range(20):
+                assert one.send("t", b"x", partition=0).get(WAIT).offset == number
+                held.append(one.send("t", b"%d" % (number + 3), partition=1))
+            assert not any(future.is_done for future in held)
+            cluster.lead(0, [0, 1], partition=1)
+            assert [future.get(WAIT).offset for future in held] == list(range(23))
+        assert cluster.values(1, partition=1) == [b"%d" % number for number in range(23)]
+        assert cluster.partition("t", 1).segments <= 4, "what has waited goes up together"
+
+
+def test_closing_waits_for_what_is_held_back_and_so_does_flushing(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as cluster:
+        for ending in ("flush", "close"):
+            cluster.lead(0, [0])
+            one = producer(cluster, retry_backoff_ms=20)
+            future = one.send("t", ending.encode())
+            with pytest.raises(KafkaTimeoutError):
+                one.flush(0.05)
+            waiting = threading.Thread(target=getattr(one, ending), args=(WAIT,))
+            waiting.start()
+            cluster.lead(0, [0, 1])
+            waiting.join(WAIT)
+            assert future.succeeded()
+            one.close()
+        assert cluster.values(1) == [b"flush", b"close"]
+
+
+def test_closing_by_force_fails_what_is_held_back(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as cluster:
+        cluster.lead(0, [0])
+        one = producer(cluster)
+        futures = [one.send("t", b"a"), one.send("t", b"b")]
+        one.close(timeout=0.05)
+        assert all(isinstance(future.exception, KafkaTimeoutError) for future in futures)
+
+
+def test_what_waits_behind_records_that_are_too_late_goes_on_when_its_own_time_is_not_over(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as cluster:
+        cluster.lead(0, [0])
+        clock = cluster.coordinator.log.clock
+        with producer(cluster, delivery_timeout_ms=300) as one:
+            first = one.send("t", b"first")
+            clock.sleep(0.2)
+            second = one.send("t", b"second")
+            with pytest.raises(NotEnoughReplicasError):
+                first.get(WAIT)
+            assert not second.is_done
+            cluster.lead(0, [0, 1])
+            assert second.get(WAIT).offset == 0
+        assert cluster.values(1) == [b"second"]
 
 
 # -- brokers that change between the file and its commit
