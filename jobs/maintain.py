@@ -18,7 +18,7 @@ from contextlib import closing
 try:
     from sparklog.coordinator import open_cluster
     from sparklog.errors import SparklogError
-    from sparklog.maintenance.loop import Loop, Stop, problems, stopped_by_signals
+    from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
     from sparklog.maintenance.steps import STEPS, Upkeep, steps
     from sparklog.spark import job
     from sparklog.spark.tasks import SparkTasks
@@ -93,7 +93,12 @@ def maintain(options: argparse.Namespace) -> str:
 
     upkeep = Upkeep(coordinator, tasks, options.topic, stop.check, once=not options.loop)
     loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
-    with stopped_by_signals(stop, say), closing(upkeep), job.Progress(PROGRAM, spark) as progress:
+    with (
+        stopped_by_signals(stop, say),
+        repeats_logged_once(),
+        closing(upkeep),
+        job.Progress(PROGRAM, spark) as progress,
+    ):
         if options.loop:
             loop.forever()
             return f"ended after {progress.seconds:.0f} s"

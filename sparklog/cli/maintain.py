@@ -53,14 +53,14 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     only, pattern = _check(options)
     coordinator = connect(options)
-    from sparklog.maintenance.loop import Loop, Stop, problems, stopped_by_signals
+    from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
     from sparklog.maintenance.steps import Upkeep, steps
 
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
         upkeep = Upkeep(coordinator, runner, pattern, stop.check, once=options.once)
         loop = Loop(steps(upkeep, only), coordinator.log.clock, stop.check, _say)
-        with closing(upkeep):
+        with closing(upkeep), repeats_logged_once():
             if options.loop:
                 loop.forever()
                 return 0

@@ -213,6 +213,51 @@ def _caught(work: Callable[[], None], errors: list[BaseException]) -> None:
         errors.append(error)
 
 
+# -- logging
+
+REPEAT_SECONDS = 600.0
+"""How long a logged line is not said again."""
+
+MAX_LINES_KNOWN = 10_000
+
+
+class _Repeats(logging.Filter):
+    """Lets a line pass that was not there for ``REPEAT_SECONDS``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        known = self._seen.get(line)
+        if known is not None and record.created - known < REPEAT_SECONDS:
+            return False
+        if len(self._seen) >= MAX_LINES_KNOWN:
+            self._seen.clear()
+        self._seen[line] = record.created
+        return True
+
+
+@contextmanager
+def repeats_logged_once() -> Iterator[None]:
+    """Meanwhile sparklog's warnings go to standard error, but not the same ones at every check.
+
+    Where the program has set up logging itself, that is left as it is.
+    """
+    if logging.getLogger().handlers or logging.getLogger("sparklog").handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(_Repeats())
+    logging.getLogger("sparklog").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("sparklog").removeHandler(handler)
+
+
 # -- stopping
 
 

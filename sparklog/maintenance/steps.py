@@ -117,7 +117,7 @@ def _elections(upkeep: Upkeep, report: Report) -> None:
     if not done.epoch:
         report.notes.append(f"{upkeep.coordinator.state.controller.controller} is the controller and does this")
     report.count(
-        leaders_elected=len(done.elected),
+        partitions_with_another_leader_or_isr=len(done.elected),
         unclean_leaders_elected=len(done.unclean),
         preferred_leaders_elected=len(done.preferred),
     )

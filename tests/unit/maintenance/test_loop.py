@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.maintenance.loop import Loop, Report, Step, Stop, problems, stopped_by_signals
+from sparklog.maintenance.loop import Loop, Report, Step, Stop, problems, repeats_logged_once, stopped_by_signals
 from sparklog.maintenance.runner import StopRequested
 
 
@@ -147,6 +148,19 @@ def test_a_loop_says_what_is_new() -> None:
 
     recorder.loop(Step("roll", run, lambda: 1000)).forever()
     assert recorder.said == ["roll: failed: disk full", "roll: failed: disk gone", "roll: failed: disk full", "stopped"]
+
+
+def test_a_warning_that_comes_again_and_again_is_logged_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logger = logging.getLogger("sparklog.coordinator.controller")
+    with repeats_logged_once():
+        for _ in range(5):
+            logger.warning("broker %d: failed", 1)
+        logger.warning("broker %d: failed", 2)
+    assert capsys.readouterr().err.splitlines() == ["broker 1: failed", "broker 2: failed"]
+    assert logging.getLogger("sparklog").handlers == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
