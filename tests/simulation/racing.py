@@ -1,0 +1,75 @@
+"""The whole simulated run of maintenance against writers, readers and itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
+
+import pytest
+
+from sparklog import limits
+from sparklog.errors import SparklogError
+from sparklog.log import parallel
+from tests.simulation.maintained import NOTHING_FAILS, Holder, Seeker, Tail, World, Writer, places
+from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
+from tests.simulation.truth import LISTED
+
+
+class InTurn:
+    """A pool that does one thing after the other, in the actor's own thread."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> InTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, function: Callable[[object], object], items: Iterable[object]) -> Iterable[object]:
+        return map(function, items)
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread for each actor, and many checkpoints."""
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", InTurn)
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+
+
+def build(seed: int) -> World:
+    world = World(seed)
+    for number in range(3):
+        world.spawn(f"writer-{number}", Writer(world, number, 12).work)
+    world.spawn("tail-1", Tail(world, "tail-1", 8).work)
+    world.spawn("tail-2", Tail(world, "tail-2", 8, NOTHING_FAILS).work)
+    world.spawn("holder", Holder(world, "holder", 5, NOTHING_FAILS).work)
+    world.spawn("seeker", Seeker(world, "seeker", 4, NOTHING_FAILS).work)
+    for name, job, pause in JOBS:
+        world.spawn(name, Maintainer(world, name, job, pause).work, ends=False)
+    return world
+
+
+def check_lists(world: World) -> None:
+    """What a process lists that opens the cluster after the run."""
+    try:
+        coordinator = world.later(0)
+        for place in places():
+            world.truth.check_listed(place, coordinator.segments(place.topic).partition(place.partition))
+    except SparklogError as error:
+        world.truth.find(LISTED, repr(error))
+
+
+def simulate(seed: int, strict: bool = True) -> World:
+    """A run and all checks after it; ``world.truth.findings`` says what was wrong. ``strict``: no actor may fail."""
+    world = build(seed)
+    try:
+        world.run(strict)
+        check_lists(world)
+        with nullcontext() if strict else suppress(SparklogError):
+            last_of_all(world)
+        world.truth.check_end()
+        world.truth.check_leaked()
+    finally:
+        world.close()
+    return world

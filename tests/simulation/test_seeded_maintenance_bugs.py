@@ -1,0 +1,279 @@
+"""Each rule of maintenance is broken on purpose, and the simulation that races with it finds that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from sparklog.client import reader
+from sparklog.coordinator import Coordinator
+from sparklog.errors import SparklogError
+from sparklog.log import checkpoint, ranges
+from sparklog.log.removals import RemovedFile
+from sparklog.log.segments import TopicSegments
+from sparklog.maintenance import compact, deletion, replacing, rewrite, vacuum
+from sparklog.protocol import decide, decide_segments, fold, partition_changes, retention
+from sparklog.protocol.commits import DeleteSegments
+from sparklog.protocol.compaction import CleaningRules, Pass
+from sparklog.protocol.file_names import file_name
+from sparklog.protocol.segments import Segment
+from sparklog.protocol.state import PartitionState, State
+from tests.simulation import truth
+from tests.simulation.racing import prepare, simulate
+
+Patch = pytest.MonkeyPatch
+SEEDS = 60
+
+
+# -- what jobs do to each other
+
+
+def conflicts_are_not_looked_for(patch: Patch) -> None:
+    patch.setattr(decide_segments, "changed_since", lambda *_: False)
+
+
+def jobs_give_their_files_the_same_name(patch: Patch) -> None:
+    def new_key(self: rewrite.Target, base_offset: int) -> str:
+        return f"{self.topic}-{self.partition}/{file_name(base_offset, self.version // 10 * 10, 'same')}"
+
+    patch.setattr(rewrite.Target, "new_key", new_key)
+
+
+# -- vacuum and sweep
+
+
+def writers_are_not_fenced(patch: Patch) -> None:
+    patch.setattr(decide, "check_not_stale", lambda *_: None)
+
+
+def jobs_are_not_fenced(patch: Patch) -> None:
+    real = decide_segments._why_not
+    patch.setattr(decide_segments, "_why_not", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
+
+
+def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
+    real = vacuum._fence
+
+    def fence(coordinator: Coordinator, version: int) -> State:
+        before = coordinator.state
+        real(coordinator, version)
+        return before
+
+    patch.setattr(vacuum, "_fence", fence)
+
+
+def a_vacuum_does_not_look_what_is_live(patch: Patch) -> None:
+    patch.setattr(vacuum._Needed, "has", lambda self, key: False)
+
+
+def a_vacuum_leaves_indexes(patch: Patch) -> None:
+    real = vacuum._orphans
+    patch.setattr(vacuum, "_orphans", lambda *rest: [found for found in real(*rest) if found.path.endswith(".log")])
+
+
+def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
+    patch.setattr(deletion, "live_places", lambda *_: {})
+
+
+def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
+    real = deletion._forgotten
+
+    def forgotten(state: State, listings: Sequence[str]) -> object:
+        raise_later = real(state, listings)
+        return raise_later._replace(actions=[])
+
+    patch.setattr(deletion, "_forgotten", forgotten)
+
+
+def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
+    real = replacing.write_removed
+
+    def write_removed(store: Any, ids: Any, version: int, files: Sequence[RemovedFile], delay_ms: int) -> object:
+        for file in files:
+            store.delete(file.path)
+        return real(store, ids, version, files, delay_ms)
+
+    patch.setattr(replacing, "write_removed", write_removed)
+
+
+# -- lists, offsets and reading
+
+
+def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
+    def table(self: TopicSegments) -> pa.RecordBatch:
+        added = [event for events in self._events.values() for event in events if isinstance(event, Segment)]
+        return checkpoint.merge_parts([*self._parts, checkpoint.to_part(added)])
+
+    patch.setattr(TopicSegments, "table", table)
+
+
+def a_log_without_segments_begins_again(patch: Patch) -> None:
+    real = partition_changes.deleted
+
+    def deleted(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
+        after = real(partition, action, version)
+        return after if after.segments else replace(after, log_start_offset=0, log_end_offset=0)
+
+    patch.setattr(fold.changes, "deleted", deleted)
+
+
+def a_reader_does_not_look_where_records_went(patch: Patch) -> None:
+    def newest_segments(*_: object) -> Callable[[int, int, SparklogError], list[Segment]]:
+        def newest(start: int, end: int, happened: SparklogError) -> list[Segment]:
+            raise happened
+
+        return newest
+
+    patch.setattr(reader, "newest_segments", newest_segments)
+
+
+def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
+    def read_range(
+        fetcher: Any, topic: str, segments: Sequence[Segment], start: int, end: int, columns: Any, newest: Any
+    ) -> Iterator[object]:
+        for segment in segments:
+            try:
+                for records in fetcher.read(topic, [segment], start, end, columns):
+                    yield segment, records
+            except SparklogError:
+                continue
+
+    patch.setattr(reader, "read_range", read_range)
+    assert ranges.read_range is not read_range
+
+
+# -- what is written again
+
+
+def the_times_of_commits_are_not_kept(patch: Patch) -> None:
+    real = rewrite._columns
+
+    def columns(source: Any, entry: Any, batch: pa.RecordBatch, names: Sequence[str], base: int) -> pa.RecordBatch:
+        stamped, source.segment = source.segment, replace(source.segment, append_time_ms=-1)
+        try:
+            return real(source, entry, batch, names, base)
+        finally:
+            source.segment = stamped
+
+    patch.setattr(rewrite, "_columns", columns)
+
+
+def compaction_keeps_the_first_record_of_a_key(patch: Patch) -> None:
+    def find_latest(sources: Sequence[Any], first: dict[int, int], memory_bytes: int) -> object:
+        seen: dict[object, int] = {}
+        for source in sources:
+            at = first[source.segment.base_offset]
+            for number in source.batches:
+                for key in source.read(number, ["key"]).column(0).to_pylist():
+                    seen.setdefault(key, at)
+                    at += 1
+        return _survivors(first, sources, sorted(seen.values()))
+
+    patch.setattr(compact, "find_latest", find_latest)
+
+
+def compaction_keeps_every_record(patch: Patch) -> None:
+    def find_latest(sources: Sequence[Any], first: dict[int, int], memory_bytes: int) -> object:
+        return _survivors(first, sources, range(sum(source.segment.records for source in sources)))
+
+    patch.setattr(compact, "find_latest", find_latest)
+
+
+def _survivors(first: dict[int, int], sources: Sequence[Any], numbers: Sequence[int]) -> object:
+    found = compact.Survivors(sum(source.segment.records for source in sources))
+    found.add(pa.array(numbers, pa.int64()))
+    return found
+
+
+def tombstones_go_at_once(patch: Patch) -> None:
+    patch.setattr(Pass, "drops_tombstones", lambda self, segment: True)
+
+
+def the_lag_of_compaction_is_not_kept(patch: Patch) -> None:
+    real = compact.compaction.rules_of
+
+    def rules_of(config: Any) -> CleaningRules | None:
+        rules = real(config)
+        return None if rules is None else rules._replace(min_lag_ms=0)
+
+    patch.setattr(compact.compaction, "rules_of", rules_of)
+
+
+def retention_takes_one_segment_more(patch: Patch) -> None:
+    real = retention._beyond_size
+
+    def beyond_size(walk: Any, size_bytes: int, retention_bytes: int) -> None:
+        real(walk, size_bytes, retention_bytes)
+        if retention_bytes >= 0 and walk.candidate is not None:
+            walk.take_all(retention.RETENTION_BYTES)
+
+    patch.setattr(retention, "_beyond_size", beyond_size)
+
+
+# -- writers
+
+
+def a_repeated_append_is_not_recognised(patch: Patch) -> None:
+    patch.setattr(decide._Cursor, "_check_producer", lambda self, item, partition: None)
+
+
+def a_repeated_append_is_told_the_end_of_the_log(patch: Patch) -> None:
+    real = decide._Cursor._check_producer
+
+    def check_producer(self: object, item: object, partition: object) -> int | None:
+        earlier = real(self, item, partition)  # type: ignore[arg-type]
+        return None if earlier is None else partition.log_end_offset  # type: ignore[attr-defined]
+
+    patch.setattr(decide._Cursor, "_check_producer", check_producer)
+
+
+BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
+    (conflicts_are_not_looked_for, (truth.REMOVED, truth.CHECKSUM), 0),
+    (jobs_give_their_files_the_same_name, (truth.OVERWRITTEN,), 0),
+    (writers_are_not_fenced, (truth.STALE, truth.MISSING_FILE), 0),
+    (jobs_are_not_fenced, (truth.STALE, truth.LISTING), 0),
+    (a_vacuum_looks_before_it_fences, (truth.MISSING_FILE,), 0),
+    (a_vacuum_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
+    (a_vacuum_leaves_indexes, (truth.LEAKED,), 0),
+    (a_sweep_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
+    (a_sweep_deletes_the_listing_first, (truth.LISTING,), 0),
+    (a_job_deletes_its_sources_at_once, (truth.MISSING_FILE,), 0),
+    (a_checkpoint_does_not_know_what_was_replaced, (truth.LISTED,), 0),
+    (a_log_without_segments_begins_again, (truth.OFFSETS,), 0),
+    (a_reader_does_not_look_where_records_went, (truth.READER_ERROR,), 0),
+    (a_reader_goes_on_behind_the_file_that_is_gone, (truth.READ,), 0),
+    (the_times_of_commits_are_not_kept, (truth.CONTENT,), 0),
+    (compaction_keeps_the_first_record_of_a_key, (truth.LOST_RECORD,), 0),
+    (compaction_keeps_every_record, (truth.DIRTY, truth.BACK), 0),
+    (tombstones_go_at_once, (truth.EARLY,), 0),
+    (the_lag_of_compaction_is_not_kept, (truth.EARLY,), 0),
+    (retention_takes_one_segment_more, (truth.DELETED,), 0),
+    (a_repeated_append_is_not_recognised, (truth.TWICE,), 0),
+    (a_repeated_append_is_told_the_end_of_the_log, (truth.UNACKNOWLEDGED,), 0),
+]
+"""What is broken, which kinds of findings that gives, and from which seed on to look for them."""
+
+
+@pytest.mark.parametrize(("bug", "kinds", "first"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
+def test_a_broken_rule_is_found(
+    bug: Callable[[Patch], None], kinds: tuple[str, ...], first: int, monkeypatch: Patch
+) -> None:
+    prepare(monkeypatch)
+    bug(monkeypatch)
+    missing = set(kinds)
+    for seed in range(first, first + SEEDS):
+        found = {finding.kind for finding in simulate(seed, strict=False).truth.findings}
+        if missing & found:
+            print(f"seed {seed}: {sorted(found)}")
+        missing -= found
+        if not missing:
+            return
+    pytest.fail(f"no seed from {first} to {first + SEEDS} shows: {' or: '.join(sorted(missing))}")
+
+
+def test_every_kind_of_finding_has_a_bug() -> None:
+    assert {kind for _, kinds, _ in BUGS for kind in kinds} == set(truth.FINDINGS)
