@@ -21,6 +21,7 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
+from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
@@ -41,8 +42,9 @@ from sparklog.protocol.rolling import groups, rules_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State, TopicState
 
-PARTITIONS_PER_COMMIT = 10_000
-"""partitions that one commit takes segments out of at most: some 2.5 MB of the 4 MiB that a commit may have."""
+_COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
+_DELETION_BYTES = 300
+"""bytes of a commit that one partition takes at most, besides the name of its topic."""
 
 _ROWS_AT_A_TIME = 4096
 """rows of a stored list that become segments at a time; most logs give up only a few of their oldest."""
@@ -101,8 +103,9 @@ def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, res
     retention = retention_of(state, topic)
     planned = list(_plan(coordinator, state, topic, retention))
     result.topics += bool(planned)
-    for start in range(0, len(planned), PARTITIONS_PER_COMMIT):
-        _commit(coordinator, state, retention, planned[start : start + PARTITIONS_PER_COMMIT], result)
+    at_a_time = _COMMIT_BYTES // (_DELETION_BYTES + len(topic.name))
+    for start in range(0, len(planned), at_a_time):
+        _commit(coordinator, state, retention, planned[start : start + at_a_time], result)
 
 
 def _plan(coordinator: Coordinator, state: State, topic: TopicState, retention: Retention) -> Iterator[_Planned]:
@@ -171,8 +174,9 @@ def _decided(state: State, retention: Retention, planned: TopicState, request: S
     if topic is None or topic.topic_id != planned.topic_id:
         return change_segments(state, request)
     left_out: list[LeftOut] = []
+    limits_changed = retention_of(state, topic) != retention
     for change in request.changes:
-        if retention_of(state, topic) != retention:
+        if limits_changed:
             left_out.append(LeftOut(change, "the topic's limits were changed meanwhile"))
         elif retention.retention_bytes >= 0 and _has_shrunk(planned, topic, change.partition):
             left_out.append(LeftOut(change, "its segments became smaller meanwhile"))

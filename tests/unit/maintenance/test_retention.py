@@ -18,6 +18,7 @@ from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
 from sparklog.log.removals import REMOVED
+from sparklog.maintenance import retention
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.retention import retain
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker
@@ -75,6 +76,17 @@ def test_old_segments_of_all_partitions_of_a_topic_leave_in_one_commit() -> None
     state = coordinator.state
     assert [partition.log_start_offset for partition in state.topic("orders").partitions] == [12, 5]
     assert [partition.log_end_offset for partition in state.topic("orders").partitions] == [20, 5]
+
+
+def test_more_partitions_than_fit_one_commit_leave_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator, clock = cluster(retention_ms="600000")
+    for partition in (0, 1):
+        fill(coordinator, 3, partition)
+    advance_to_minute(clock, 100)
+    monkeypatch.setattr(retention, "_COMMIT_BYTES", retention._DELETION_BYTES + len("orders"))
+    result = retain(coordinator)
+    assert (result.partitions, result.segments, result.commits) == (2, 6, 2)
+    assert len(coordinator.refresh().removed_files) == 2
 
 
 def test_the_next_append_goes_on_after_everything_was_deleted() -> None:
