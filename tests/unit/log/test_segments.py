@@ -97,6 +97,14 @@ def test_a_list_reads_the_same_whatever_parts_it_is_made_of(shape: list[tuple[in
     assert found[1:3] == segments[1:3]
 
 
+@given(lengths, cuts, st.slices(40))
+def test_a_part_of_a_list_is_that_part(shape: list[tuple[int, int]], parts: list[int], part: slice) -> None:
+    segments = chain(shape)
+    found = listed(segments, parts)
+    assert found[part] == segments[part]
+    assert [found[index] for index in range(len(found))] == segments
+
+
 def test_merged_parts_are_in_partition_and_offset_order() -> None:
     first = [segment(0, 2, partition=1), segment(0, 3, partition=0)]
     second = [segment(3, 1, partition=0), segment(2, 1, partition=1)]
