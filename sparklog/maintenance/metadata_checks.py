@@ -141,8 +141,10 @@ def _left_behind(key: str) -> Finding:
 
 
 def _cluster_id(store: Store, checkpoints: Checkpoints, has_commits: bool) -> tuple[str, list[Finding]]:
-    """The cluster's id, and what is wrong with cluster.json. Checkpoints repeat the id."""
-    known = next((kept.state.cluster_id for kept in reversed(checkpoints.kept) if kept.is_sound and kept.state), "")
+    """The cluster's id, and what is wrong with cluster.json. Checkpoints repeat the id: those of this history."""
+    known = next(
+        (kept.state.cluster_id for kept in reversed(checkpoints.kept) if kept.state and _is_ours(store, kept)), ""
+    )
     try:
         found = read_cluster_file(store).cluster_id
     except (CorruptMetadataError, ClusterNotFoundError) as error:
@@ -152,6 +154,24 @@ def _cluster_id(store: Store, checkpoints: Checkpoints, has_commits: bool) -> tu
     if known and known != found:
         return known, [_of_cluster_file(f"{CLUSTER_KEY} is of cluster {found}, the checkpoints are of {known}", known)]
     return found, []
+
+
+def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
+    """Whether a commit of this log, the checkpoint's own or the one after it, has or names the digest it is of."""
+    if not kept.is_sound or kept.state is None:
+        return False
+    own, after = read_commit(store, kept.version), read_commit(store, kept.version + 1)
+    return kept.state.digest in (own[1] if own else None, after[0].previous if after else None)
+
+
+def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
+    """A commit and its digest; None where there is none, or its bytes are not those of one."""
+    if version < 0:
+        return None
+    try:
+        return decode_commit(store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)
+    except (CorruptMetadataError, ObjectNotFoundError):
+        return None
 
 
 def _of_cluster_file(message: str, known: str) -> Finding:
@@ -340,11 +360,8 @@ class _Replay:
             self._open.append(_of_commit(kinds.BROKEN_CHAIN, guilty, f"{message}: {who} edited or replaced"))
 
     def _previous_of(self, version: int) -> str:
-        try:
-            data = self._store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
-            return decode_commit(data, version)[0].previous
-        except (CorruptMetadataError, ObjectNotFoundError):
-            return ""
+        found = read_commit(self._store, version)
+        return found[0].previous if found else ""
 
     # -- checkpoints
 

@@ -23,7 +23,7 @@ from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, Boundary, encode_clus
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.findings import Finding, Repair
-from sparklog.maintenance.metadata_checks import Metadata
+from sparklog.maintenance.metadata_checks import Metadata, read_commit
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
 from sparklog.protocol.segments import SegmentEvent
 from sparklog.store.base import Store
@@ -84,13 +84,13 @@ def _commits(
         yield repair
         version += 1
         more = finding.kind == kinds.MISSING_COMMIT and version <= metadata.last and repair.done
-        if not more or _read(store, version) is not None:
+        if not more or read_commit(store, version) is not None:
             return
 
 
 def _is_same(store: Store, mirror: Store, version: int) -> bool:
-    ours = _read(store, version)
-    return ours is not None and ours == _read(mirror, version)
+    ours = read_commit(store, version)
+    return ours is not None and ours == read_commit(mirror, version)
 
 
 def _commit(store: Store, version: int, mirrors: Sequence[Store], dry_run: bool) -> Repair:
@@ -119,32 +119,23 @@ def _put(store: Store, key: str, data: bytes, version: int) -> None:
     try:
         store.put_if_absent(key, data)
     except ObjectExistsError:
-        if _read(store, version) is None or store.get(key) != data:
+        if read_commit(store, version) is None or store.get(key) != data:
             store.put(key, data)
 
 
 def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str) -> str:
     """Why a mirror's commit cannot be the one of this log: its neighbours here, or in the mirror, say otherwise."""
     version = commit.version
-    before = _read(store, version - 1) or _read(mirror, version - 1)
+    before = read_commit(store, version - 1) or read_commit(mirror, version - 1)
     known = GENESIS_DIGEST if version == 0 else before[1] if before else ""
     if commit.previous != known:
         return f"the mirror's commit {version} does not follow commit {version - 1}"
-    after = _read(store, version + 1) or _read(mirror, version + 1)
+    after = read_commit(store, version + 1) or read_commit(mirror, version + 1)
     if after is not None and after[0].previous != digest:
         return f"commit {version + 1} does not follow the mirror's commit {version}"
     if after is None and before is None:
         return f"nothing vouches for the mirror's commit {version}"
     return ""
-
-
-def _read(store: Store, version: int) -> tuple[Commit, str] | None:
-    if version < 0:
-        return None
-    try:
-        return decode_commit(store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)
-    except (CorruptionError, ObjectNotFoundError):
-        return None
 
 
 # -- checkpoints

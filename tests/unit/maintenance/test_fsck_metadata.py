@@ -157,7 +157,20 @@ def test_a_checkpoint_of_another_history_is_named(cluster: DamagedCluster, tmp_p
     other.reopened().log.write_checkpoint()
     shutil.rmtree(cluster.root / "meta" / "checkpoints")
     shutil.copytree(other.root / "meta" / "checkpoints", cluster.root / "meta" / "checkpoints")
-    assert "checkpoint-differs" in kinds(cluster.report()) or "cluster-file" in kinds(cluster.report())
+    assert kinds(cluster.report()) == ["checkpoint-differs", "stale-hint"]
+
+
+def test_cluster_json_is_not_taken_from_a_checkpoint_of_another_history(
+    cluster: DamagedCluster, tmp_path: Path
+) -> None:
+    other = DamagedCluster(tmp_path / "other")
+    other.append()
+    other.reopened().log.write_checkpoint()
+    shutil.rmtree(cluster.root / "meta" / "checkpoints")
+    shutil.copytree(other.root / "meta" / "checkpoints", cluster.root / "meta" / "checkpoints")
+    (cluster.root / "cluster.json").unlink()
+    [found] = cluster.report().of_kind("cluster-file")
+    assert (found.severity, found.repairable) == (ERROR, False)
 
 
 def test_a_checkpoint_whose_lists_are_of_another_checkpoint_is_named(cluster: DamagedCluster) -> None:

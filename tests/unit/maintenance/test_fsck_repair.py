@@ -250,6 +250,17 @@ def test_a_checkpoint_that_nothing_else_stands_for_is_kept(cluster: DamagedClust
     assert not report.clean
 
 
+def test_a_checkpoint_of_another_history_is_removed(cluster: DamagedCluster, tmp_path: Path) -> None:
+    wanted = with_checkpoint(cluster).reopened().state
+    other = with_checkpoint(DamagedCluster(tmp_path / "other"))
+    folder = cluster.root / "meta" / "checkpoints"
+    shutil.rmtree(folder)
+    shutil.copytree(other.root / "meta" / "checkpoints", folder)
+    assert repaired(cluster).left == []
+    assert cluster.reopened().state == wanted
+    assert len(cluster.values()) == 12 * BATCH
+
+
 def test_a_stale_hint_is_removed(cluster: DamagedCluster) -> None:
     with_checkpoint(cluster)
     hint = cluster.root / "meta" / "checkpoints" / "latest.json"
