@@ -228,8 +228,8 @@ class Producer:
     def _ask_partitioner(
         self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata
     ) -> PartitionQueue:
-        partitions = list(range(len(found.queues)))
-        chosen = partitioner(key, partitions, list(partitions))
+        found = self._topics.check(found.name) or found
+        chosen = partitioner(key, list(range(len(found.queues))), found.available())
         if chosen is None:
             raise InvalidRecordError(
                 f"the partitioner gave no partition for a record of {found.name!r}", topic=found.name

@@ -50,18 +50,23 @@ class TopicMetadata:
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self.queues = [accumulator.queue(TopicPartition(found.name, n)) for n in range(len(found.partitions))]
         self.codec, self.level = _codec(settings, config)
+        self._partitions = found.partitions
         self.sticky: PartitionQueue | None = None
         self.sticky_left = 0
         self._spread: StickyPartitions | None = None
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def is_current(self, found: TopicState, state: State) -> bool:
-        return (
+        """Whether this still holds. If so, who leads the partitions is taken over from what was found."""
+        is_current = (
             found.topic_id == self.topic_id
             and found.configs is self.configs
             and state.configs is self.cluster_configs
             and len(found.partitions) == len(self.queues)
         )
+        if is_current:
+            self._partitions = found.partitions
+        return is_current
 
     def queue_of_key(self, key: bytes) -> PartitionQueue:
         """Where Kafka's default partitioner puts a key."""
@@ -98,9 +103,18 @@ class TopicMetadata:
             self._spread = StickyPartitions(len(self.queues))
         return self._spread.next_partition(rows)
 
+    def available(self) -> list[int]:
+        """The partitions that have a leader, as far as is known; all, where that is none."""
+        led = [number for number, partition in enumerate(self._partitions) if partition.leader >= 0]
+        return led or list(range(len(self.queues)))
+
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
-        """Another partition for the records without a key that come now; ``drawn`` is from [0, 1)."""
-        self.sticky = self.queues[int(drawn * len(self.queues))]
+        """Another partition, with a leader, for the records without a key that come now; ``drawn`` is from [0, 1)."""
+        number = int(drawn * len(self.queues))
+        if self._partitions[number].leader < 0:
+            led = self.available()
+            number = led[int(drawn * len(led))]
+        self.sticky = self.queues[number]
         self.sticky_left = bytes_left
         return self.sticky
 

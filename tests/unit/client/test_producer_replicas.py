@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client.producer import Producer
+from sparklog.client.reader import LogReader
 from sparklog.client.records import Record, append_records
+from sparklog.coordinator import open_cluster
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidRecordError,
@@ -21,9 +23,11 @@ from sparklog.errors import (
     NotLeaderOrFollowerError,
     StaleWriteError,
 )
+from sparklog.log.locations import encode_identity
 from sparklog.protocol.commits import ChangeBroker, FenceWriters
-from sparklog.testing.faulty_store import ERROR, FULL, UNAVAILABLE, Fault, FaultyStore
-from tests.replicated import Brokers, brokers
+from sparklog.store.location import IDENTITY_KEY
+from sparklog.testing.faulty_store import ERROR, FULL, PERMISSION, UNAVAILABLE, Fault, FaultyStore
+from tests.replicated import Brokers, brokers, prepare
 
 WAIT = 30
 """seconds. No test waits that long unless something is broken."""
@@ -131,7 +135,7 @@ def test_a_transaction_is_acknowledged_by_all(tmp_path: Path, acks: int) -> None
 # -- locations that fail
 
 
-@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL])
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, PERMISSION])
 def test_a_follower_that_fails_leaves_the_isr_and_nothing_waits_for_it(tmp_path: Path, kind: str) -> None:
     with brokers(tmp_path) as cluster:
         down(cluster, 1, kind)
@@ -158,10 +162,11 @@ def test_a_follower_that_is_back_gets_records_before_it_is_in_sync_so_that_it_ca
         assert cluster.values(1) == [b"a"]
 
 
-def test_a_leader_that_fails_gives_way_to_a_follower_in_the_same_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, PERMISSION])
+def test_a_leader_that_fails_gives_way_to_a_follower_in_the_same_commit(tmp_path: Path, kind: str) -> None:
     with brokers(tmp_path, factor=1, partitions=1) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
-        down(cluster, 1)
+        down(cluster, 1, kind)
         with producer(cluster) as one:
             assert one.send("r", b"a").get(WAIT).offset == 0
         now = cluster.partition("r")
@@ -197,6 +202,35 @@ def test_what_was_acknowledged_by_all_is_there_after_either_location_is_lost(tmp
         with brokers(tmp_path / str(lost)) as cluster:
             send(cluster, b"a", b"b")
             assert cluster.values(1 - lost) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("lost", ["gone", "a file in its place", "not the folder that was registered"])
+def test_a_folder_that_is_lost_while_producing_costs_no_record_and_is_not_filled_anew(
+    tmp_path: Path, lost: str
+) -> None:
+    """With real folders, as they are registered; the leader of one partition and the follower of the other is lost."""
+    roots = prepare(tmp_path)
+    cluster = open_cluster(roots[0])
+    Path(roots[1]).mkdir()
+    Path(roots[1], IDENTITY_KEY).write_bytes(encode_identity(cluster.state.cluster_id, 1))
+    cluster.create_topic("t", assignment=[[0, 1], [1, 0]])
+    with Producer(bootstrap_servers=roots[0], retry_backoff_ms=1) as one:
+        for number in range(6):
+            for partition in (0, 1):
+                assert one.send("t", b"%d" % number, partition=partition).get(WAIT).offset == number
+            if number == 2:
+                Path(roots[1]).rename(tmp_path / "away")
+                if lost == "a file in its place":
+                    Path(roots[1]).write_bytes(b"")
+                elif lost != "gone":
+                    Path(roots[1]).mkdir()
+    state = cluster.refresh()
+    assert [(one.leader, one.isr) for one in state.topic("t").partitions] == [(0, (0,)), (0, (0,))]
+    assert [one.leader_epoch for one in state.topic("t").partitions] == [0, 1]
+    assert not Path(roots[1]).is_dir() or not list(Path(roots[1]).iterdir())
+    for partition in (0, 1):
+        with LogReader(cluster) as reader:
+            assert [record.value for record in reader.records("t", partition, 0, 6)] == [b"%d" % n for n in range(6)]
 
 
 # -- too few replicas
@@ -451,6 +485,32 @@ def test_writing_records_of_a_transaction_waits_for_replicas_at_most_max_block_m
 
 
 # -- without a leader
+
+
+def test_records_without_a_key_go_to_partitions_that_have_a_leader(tmp_path: Path) -> None:
+    with brokers(tmp_path, factor=1, partitions=4) as cluster:
+        for partition in (0, 2):
+            cluster.lead(-1, [0], partition=partition)
+        cluster.coordinator.refresh()
+        with producer(cluster, batch_size=1) as one:
+            for _ in range(40):
+                assert one.send("t", b"x").get(WAIT).partition in (1, 3)
+
+
+def test_a_partitioner_is_told_which_partitions_have_a_leader(tmp_path: Path) -> None:
+    asked: list[list[int]] = []
+
+    def partitioner(key: bytes | None, every: list[int], available: list[int]) -> int:
+        asked.append(available)
+        assert every == [0, 1, 2]
+        return available[0]
+
+    with brokers(tmp_path, factor=1, partitions=3) as cluster:
+        cluster.lead(-1, [0], partition=0)
+        cluster.coordinator.refresh()
+        with producer(cluster, partitioner=partitioner) as one:
+            assert one.send("t", b"x").get(WAIT).partition == 1
+    assert asked == [[1, 2]]
 
 
 def test_a_partition_without_a_leader_takes_records_once_it_has_one(tmp_path: Path) -> None:
