@@ -95,6 +95,7 @@ class Index:
 
     ``writer`` of each value; ``places`` where each value was read; ``values`` what was read at each offset;
     ``highest`` the highest offset that was read; ``existing`` the offsets that are known to hold a record, ascending.
+    ``compacted`` are the partitions in which records may be gone that others with their key came after.
     """
 
     def __init__(self, history: History) -> None:
@@ -112,6 +113,10 @@ class Index:
                     self.acknowledged.append((operation, write))
         for operation in history.of(POLL, READ):
             self._take_reads(operation)
+        self.compacted = {
+            read.place for operation in history.of(POLL, READ) for read in operation.reads if read.compacted
+        }
+        self.last_of_key = self._last_of_key()
         self.highest = {place: max(offsets) for place, offsets in self.values.items() if offsets}
         self.existing = self._existing()
 
@@ -176,7 +181,26 @@ class Index:
         for _, write in self.acknowledged:
             if write.offset >= self.first_kept(write.place):
                 known[write.place].add(write.offset)
+        for place in self.compacted:  # and no others are for certain
+            known[place].intersection_update(offset for (at, _), offset in self.last_of_key.items() if at == place)
         return {place: sorted(offset for offset in offsets if offset >= 0) for place, offsets in known.items()}
+
+    def _last_of_key(self) -> dict[tuple[TopicPartition, str], int]:
+        """The highest offset of each key that anybody was told of, or read."""
+        found: dict[tuple[TopicPartition, str], int] = {}
+        for _, write in self.writer.values():
+            if write.place in self.compacted:
+                offsets = [
+                    write.offset,
+                    *(at for place, at in self.places.get(write.value, ()) if place == write.place),
+                ]
+                key = (write.place, write.key)
+                found[key] = max(found.get(key, -1), *offsets)
+        return found
+
+    def is_superseded(self, write: Write) -> bool:
+        """Whether compaction may have taken a record away, since a later one has its key."""
+        return write.place in self.compacted and self.offset_of(write) < self.last_of_key[write.place, write.key]
 
     def first_kept(self, place: TopicPartition) -> int:
         """What lies below this offset was deleted in the end."""

@@ -81,12 +81,13 @@ INFO = "info"
 
 
 class Write(NamedTuple):
-    """One record that was sent; ``offset`` -1 until it is known."""
+    """One record that was sent; ``offset`` -1 until it is known. ``key`` matters on compacted topics alone."""
 
     topic: str
     partition: int
     value: str
     offset: int = -1
+    key: str = ""
 
     @property
     def place(self) -> TopicPartition:
@@ -94,13 +95,17 @@ class Write(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Records of one partition as (offset, value); ``[start, end)`` is what was asked for, -1 in a poll."""
+    """Records of one partition as (offset, value); ``[start, end)`` is what was asked for, -1 in a poll.
+
+    ``compacted``: of records with one key only the last has to be there, in this read and in all of this partition.
+    """
 
     topic: str
     partition: int
     records: Sequence[tuple[int, str]]
     start: int = -1
     end: int = -1
+    compacted: bool = False
 
     @property
     def place(self) -> TopicPartition:

@@ -24,7 +24,7 @@ from sparklog.types import TopicPartition
 def lost_writes(index: Index) -> Iterator[Finding]:
     """Jepsen's rule: what lies below the highest offset that was read, somebody must have read."""
     for operation, write in index.acknowledged:
-        if write.value in index.places or write.offset < index.first_kept(write.place):
+        if write.value in index.places or write.offset < index.first_kept(write.place) or index.is_superseded(write):
             continue
         top = index.highest.get(write.place, -1)
         if 0 <= write.offset < top:
@@ -39,11 +39,13 @@ def unseen(index: Index) -> Iterator[Finding]:
         final = index.finals.get(write.place)
         if final is None or write.value in index.places or operation.completed >= final[0].invoked:
             continue
+        if index.is_superseded(write):
+            continue
         if not 0 <= write.offset < index.highest.get(write.place, -1) and not 0 <= write.offset < final[1]:
             message = f"{write.value} at {write.place} offset {write.offset} was acknowledged; nobody ever read it"
             yield Finding(UNSEEN, message, (operation, final[0]))
     for value, places in index.places.items():
-        if value in index.final_values:
+        if value in index.final_values or (value in index.writer and index.is_superseded(index.writer[value][1])):
             continue
         for (place, offset), reader in places.items():
             final = index.finals.get(place)
@@ -124,7 +126,7 @@ def _torn_in_snapshots(index: Index) -> Iterator[Finding]:
                 touched[writer[0].process, writer[0].number] = writer[0]
         for transaction in touched.values():
             for write in transaction.writes:
-                if write.value in values or write.place not in starts:
+                if write.value in values or write.place not in starts or index.is_superseded(write):
                     continue
                 offset = index.offset_of(write)
                 if offset >= starts[write.place] or (offset < 0 and starts[write.place] == 0):
@@ -141,6 +143,8 @@ def _torn_in_polls(index: Index) -> Iterator[Finding]:
         if not visible or len(visible) == len(transaction.writes):
             continue
         for write in transaction.writes:
+            if index.is_superseded(write):
+                continue
             past = index.first_kept(write.place) <= write.offset < index.highest.get(write.place, -1)
             if write.offset >= 0 and past and write.value not in index.places:
                 message = f"{visible[0].value} was read, and all reads of {write.place} passed over {write.value}"

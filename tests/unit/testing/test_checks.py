@@ -18,7 +18,7 @@ from sparklog.testing.findings import (
     UNSEEN,
     ZOMBIE_WRITE,
 )
-from sparklog.testing.history import Position
+from sparklog.testing.history import Position, Read, Write
 from tests.unit.testing.histories import Story
 
 # -- lost and unseen
@@ -51,6 +51,40 @@ def test_an_acknowledged_write_that_the_final_read_does_not_reach_is_unseen() ->
     (finding,) = story.findings()
     assert finding.kind == UNSEEN
     assert [operation.kind for operation in finding.operations] == ["send", "read"]
+
+
+def compacted(*records: tuple[int, str], end: int) -> list[Read]:
+    return [Read("t", 0, records, 0, end, compacted=True)]
+
+
+def test_what_a_later_record_of_its_key_came_after_may_be_gone_from_a_compacted_topic() -> None:
+    story = Story()
+    for offset, (value, key) in enumerate([("a", "k"), ("b", "other"), ("c", "k")]):
+        story.add("send", "p", writes=[Write("t", 0, value, offset, key)])
+    story.poll((0, "a"), (1, "b"))
+    story.add("read", "reader", reads=compacted((1, "b"), (2, "c"), end=3), final=True)
+    assert story.findings() == []
+
+
+def test_the_last_record_of_a_key_must_be_in_a_compacted_topic() -> None:
+    story = Story()
+    for offset, (value, key) in enumerate([("a", "k"), ("b", "k"), ("c", "other")]):
+        story.add("send", "p", writes=[Write("t", 0, value, offset, key)])
+    story.add("read", "reader", reads=compacted((0, "a"), (2, "c"), end=3), final=True)
+    (finding,) = story.findings()
+    assert finding.kind == LOST_WRITE
+    assert "b at t-0 offset 1" in finding.message
+
+
+def test_the_last_record_of_a_key_that_was_read_once_must_stay_in_a_compacted_topic() -> None:
+    story = Story()
+    story.add("send", "p", writes=[Write("t", 0, "a", 0, "k")])
+    story.add("send", "p", writes=[Write("t", 0, "b", 1, "other")], outcome="info")
+    story.poll((0, "a"), (1, "b"))
+    story.add("read", "reader", reads=compacted((0, "a"), end=2), final=True)
+    (finding,) = story.findings()
+    assert finding.kind == UNSEEN
+    assert "b at t-0 offset 1" in finding.message
 
 
 def test_a_write_acknowledged_without_an_offset_and_absent_from_the_final_read_is_unseen() -> None:
