@@ -14,7 +14,6 @@ from sparklog.errors import CorruptMetadataError
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.findings import ERROR, Finding
-from sparklog.maintenance.retention import segments_of
 from sparklog.protocol import checksum as sums
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
@@ -38,7 +37,7 @@ def _check_topic(topic: TopicState, listed: TopicSegments) -> Iterator[Finding]:
     complete = True
     for number, partition in enumerate(topic.partitions):
         try:
-            segments = list(segments_of(listed.partition(number)))
+            segments = list(listed.partition(number))
         except CorruptMetadataError as error:
             complete = False
             yield _finding(topic.name, number, error.message, 0, partition.log_end_offset)

@@ -21,7 +21,6 @@ from sparklog.log.removals import REMOVED, read_removed
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.findings import INFO, WARNING, Finding
-from sparklog.maintenance.retention import segments_of
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -43,7 +42,7 @@ class Accounted:
         for name, listed in lists.items():
             for number, partition in enumerate(state.topics[name].partitions):
                 replicas = {*partition.replicas, *partition.isr, *partition.adding, *partition.removing}
-                for segment in segments_of(listed.partition(number)):
+                for segment in listed.partition(number):
                     self._add(segment.path, frozenset({*replicas, segment.broker}))
 
     def _add(self, path: str, brokers: frozenset[int]) -> None:

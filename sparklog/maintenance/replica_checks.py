@@ -16,7 +16,6 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.file_checks import UNKNOWN, CopyResult, FileCopy, LiveRun
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
-from sparklog.maintenance.retention import segments_of
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
@@ -46,7 +45,7 @@ def plan_copies(
     for name, listed in lists.items():
         for number, partition in enumerate(state.topics[name].partitions):
             if is_wanted(name, number):
-                for segment in segments_of(listed.partition(number)):
+                for segment in listed.partition(number):
                     run = (LiveRun(name, segment), brokers_of(partition, segment))
                     by_path.setdefault(segment.path, []).append(run)
     for path, runs in by_path.items():
