@@ -14,10 +14,14 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
+from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
+from sparklog.protocol.decision import Decision
+from sparklog.protocol.segments import index_path
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
+    LOST_ANSWER,
     PERMISSION,
     TRUNCATED,
     UNAVAILABLE,
@@ -146,6 +150,62 @@ def check_every_step(scene: Scene) -> None:
         assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: not the same after all"
         for reader in readers:
             reader.check(before)
+
+
+# -- with a second replica
+
+
+def replicated(store: MemoryStore) -> MemoryStore:
+    """Broker 1 becomes an in-sync follower of everything; its storage."""
+    coordinator = opened(store)
+    url = f"memory://{uuid.uuid4().hex}"
+    coordinator.submit(lambda state: Decision([RegisterBroker(broker=1, url=url)], None))
+    follower = coordinator.store_of(1)
+    for info in coordinator.store.list():
+        if info.key.endswith((".log", ".index")):
+            follower.put(info.key, coordinator.store.get(info.key))
+    changes: list[Action] = [
+        ChangePartition(
+            topic=topic.name, topic_id=topic.topic_id, partition=number,
+            leader=0, leader_epoch=partition.leader_epoch, isr=[0, 1], replicas=[0, 1],
+        )
+        for topic in coordinator.state.topics.values()
+        for number, partition in enumerate(topic.partitions)
+    ]  # fmt: skip
+    coordinator.submit(lambda state: Decision(changes, None))
+    assert isinstance(follower, MemoryStore)
+    return follower
+
+
+def with_follower(store: MemoryStore, follower: FaultyStore) -> Coordinator:
+    """A coordinator that sees the follower's storage with its faults."""
+    coordinator = opened(store)
+    coordinator.brokers._opened[coordinator.state.brokers[1].url] = follower
+    return coordinator
+
+
+def check_every_step_of_a_follower(scene: Scene) -> None:
+    clean = scene.prepared()
+    counted = FaultyStore(replicated(clean))
+    before = contents(clean)
+    scene.job(with_follower(clean, counted))
+    wanted, segments_wanted = contents(clean), segments(clean)
+    writes = [step for step, call in enumerate(counted.calls) if call.operation in WRITES]
+    assert len(writes) > 3
+    for fault in [Fault(step, kind) for step in writes for kind in (ERROR, UNAVAILABLE, FULL, LOST_ANSWER)]:
+        inner = scene.prepared()
+        follower = replicated(inner)
+        run(scene, with_follower(inner, FaultyStore(follower, [fault])))
+        after = contents(inner)
+        assert all(after[place] in (before[place], wanted[place]) for place in before), fault
+        scene.job(opened(inner))
+        assert (contents(inner), segments(inner)) == (wanted, segments_wanted), f"{fault}: not the same after all"
+        assert {partition.isr for topic in opened(inner).state.topics.values() for partition in topic.partitions} == {
+            (0, 1)
+        }, f"{fault}: out of sync"
+        for path in live_files(inner):
+            assert follower.get(path) == inner.get(path), f"{fault}: {path} differs"
+            assert follower.get(index_path(path)) == inner.get(index_path(path)), f"{fault}: the index of {path}"
 
 
 class Reader:

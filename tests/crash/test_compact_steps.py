@@ -6,7 +6,7 @@ from __future__ import annotations
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.runner import InProcess
-from tests.crash.maintenance_steps import Scene, check_every_step
+from tests.crash.maintenance_steps import Scene, check_every_step, check_every_step_of_a_follower
 from tests.unit.maintenance.logs import Written, append
 
 CONFIGS = {
@@ -35,3 +35,7 @@ def overwritten(coordinator: Coordinator) -> None:
 
 def test_a_fault_at_any_step_of_a_compaction_leaves_the_log_as_it_was_or_compacted() -> None:
     check_every_step(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))
+
+
+def test_a_follower_that_fails_at_any_step_of_a_compaction_stays_in_sync_and_gets_the_same_files() -> None:
+    check_every_step_of_a_follower(Scene(overwritten, lambda coordinator: compact(coordinator, InProcess())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
-from tests.crash.maintenance_steps import Scene, check_every_step
+from tests.crash.maintenance_steps import Scene, check_every_step, check_every_step_of_a_follower
 from tests.unit.maintenance.logs import Written, append
 
 
@@ -22,3 +22,7 @@ def small_files(coordinator: Coordinator) -> None:
 
 def test_a_fault_at_any_step_of_a_roll_leaves_the_log_as_it_was_or_rolled() -> None:
     check_every_step(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))
+
+
+def test_a_follower_that_fails_at_any_step_of_a_roll_stays_in_sync_and_gets_the_same_files() -> None:
+    check_every_step_of_a_follower(Scene(small_files, lambda coordinator: roll(coordinator, InProcess())))
