@@ -21,13 +21,12 @@ from typing import NamedTuple, cast
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import ObjectNotFoundError
 from sparklog.format import schema
 from sparklog.maintenance.latest_records import Survivors, find_latest
 from sparklog.maintenance.replacing import Counts, Replaced, Replacing, missing_source, places_of, target_of
 from sparklog.maintenance.rewrite import Kept, Target, write_file
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segment_files import Places, Source, delete_files
+from sparklog.maintenance.segment_files import Places, Source, SourceMissingError, delete_files
 from sparklog.protocol import compaction, rolling
 from sparklog.protocol.commits import LiveSegment
 from sparklog.protocol.compaction import NO_HORIZON, LogToClean, Output, Pass, Survey
@@ -160,8 +159,8 @@ def compact_partition(task: CompactTask) -> Compacted:
                 written.append(made.live(True, output.delete_horizon_ms if made.tombstones else NO_HORIZON))
     except BaseException as error:
         delete_files(task.places, [live.run.path for live in written])
-        if isinstance(error, ObjectNotFoundError):
-            return Compacted(task.number, [], error.path or str(error))
+        if isinstance(error, SourceMissingError):
+            return Compacted(task.number, [], error.path)
         raise
     return Compacted(task.number, _changes(task.segments, outputs, written))
 

@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sparklog.errors import ObjectNotFoundError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry
 from sparklog.ids import Ids
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.segment_files import Layout, Places, Producer, SegmentOutput, Source
+from sparklog.maintenance.segment_files import Layout, Places, Producer, SegmentOutput, Source, SourceMissingError
 from sparklog.protocol.commits import LiveSegment, Run
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
@@ -88,8 +87,8 @@ def rewrite(task: RewriteTask) -> Rewritten:
     sources = [Source(segment, task.places) for segment in task.segments]
     try:
         made = write_file(sources, task.places, task.target)
-    except ObjectNotFoundError as error:
-        return Rewritten(task.number, missing=error.path or str(error))
+    except SourceMissingError as error:
+        return Rewritten(task.number, missing=error.path)
     return Rewritten(task.number, made.live(task.closed))
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.errors import CorruptIndexError, CorruptionError, SparklogError, StorageError
+from sparklog.errors import CorruptIndexError, CorruptionError, ObjectNotFoundError, SparklogError, StorageError
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader
@@ -35,6 +35,14 @@ LARGEST_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
 """bytes. However large ``index.interval.bytes`` is, batches are gathered up to this size and no further."""
 
 Answer = TypeVar("Answer")
+
+
+class SourceMissingError(Exception):
+    """A file that was to be read is nowhere; ``path`` is its key."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class Places(NamedTuple):
@@ -70,7 +78,8 @@ class Source:
 
     @property
     def index(self) -> Index:
-        """The index, read at the first use. Raises StorageError or CorruptIndexError once no broker is left."""
+        """The index, read at the first use. Raises SourceMissingError, StorageError or CorruptIndexError once no broker
+        is left."""
         if self._index is None:
             self._index = self._from_any(self._read_index)
         return self._index
@@ -93,7 +102,7 @@ class Source:
         return entry.first_row - self.segment.first_row
 
     def read(self, number: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """A verified batch. Raises StorageError or CorruptRecordError once no broker is left."""
+        """A verified batch. Raises SourceMissingError, StorageError or CorruptRecordError once no broker is left."""
         if not self.segment.has_gaps:
             columns = [name for name in columns if name != schema.OFFSET]
         return self._from_any(lambda broker: self._opened(broker).read(number, columns))
@@ -127,6 +136,8 @@ class Source:
                 self.close()
                 self._brokers.remove(broker)
                 self._brokers.append(broker)
+        if isinstance(first_error, ObjectNotFoundError):
+            raise SourceMissingError(self.segment.path) from first_error
         assert first_error is not None
         raise first_error
 
