@@ -26,7 +26,6 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
 from sparklog.log.removals import files_of, write_removed
-from sparklog.log.segments import PartitionSegments
 from sparklog.maintenance.runner import raise_first
 from sparklog.protocol.decide_segments import (
     Deletion,
@@ -39,15 +38,11 @@ from sparklog.protocol.decide_segments import (
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.retention import Deletable, Retention, deletable, may_delete, retention_of
 from sparklog.protocol.rolling import groups, rules_of
-from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State, TopicState
 
 _COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
 _DELETION_BYTES = 300
 """bytes of a commit that one partition takes at most, besides the name of its topic."""
-
-_ROWS_AT_A_TIME = 4096
-"""rows of a stored list that become segments at a time; most logs give up only a few of their oldest."""
 
 
 @dataclass
@@ -115,7 +110,7 @@ def _plan(coordinator: Coordinator, state: State, topic: TopicState, retention: 
         if not may_delete(partition, retention):
             continue
         listed = coordinator.segments(topic.name, state).partition(number)
-        live = groups(segments_of(listed), rules_of(config, topic.topic_id, number))
+        live = groups(listed, rules_of(config, topic.topic_id, number))
         found = deletable(live, partition, retention, now_ms)
         if found is not None:
             change = Deletion(
@@ -126,14 +121,6 @@ def _plan(coordinator: Coordinator, state: State, topic: TopicState, retention: 
                 removed=removed(topic.topic_id, found.segments),
             )
             yield _Planned(change, found)
-
-
-def segments_of(listed: PartitionSegments) -> Iterator[Segment]:
-    """The segments of a list, oldest first, made from its columns a few thousand at a time."""
-    for table in listed.tables():
-        for start in range(0, table.num_rows, _ROWS_AT_A_TIME):
-            columns = (column.to_pylist() for column in table.slice(start, _ROWS_AT_A_TIME).columns)
-            yield from (Segment(*row) for row in zip(*columns, strict=True))
 
 
 def _commit(
