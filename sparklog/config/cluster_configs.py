@@ -90,7 +90,7 @@ _OWN = (
     ),
     ConfigDef(
         "log.retention.check.interval.ms", "long", "300000", "Time in ms between two searches for segments to delete.",
-        minimum=1,
+        minimum=1, effective=True,
     ),
     ConfigDef(
         "log.initial.task.delay.ms", "long", "30000", "Time in ms before the first run of the log's upkeep.",
@@ -138,6 +138,7 @@ _OWN = (
     ),
     ConfigDef(
         "log.cleaner.backoff.ms", "long", "15000", "Time in ms to wait when there is nothing to compact.", minimum=0,
+        effective=True,
     ),
     ConfigDef(
         "offsets.retention.minutes", "int", "10080", "Minutes that an empty group's committed offsets are kept.",
@@ -145,7 +146,7 @@ _OWN = (
     ),
     ConfigDef(
         "offsets.retention.check.interval.ms", "long", "600000", "Time in ms between two searches for stale offsets.",
-        minimum=1,
+        minimum=1, effective=True,
     ),
     ConfigDef(
         "group.min.session.timeout.ms", "int", "6000", "Shortest session timeout in ms that a member may ask for.",
