@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import CorruptRecordError
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.roll import roll
-from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.protocol.segments import STORED_APPEND_TIME
 from sparklog.testing.clusters import Cluster, cluster
 from tests.unit.maintenance.logs import MINUTE_US, Read, Written, append, live, log_files, records
@@ -460,6 +462,15 @@ def test_keys_that_do_not_fit_the_memory_are_compared_all_the_same() -> None:
         assert counts.records_removed == 60_000 - 9000
         found = records(c.coordinator, "t")
         assert [one.offset for one in found] == [*range(40_000 + 11_000, 60_000), 60_000]
+
+
+def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
+    with cluster(folder=tmp_path / "c") as c:
+        c.create_topic("t", configs=COMPACT)
+        for number in range(4):
+            put(c, ("a", str(number)))
+        assert compact(c.coordinator, ProcessPool(2)).records_removed == 2
+        assert [value for _, _, value in contents(c)] == ["2", "3"]
 
 
 # -- anything

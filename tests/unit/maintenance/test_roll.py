@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator
@@ -13,14 +16,17 @@ from sparklog.format.index import Index, decode_index
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.log.removals import read_removed
+from sparklog.maintenance.replacing import places_of, target_of
+from sparklog.maintenance.rewrite import RewriteTask, rewrite
 from sparklog.maintenance.roll import roll
-from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.runner import InProcess, ProcessPool
+from sparklog.maintenance.segment_files import Source
 from sparklog.protocol.commits import ChangePartition, LiveSegment, RegisterBroker, Run
 from sparklog.protocol.decide import AppendRequest
 from sparklog.protocol.decide_segments import Replacement, SegmentsRequest, removed
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.file_names import begun_at
-from sparklog.protocol.segments import STORED_APPEND_TIME
+from sparklog.protocol.segments import STORED_APPEND_TIME, replacement_of
 from sparklog.testing.clusters import cluster
 from tests.unit.maintenance.logs import Read, Written, append, batch_of, live, log_files, records
 
@@ -406,6 +412,34 @@ def test_a_replica_that_cannot_be_written_fails_the_roll_and_leaves_the_log_alon
 
 def refuse(key: str) -> None:
     raise StorageError(f"{key} cannot be written")
+
+
+def test_offsets_that_an_unclean_election_left_out_stay_left_out() -> None:
+    with cluster() as c:
+        c.create_topic("t")
+        small_files(c.coordinator, 4)
+        first, second, third, fourth = live(c.coordinator, "t")
+        jumped = [
+            replace(one, base_offset=one.base_offset + 7, end_offset=one.end_offset + 7) for one in (third, fourth)
+        ]
+        places = places_of(c.coordinator, c.coordinator.state.partition("t", 0))
+        assert places is not None
+        target = target_of(c.coordinator, c.coordinator.state, "t", 0)
+        made = rewrite(RewriteTask(0, [first, second, *jumped], places, target, closed=False)).added
+        assert made is not None
+        assert (made.base_offset, made.end_offset, made.run.records) == (0, 11, 4)
+        source = Source(replacement_of(0, made, 99), places)
+        assert source.read(0, ["value", "offset"]).column(1).to_pylist() == [0, 1, 9, 10]
+
+
+def test_tasks_may_run_in_other_processes(tmp_path: Path) -> None:
+    with cluster(folder=tmp_path / "c") as c:
+        c.create_topic("t", 2)
+        for partition in (0, 1):
+            small_files(c.coordinator, 5, partition=partition)
+        before = [records(c.coordinator, "t", partition) for partition in (0, 1)]
+        assert roll(c.coordinator, ProcessPool(2)).files_out == 2
+        assert [records(c.coordinator, "t", partition) for partition in (0, 1)] == before
 
 
 # -- anything
