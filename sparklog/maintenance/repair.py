@@ -18,7 +18,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.file_checks import FileCopy, check_files, plan_tasks
 from sparklog.maintenance.file_repair import RepairTask, repair_file
-from sparklog.maintenance.findings import Finding, in_order
+from sparklog.maintenance.findings import Finding, Repair, in_order
 from sparklog.maintenance.fsck import TASK_BYTES, Check
 from sparklog.maintenance.list_checks import check_lists
 from sparklog.maintenance.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
@@ -60,9 +60,11 @@ def repair_cluster(
         metadata = check_metadata(check.store)
     tasks = list(_tasks(check, catch_up(check.store, metadata), dry_run))
     progress("files", 0, len(tasks))
+    mended: list[Repair] = []
     for done, repairs in enumerate(runner.run(repair_file, tasks), 1):
-        report.repairs += repairs
+        mended += repairs
         progress("files", done, len(tasks))
+    report.repairs += sorted(mended, key=lambda repair: (repair.path, repair.broker))
     if not dry_run:
         report.left = in_order(_left(check, check_metadata(check.store), runner))
 
