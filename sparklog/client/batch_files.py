@@ -17,12 +17,12 @@ import pyarrow as pa
 from sparklog.client.accumulator import Headers, PendingBatch
 from sparklog.client.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, SparklogError, StorageError
+from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
 from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE, columns_present, record_schema
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import PartitionAppend
-from sparklog.protocol.decide_append import ACKS_ALL, brokers_to_write
+from sparklog.protocol.decide_append import ACKS_ALL, brokers_to_write, check_copies, needs
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.protocol.partition_changes import holders
 from sparklog.protocol.segments import index_path
@@ -61,7 +61,20 @@ def write_files(
         chosen = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
         written = _write_file(coordinator, topic, chosen, identity, brokers)
         appends.update(zip((run.partition for run in chosen), written, strict=True))
+    _check_copies(coordinator, appends.values(), acks)
     return [appends[run.partition] for run in runs]
+
+
+def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], acks: int) -> None:
+    """Refuse files that too few brokers have while the records are at hand: a commit would do so, when they may not
+    be."""
+    try:
+        for append in appends:
+            needed = needs(coordinator.state, append.topic, append.partition, acks)
+            check_copies(needed, append.topic, append.partition, append.run)
+    except WriteRefusedError:
+        delete_files(coordinator, appends)
+        raise
 
 
 def by_brokers(
@@ -69,7 +82,8 @@ def by_brokers(
 ) -> list[tuple[tuple[int, ...], set[int]]]:
     """The partitions that can share a file, since their records go to the same brokers. Errors as
     ``brokers_to_write``."""
-    state, resting = coordinator.state, coordinator.brokers.resting()
+    state = coordinator.state
+    resting = coordinator.brokers.resting(state)
     groups: dict[frozenset[int], tuple[tuple[int, ...], set[int]]] = {}
     for partition in partitions:
         brokers = brokers_to_write(state, topic, partition, acks, resting, skipped)

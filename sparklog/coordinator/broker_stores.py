@@ -57,9 +57,12 @@ class BrokerStores:
         """A write to this broker has failed."""
         self._failed_at[broker] = self._clock.monotonic()
 
-    def resting(self) -> frozenset[int]:
-        """Brokers that failed a write a short time ago."""
+    def resting(self, state: State) -> frozenset[int]:
+        """Brokers that failed a write a short time ago. One that went offline since is for the controller to bring back:
+        it is written to again as soon as it has passed a check."""
         if not self._failed_at:
             return frozenset()
+        for broker in [number for number, known in state.brokers.items() if not known.online]:
+            self._failed_at.pop(broker, None)
         since = self._clock.monotonic() - REST_SECONDS
         return frozenset(broker for broker, failed_at in self._failed_at.items() if failed_at > since)

@@ -6,8 +6,9 @@ unchanged for ``broker.session.timeout.ms``, by its own monotonic clock, takes o
 commit; whatever a controller commits is refused once a higher epoch is there. So two that believe to be it do no harm.
 
 A pass checks every location, and all that follows is one commit: brokers that went offline or came back, the ISRs they
-leave, the new leaders. A location that gives no answer is asked ``CHECK_TRIES`` times; one that answers and is not fit
-fails at once. So a new leader is there one pass after a location was lost.
+leave, the new leaders. A location that gives no answer is asked ``CHECK_TRIES`` times, or for
+``broker.heartbeat.interval.ms``; one that answers and is not fit fails at once. So a new leader is there one pass after
+a location was lost.
 
 Rules: driven from outside, one pass at a time; no threads. Nothing depends on a controller being alive: appends elect
 leaders too, and reads need none.
@@ -188,10 +189,12 @@ class Controller:
         return LatestCheck(self.epoch, self._checks, self._clock.now_ms())
 
     def _check(self, broker: int) -> Finding:
+        start = self._clock.monotonic()
+        patience = ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
         finding = self._ask(broker)
         for attempt in range(CHECK_TRIES - 1):
-            if finding.health is not Health.UNANSWERED:
-                break
+            if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= patience:
+                break  # clients of remote storages have tried again by themselves, for seconds
             self._clock.sleep(RETRY_SECONDS * 2**attempt)
             self._renew()
             finding = self._ask(broker)
