@@ -16,6 +16,7 @@ Rules: never guesses. What nothing vouches for is refused, with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sparklog import limits
@@ -59,7 +60,7 @@ def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: 
             reasons.append(f"broker {broker}: the .log is not the one the commit log names: {fault}")
             continue
         for left in damaged:
-            found = _vouched(left, data, lambda producers, store=store: _from(store, path, producers), by_commits)
+            found = _vouched(left, data, partial(_from, store, path), by_commits)
             if found:
                 return Rebuilt(found, "what is left of the damaged index vouches for the .log")
         twin = next((other for other, same in made.items() if same == data), -1)

@@ -19,7 +19,7 @@ from sparklog.errors import CorruptionError, ObjectExistsError, ObjectNotFoundEr
 from sparklog.ids import Ids
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY
-from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
+from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.findings import Finding, Repair
@@ -159,7 +159,7 @@ def _checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> I
 def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Repair:
     what = f"a checkpoint of version {metadata.state.version} written from the commits"
     if dry_run:
-        return _repair(what, checkpoint.CHECKPOINTS, dry_run)
+        return _repair(what, CHECKPOINTS, dry_run)
     lists: dict[str, list[SegmentEvent]] = {}
     for name, topic in metadata.state.topics.items():
         numbers = range(len(topic.partitions))
