@@ -38,6 +38,7 @@
     |  |- ProducerFencedError
     |  |- OutOfOrderSequenceNumberError
     |  |- UnknownProducerIdError      a transactional producer that has expired
+    |  |- ClusterMovedError           the cluster goes on at another root
     |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired
@@ -252,6 +253,10 @@ class ProducerFencedError(FencedError):
 
 class OutOfOrderSequenceNumberError(FencedError):
     """A producer's sequence leaves a gap, so records in between were lost."""
+
+
+class ClusterMovedError(FencedError):
+    """A mirror of this root was promoted; the cluster goes on there, and nothing is written here any more."""
 
 
 class ControllerMovedError(FencedError):

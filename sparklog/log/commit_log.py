@@ -34,6 +34,7 @@ from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
     ClusterAlreadyExistsError,
+    ClusterMovedError,
     CorruptMetadataError,
     IndeterminateCommitError,
     ObjectExistsError,
@@ -91,7 +92,9 @@ class CommitLog:
     ``state`` may be kept by readers; ``refresh`` never changes a state handed out.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "") -> None:
+    def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "", moved: bool = False) -> None:
+        """``moved``: go on although the cluster is moving to another root, for who moves it."""
+        self._moved = moved
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -173,7 +176,8 @@ class CommitLog:
     def refresh(self) -> State:
         """Read the commits that came since, and return the state they lead to. Two small reads when there are none.
 
-        Raises CorruptMetadataError when a commit is not what was written.
+        Raises CorruptMetadataError when a commit is not what was written, ClusterMovedError once the cluster goes on at
+        another root.
         """
         with self._lock:
             self._catch_up_if_away()
@@ -186,10 +190,19 @@ class CommitLog:
                     if boundary <= self._state.version:
                         self._seen = seen
                         self._follow_checkpoints()
+                        self._check_here()
                         return self._state
                     self._reload_after(boundary)
                     continue
                 self._take_read(data)
+
+    def _check_here(self) -> None:
+        if self._state.moved_to and not self._moved:
+            raise ClusterMovedError(
+                f"cluster {self._state.cluster_id} has moved from {self.store.root} to {self._state.moved_to}; use that "
+                "address from now on",
+                path=self.store.root,
+            )
 
     def _catch_up_if_away(self) -> None:
         """Whoever has not looked for long starts from the newest checkpoint: commits it has not seen may be gone."""

@@ -261,6 +261,12 @@ class FenceWriters(_Action, tag="fence_writers", frozen=True, kw_only=True):
     version: Count
 
 
+class MoveCluster(_Action, tag="move_cluster", frozen=True, kw_only=True):
+    """The cluster goes on at the root ``url``, and no commit follows here; empty where it has arrived."""
+
+    url: str = ""
+
+
 class WrittenRange(_Struct, frozen=True, kw_only=True):
     """What an application's write added to one partition."""
 
@@ -388,6 +394,7 @@ Action = (
     | ChangeBroker
     | ElectController
     | ChangePartition
+    | MoveCluster
 )
 
 

@@ -41,6 +41,7 @@ from sparklog.protocol.commits import (
     InitProducer,
     JoinGroup,
     LeaveGroup,
+    MoveCluster,
     RegisterBroker,
     RemoveFiles,
     ReplaceSegments,
@@ -325,6 +326,9 @@ class Draft:
             raise self._refuse(f"it fences writers at version {action.version}, which is not there yet")
         self._maps["writer_fence"] = max(action.version, self._state.writer_fence)
 
+    def _move_cluster(self, action: MoveCluster) -> None:
+        self._maps["moved_to"] = action.url
+
     def _application_write(self, action: ApplicationWrite) -> None:
         self._map("applications")[action.application] = ApplicationState(
             version=action.application_version,
@@ -444,6 +448,7 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     ChangeBroker: Draft._change_broker,
     ElectController: Draft._elect_controller,
     ChangePartition: Draft._change_partition,
+    MoveCluster: Draft._move_cluster,
 }
 
 

@@ -199,7 +199,7 @@ class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
 
     ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
-    appended any more.
+    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it.
     """
 
     cluster_id: str
@@ -217,6 +217,7 @@ class State(_Frozen, frozen=True, kw_only=True):
     removed_files: dict[str, RemovedFiles] = {}
     controller: ControllerState = ControllerState()
     writer_fence: int = -1
+    moved_to: str = ""
 
     def topic(self, name: str) -> TopicState:
         """The topic, or UnknownTopicOrPartitionError."""
