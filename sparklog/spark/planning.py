@@ -119,10 +119,10 @@ class Plan:
     def _offset_at(self, where: TopicPartition, timestamp_ms: int, side: str) -> int:
         """The first offset with this time or a later one; without one the end, or an error where a read would start."""
         partition = self._state.partition(*where)
-        end = partition.high_watermark
-        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_ms * 1000, end)
+        start, end = partition.log_start_offset, partition.high_watermark
+        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_ms * 1000, end, start)
         if found is not None:
-            return max(found.offset, partition.log_start_offset)
+            return found.offset
         if side == "ending" or self._options.latest_if_no_match:
             return end
         raise OffsetOutOfRangeError(
@@ -159,8 +159,8 @@ class Plan:
         first = self._pruned.timestamps_us.first
         if start < end and first > 0:
             where = TopicPartition(one.topic, one.partition)
-            found = self._fetcher.find_timestamp(one.topic, self._segments(where), first, end)
-            start = max(start, found.offset) if found else end
+            found = self._fetcher.find_timestamp(one.topic, self._segments(where), first, end, start)
+            start = found.offset if found else end
         return OffsetRange(one.topic, one.partition, start, end)
 
     def _with_segments(self, one: OffsetRange) -> PlannedRange:
