@@ -9,9 +9,11 @@ from sparklog.errors import KafkaTimeoutError, ProducerFencedError, SparklogErro
 from sparklog.testing.history import INIT_PRODUCER, SEND, TRANSACTION, Pending, Position, Write
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.soak.consumers import RecordedConsumer
-from tests.soak.worker import AUDIT, COPIERS, IN, OUT, READERS, TOPICS, Worker
+from tests.soak.worker import AUDIT, COPIERS, IN, KEYS, LATEST, OUT, READERS, SHORT, TOPICS, Worker
 
 MAX_BLOCK_MS = 20_000
+PRODUCED = (IN, IN, IN, SHORT, LATEST)
+"""What records of plain producers go to, by chance."""
 
 
 # -- producers
@@ -22,17 +24,18 @@ def produce(worker: Worker) -> None:
     producer = Producer(cluster=worker.open(), linger_ms=5)
     while worker.going:
         for _ in range(worker.random.randint(1, 20)):
-            send(worker, producer, IN, worker.random.randrange(TOPICS[IN]))
+            send(worker, producer, worker.random.choice(PRODUCED))
         worker.pause(0.5)
     producer.close(timeout=20)
 
 
-def send(worker: Worker, producer: Producer, topic: str, partition: int) -> None:
-    value = worker.value()
-    write = Write(topic, partition, value.decode())
+def send(worker: Worker, producer: Producer, topic: str) -> None:
+    value, partition = worker.value(), worker.random.randrange(TOPICS[topic])
+    key = f"k{worker.random.randrange(KEYS)}" if topic == LATEST else ""
+    write = Write(topic, partition, value.decode(), key=key)
     pending = worker.log.invoke(SEND, writes=[write])
     try:
-        future = producer.send(topic, value, partition=partition)
+        future = producer.send(topic, value, key=key.encode() or None, partition=partition)
     except SparklogError as error:
         pending.info(error)
         return

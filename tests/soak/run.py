@@ -8,11 +8,13 @@ Whoever dies by itself ends the run: only what this module sends is a reason to 
 from __future__ import annotations
 
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -22,16 +24,23 @@ if __name__ == "__main__":
 
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import OffsetOutOfRangeError
+from sparklog.log.layout import CHECKPOINTS
+from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.vacuum import vacuum
 from sparklog.protocol.commits import CommitOffsets
+from sparklog.protocol.state import State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import COMMITTED, OFFSET_LOG, READ, History, OperationLog, Position, Read
-from tests.soak.worker import COPIERS, IN, OUT, READERS, TOPICS
+from tests.soak.worker import CLUSTER_CONFIGS, COMMON, CONFIGS, COPIERS, IN, LATEST, OUT, READERS, TOPICS
 
 WORKER = Path(__file__).with_name("worker.py")
 ROLES = {
     "producer-1": "producer",
     "producer-2": "producer",
+    "producer-3": "producer",
     "shared-1": "transactional",
     "shared-2": "transactional",
     "alone-1": "transactional",
@@ -40,8 +49,16 @@ ROLES = {
     "member-3": "member",
     "copier-1": "copier",
     "copier-2": "copier",
+    "maintainer-1": "maintainer",
+    "maintainer-2": "maintainer",
 }
 """name -> role: "shared-1" and "shared-2" have one transactional id, "member-2" is a static member."""
+
+EXPECTED = re.compile(r"injected|Indeterminate|it is not known whether")
+"""What the failing storage makes of a step of maintenance."""
+
+MAINTENANCE = ("ReplaceSegments", "DeleteSegments", "RemoveFiles", "ForgetRemovedFiles", "FenceWriters")
+"""Actions of commits that show that maintenance was done."""
 
 LONGEST_PAUSE_SECONDS = 10.0
 """longer than a session, so that who is stopped with SIGSTOP comes back as a zombie."""
@@ -57,7 +74,11 @@ TAIL_RECORDS = 200
 
 
 class Result(NamedTuple):
-    """What a run gave; ``copies`` counts how often each record of "in" is in "out"."""
+    """What a run gave; ``copies`` counts how often each record of "in" is in "out".
+
+    ``actions`` counts what was committed, by kind; ``problems`` are errors of maintenance that no failing storage
+    explains; ``damage`` is what a check of all files found in the end.
+    """
 
     history: History
     findings: list[Finding]
@@ -65,10 +86,19 @@ class Result(NamedTuple):
     not_copied: list[str]
     torments: Counter[str]
     stuck: list[str]
+    actions: Counter[str]
+    problems: list[str]
+    damage: list[str]
+
+    def final(self, topic: str) -> Read:
+        """What was in partition 0 of a topic in the end."""
+        reads = [read for operation in self.history.of(READ) if operation.final for read in operation.reads]
+        return next(read for read in reads if read.topic == topic)
 
     def summary(self) -> str:
         outcomes = Counter(f"{operation.kind} {operation.outcome}" for operation in self.history.operations)
-        return f"{dict(self.torments)}, {len(self.copies)} copies, {dict(sorted(outcomes.items()))}"
+        work = {kind: count for kind, count in sorted(self.actions.items()) if kind in MAINTENANCE}
+        return f"{dict(self.torments)}, {len(self.copies)} copies, {dict(sorted(outcomes.items()))}, {work}"
 
 
 class Soak:
@@ -83,9 +113,13 @@ class Soak:
         self.leaving: set[str] = set()
         self.torments: Counter[str] = Counter()
         (folder / "logs").mkdir(parents=True)
+        self.actions: Counter[str] = Counter()
+        self.offsets: list[Position] = []
+        self.followed = -1
         self.cluster: Coordinator = create_cluster(str(folder / "cluster"))
+        self.cluster.alter_configs("", CLUSTER_CONFIGS)
         for topic, partitions in TOPICS.items():
-            self.cluster.create_topic(topic, partitions)
+            self.cluster.create_topic(topic, partitions, configs={**COMMON, **CONFIGS.get(topic, {})})
         self.log = OperationLog("driver", folder / "logs" / "driver.jsonl")
 
     def run(self, seconds: float) -> Result:
@@ -96,6 +130,7 @@ class Soak:
             while time.monotonic() < until:
                 time.sleep(0.5)
                 self.look_after()
+                self.follow()
                 if time.monotonic() < until - CALM_SECONDS and self.random.random() < 0.4:
                     self.torment(self.random.choice(sorted(ROLES)))
                 if self.random.random() < 0.15:
@@ -127,8 +162,8 @@ class Soak:
 
     def start(self, name: str) -> None:
         command = [sys.executable, str(WORKER), ROLES[name], name, str(self.folder), str(self.random.getrandbits(32))]
-        with (self.folder / f"{name}.stderr").open("ab") as errors:
-            self.processes[name] = subprocess.Popen(command, stderr=errors)
+        with (self.folder / f"{name}.stdout").open("ab") as said, (self.folder / f"{name}.stderr").open("ab") as errors:
+            self.processes[name] = subprocess.Popen(command, stdout=said, stderr=errors)
 
     def look_after(self) -> None:
         """Wake who has been stopped for long enough, start again who is due, and notice who died by itself."""
@@ -183,15 +218,33 @@ class Soak:
 
     # -- what is left
 
+    def follow(self) -> None:
+        """Take note of the commits since the last time: later they may be gone."""
+        for commit in self.cluster.log.commits(self.followed + 1, self.cluster.refresh().version):
+            self.followed = commit.version
+            for action in commit.actions:
+                self.actions[type(action).__name__] += 1
+                if isinstance(action, CommitOffsets):
+                    self.offsets += [Position(o.topic, o.partition, o.offset, action.group) for o in action.offsets]
+
     def snapshot(self, tail: int | None = None) -> list[Read]:
         """All records of all topics at one version, or the last so many of each partition."""
-        state = self.cluster.refresh()
-        found = []
+        while True:
+            state = self.cluster.refresh()
+            try:
+                return list(self.reads(state, tail))
+            except OffsetOutOfRangeError:
+                assert tail is not None, "records were deleted that nobody is there to delete"
+
+    def reads(self, state: State, tail: int | None) -> Iterator[Read]:
         with LogReader(self.cluster) as reader:
             for topic, partitions in TOPICS.items():
                 for partition in range(partitions):
-                    end = state.partition(topic, partition).log_end_offset
-                    start = 0 if tail is None else max(0, end - tail)
+                    held = state.partition(topic, partition)
+                    start = held.log_start_offset
+                    end = held.log_end_offset
+                    if tail is not None:
+                        start = max(start, end - tail)
                     records = [
                         (offset, value.decode())
                         for fetched in reader.fetch(topic, partition, start, end, ["value"], state)
@@ -199,28 +252,14 @@ class Soak:
                             fetched.records.all_offsets(), fetched.records.batch.column(0).to_pylist(), strict=True
                         )
                     ]
-                    found.append(Read(topic, partition, records, start, end))
-        return found
+                    yield Read(topic, partition, records, start, end, compacted=topic == LATEST)
 
     def result(self, stuck: list[str]) -> Result:
         self.cluster = open_cluster(str(self.folder / "cluster"))
+        self.follow()
         reads = self.snapshot()
         self.log.record(READ, reads=reads, final=True)
-        state = self.cluster.state
-        committed: dict[tuple[str, int], int] = {}
-        for group, known in state.groups.items():
-            offsets = [Position(o.topic, o.partition, o.offset) for o in known.offsets.values()]
-            self.log.record(COMMITTED, group=group, offsets=offsets, final=True)
-            if group == COPIERS:
-                committed = {(p.topic, p.partition): p.offset for p in offsets}
-        positions = [
-            Position(o.topic, o.partition, o.offset, action.group)
-            for commit in self.cluster.log.commits(0, state.version)
-            for action in commit.actions
-            if isinstance(action, CommitOffsets)
-            for o in action.offsets
-        ]
-        self.log.record(OFFSET_LOG, offsets=positions)
+        committed = self.record_offsets()
         history = History.load(self.folder / "logs")
         copies = Counter(value.split("|")[0] for read in reads if read.topic == OUT for _, value in read.records)
         due = [
@@ -231,7 +270,48 @@ class Soak:
             if offset < committed.get((read.topic, read.partition), 0)
         ]
         not_copied = [value for value in due if value not in copies]
-        return Result(history, check(history), copies, not_copied, self.torments, stuck)
+        return Result(
+            history,
+            check(history),
+            copies,
+            not_copied,
+            self.torments,
+            stuck,
+            self.actions,
+            self.problems(),
+            self.damage(),
+        )
+
+    def record_offsets(self) -> dict[tuple[str, int], int]:
+        """Record what the groups have committed; returns that of those who copy."""
+        committed: dict[tuple[str, int], int] = {}
+        for group, known in self.cluster.state.groups.items():
+            offsets = [Position(o.topic, o.partition, o.offset) for o in known.offsets.values()]
+            self.log.record(COMMITTED, group=group, offsets=offsets, final=True)
+            if group == COPIERS:
+                committed = {(p.topic, p.partition): p.offset for p in offsets}
+        self.log.record(OFFSET_LOG, offsets=self.offsets)
+        return committed
+
+    def problems(self) -> list[str]:
+        """What maintenance said went wrong, but for what the failing storage explains."""
+        said = [
+            f"{name}: {line}"
+            for name, role in ROLES.items()
+            if role == "maintainer"
+            for kind in ("stdout", "stderr")
+            for line in (self.folder / f"{name}.{kind}").read_text().splitlines()
+        ]
+        return [line for line in said if ("failed" in line or "Error" in line) and not EXPECTED.search(line)]
+
+    def damage(self) -> list[str]:
+        """What is wrong with any file once everything is swept: nothing is missing, and nothing too much but what is
+        left of checkpoints, which stays for longer than a run."""
+        time.sleep(int(COMMON["file.delete.delay.ms"]) / 1000)
+        swept = sweep(self.cluster)
+        vacuum(self.cluster, 0, dry_run=False, force=True)
+        found = check_cluster(self.cluster.store).report.findings
+        return [*swept.problems, *(str(one) for one in found if not one.path.startswith(CHECKPOINTS))]
 
 
 def main(seconds: str, folder: str, seed: str = "0") -> None:
@@ -240,6 +320,7 @@ def main(seconds: str, folder: str, seed: str = "0") -> None:
     twice = [value for value, times in result.copies.items() if times > 1]
     print(f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied")
     print(f"not as it should be in the end: {result.stuck}")
+    print(f"problems of maintenance: {result.problems}, damage: {result.damage}")
     for finding in result.findings[:10]:
         print(finding)
 

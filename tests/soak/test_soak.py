@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.run import Result, Soak
+from tests.soak.run import MAINTENANCE, Result, Soak
+from tests.soak.worker import KEYS, LATEST, SHORT
 
 
 def soak(folder: Path, seconds: float, capsys: pytest.CaptureFixture[str]) -> Result:
@@ -28,6 +29,8 @@ def check(result: Result) -> None:
     assert result.findings == [], "\n".join(map(str, result.findings[:10]))
     assert [value for value, times in result.copies.items() if times > 1] == [], "copied more than once"
     assert result.not_copied == [], "committed as read, and not copied"
+    assert result.damage == [], "\n".join(result.damage[:10])
+    assert result.problems == [], "\n".join(result.problems[:10])
 
 
 def check_that_it_worked(result: Result, seconds: float) -> None:
@@ -37,9 +40,14 @@ def check_that_it_worked(result: Result, seconds: float) -> None:
         done = sum(operation.outcome == "ok" for operation in result.history.of(kind))
         assert done >= {"assign": 10}.get(kind, seconds), f"only {done} of {kind} were done"
     assert len(result.copies) > seconds
+    for kind in MAINTENANCE:
+        assert result.actions[kind] > 0, f"maintenance committed no {kind}"
+    assert result.final(SHORT).start > 0, "retention took nothing away"
+    latest = result.final(LATEST)
+    assert KEYS // 2 < len(latest.records) < latest.end / 2, "nothing was compacted"
 
 
-def test_ten_processes_on_a_failing_storage_lose_double_and_tear_nothing(
+def test_thirteen_processes_on_a_failing_storage_lose_double_and_tear_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = soak(tmp_path, 60, capsys)

@@ -3,7 +3,7 @@
     python worker.py ROLE NAME FOLDER SEED
 
 ``FOLDER/cluster`` is the cluster, ``FOLDER/logs/NAME.jsonl`` the log. The storage it sees fails as often as ``RATES``
-says, drawn from the seed. Roles: producer, transactional, member, copier.
+says, drawn from the seed. Roles: producer, transactional, member, copier, maintainer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,25 @@ from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, OUTAGE, UNAVAILABL
 from sparklog.testing.history import OperationLog
 
 RATES = {ERROR: 0.001, UNAVAILABLE: 0.003, LOST_ANSWER: 0.003, OUTAGE: 0.0002}
-IN, OUT, AUDIT = "in", "out", "audit"
-TOPICS = {IN: 4, OUT: 2, AUDIT: 1}
+IN, OUT, AUDIT, SHORT, LATEST = "in", "out", "audit", "short", "latest"
+TOPICS = {IN: 4, OUT: 2, AUDIT: 1, SHORT: 1, LATEST: 1}
+"""Partitions. All are rolled; "short" loses its oldest records, and "latest" is compacted."""
+
+COMMON = {"segment.bytes": str(2**20), "segment.ms": "2000", "file.delete.delay.ms": "1000"}
+CONFIGS = {SHORT: {"retention.bytes": "20000"}, LATEST: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}}
+CLUSTER_CONFIGS = {
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "offsets.retention.check.interval.ms": "5000",
+    "metadata.max.retention.ms": "60000",
+}
+KEYS = 50
+"""of "latest"."""
+
+VACUUM_AGE_MS = 2_000
+"""How old a file is that the vacuum takes for left behind: younger than many that a stopped process goes on with."""
+
 SESSION_TIMEOUT_MS = 6_000
 READERS, COPIERS = "readers", "copiers"
 FORGET_CALLS = 20_000
@@ -64,12 +81,15 @@ class Worker:
 
     def pause(self, longest_seconds: float) -> None:
         time.sleep(self.random.uniform(0, longest_seconds))
+        self.forget_calls()
+
+    def forget_calls(self) -> None:
         if len(self.store.calls) > FORGET_CALLS:
             self.store.reset_counts()
 
 
 def main(role: str, name: str, folder: str, seed: str) -> None:
-    from tests.soak import roles
+    from tests.soak import maintainer, roles
 
     logging.basicConfig(level=logging.ERROR)
     work: dict[str, Callable[[Worker], None]] = {
@@ -77,6 +97,7 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
         "transactional": roles.transact,
         "member": roles.consume,
         "copier": roles.copy,
+        "maintainer": maintainer.maintain,
     }
     work[role](Worker(name, Path(folder), int(seed)))
 

@@ -1,0 +1,38 @@
+"""A process that maintains the cluster: ``sparklog maintain --loop`` itself, and a vacuum that is in a hurry."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+from sparklog.cli import maintain as command
+from sparklog.errors import SparklogError
+from sparklog.maintenance.vacuum import vacuum
+from sparklog.store.open import substituted
+from tests.soak.worker import VACUUM_AGE_MS, Worker
+
+
+def maintain(worker: Worker) -> None:
+    threading.Thread(target=vacuum_again_and_again, args=(worker,), daemon=True).start()
+    options = command.parser().parse_args(["--bootstrap-server", worker.store.root, "--loop"])
+    with substituted(worker.store):
+        while worker.going:
+            try:
+                if command.run(options) == 0:
+                    return
+            except SparklogError as error:
+                print(f"maintain failed: {error}", flush=True)
+
+
+def vacuum_again_and_again(worker: Worker) -> None:
+    """With an age limit that processes at work are caught by all the time."""
+    chance = random.Random(worker.random.getrandbits(32))
+    coordinator = worker.open()
+    while worker.going:
+        time.sleep(chance.uniform(0.5, 4))
+        worker.forget_calls()
+        try:
+            vacuum(coordinator, VACUUM_AGE_MS, dry_run=False, force=True)
+        except SparklogError as error:
+            print(f"vacuum failed: {error}", flush=True)
