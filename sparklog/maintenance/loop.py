@@ -120,8 +120,14 @@ class Loop:
     ) -> None:
         self._steps = steps
         self._clock = clock
-        self._check = check
+        self._is_wanted = check
         self._say = say
+        self._lane_ended = threading.Event()
+
+    def _check(self) -> None:
+        self._is_wanted()
+        if self._lane_ended.is_set():
+            raise StopRequested  # the others go with it, so that whoever restarts the program notices
 
     def once(self) -> list[Report]:
         """Every step once, in order; ends early where the check says so."""
@@ -146,6 +152,12 @@ class Loop:
         self._say("stopped")
 
     def _lane(self, lane: Sequence[Step]) -> None:
+        try:
+            self._run_when_due(lane)
+        finally:
+            self._lane_ended.set()
+
+    def _run_when_due(self, lane: Sequence[Step]) -> None:
         due = dict.fromkeys(lane, self._clock.monotonic())
         known: dict[Step, list[str]] = {}
         with suppress(StopRequested):

@@ -138,6 +138,20 @@ def test_lanes_do_not_wait_for_each_other() -> None:
     assert said == ["stopped", "stopped"]
 
 
+@pytest.mark.parametrize("broken", ["roll", "elections"])
+def test_a_lane_that_cannot_go_on_ends_the_others_and_the_program(broken: str) -> None:
+    def say(line: str) -> None:
+        if line.startswith(broken):
+            raise BrokenPipeError("nobody reads what is said")
+
+    def run(report: Report) -> None:
+        report.count(files=1)
+
+    steps = [Step(name, run, lambda: 1, name) for name in ("elections", "roll")]
+    with pytest.raises(BrokenPipeError):
+        Loop(steps, SystemClock(), say=say).forever()
+
+
 def test_a_loop_says_what_is_new() -> None:
     recorder = Recorder()
     recorder.stop_at = 4.5
