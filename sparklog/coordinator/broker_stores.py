@@ -58,8 +58,8 @@ class BrokerStores:
         self._failed_at[broker] = self._clock.monotonic()
 
     def resting(self, state: State) -> frozenset[int]:
-        """Brokers that failed a write a short time ago. One that went offline since is for the controller to bring back:
-        it is written to again as soon as it has passed a check."""
+        """Brokers that failed a write a short time ago. One that went offline since is for the controller to bring
+        back: it is written to again as soon as it has passed a check."""
         if not self._failed_at:
             return frozenset()
         for broker in [number for number, known in state.brokers.items() if not known.online]:

@@ -199,8 +199,8 @@ class CommitLog:
     def _check_here(self) -> None:
         if self._state.moved_to and not self._moved:
             raise ClusterMovedError(
-                f"cluster {self._state.cluster_id} has moved from {self.store.root} to {self._state.moved_to}; use that "
-                "address from now on",
+                f"cluster {self._state.cluster_id} has moved from {self.store.root} to {self._state.moved_to}; use "
+                "that address from now on",
                 path=self.store.root,
             )
 
