@@ -11,6 +11,7 @@ Not for: offsets and sequences (``decide``), taking brokers back in.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -68,6 +69,40 @@ def check_brokers(state: State, topic: str, acks: int = ACKS_ALL) -> None:
         brokers_to_write(state, topic, partition, acks)
 
 
+class Needs(NamedTuple):
+    """Who has to hold a file before it is appended to a partition: ``least`` of those in sync."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    least: int
+
+
+def needs(state: State, topic: str, partition: int, acks: int = ACKS_ALL) -> Needs:
+    """What a file of a partition needs, as far as is known now. Raises UnknownTopicOrPartitionError."""
+    found = state.partition(topic, partition)
+    least = _least(state, state.topics[topic].configs, found.replicas) if acks == ACKS_ALL else 1
+    return Needs(found.replicas, found.isr, least)
+
+
+def check_copies(needed: Needs, topic: str, partition: int, run: Run) -> None:
+    """Whether a file that is written is on enough brokers, before it is asked for: then it can be written again.
+
+    Raises NotLeaderOrFollowerError, NotEnoughReplicasError.
+    """
+    have = in_sync_after(needed.isr, run)
+    if not have:
+        raise _on_none_in_sync(topic, partition, needed.isr, run)
+    if len(have) < needed.least:
+        raise _not_enough(topic, partition, needed.replicas, have, needed.least)
+
+
+def _least(state: State, configs: Mapping[str, str], replicas: Sequence[int]) -> int:
+    """As in Kafka, a partition with fewer replicas than ``min.insync.replicas`` needs all of them."""
+    if len(replicas) == 1:
+        return 1
+    return min(TopicConfig.resolve(configs, state.configs).min_insync_replicas, len(replicas))
+
+
 def _check_enough(
     state: State,
     configs: Mapping[str, str],
@@ -76,17 +111,32 @@ def _check_enough(
     replicas: Sequence[int],
     in_sync: Sequence[int],
 ) -> None:
-    """As in Kafka, a partition with fewer replicas than ``min.insync.replicas`` needs all of them."""
     if len(in_sync) == len(replicas):
         return
-    needed = min(TopicConfig.resolve(configs, state.configs).min_insync_replicas, len(replicas))
-    if len(in_sync) < needed:
-        raise NotEnoughReplicasError(
-            f"{topic}-{partition} has {len(in_sync)} of its replicas {list(replicas)} in sync ({list(in_sync)}), and a "
-            f"write with acks=all needs {needed} (min.insync.replicas); bring the others back, or write with acks=1",
-            topic=topic,
-            partition=partition,
-        )
+    least = _least(state, configs, replicas)
+    if len(in_sync) < least:
+        raise _not_enough(topic, partition, replicas, in_sync, least)
+
+
+def _not_enough(
+    topic: str, partition: int, replicas: Sequence[int], in_sync: Sequence[int], least: int
+) -> NotEnoughReplicasError:
+    return NotEnoughReplicasError(
+        f"{topic}-{partition} has {len(in_sync)} of its replicas {list(replicas)} in sync ({list(in_sync)}), and a "
+        f"write with acks=all needs {least} (min.insync.replicas); bring the others back, or write with acks=1",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def _on_none_in_sync(topic: str, partition: int, isr: Sequence[int], run: Run) -> NotLeaderOrFollowerError:
+    return NotLeaderOrFollowerError(
+        f"{run.path}, for {topic}-{partition}, is on brokers {list(holders(run))}, and of those in sync ({list(isr)}) "
+        "none that is online has it; nothing was committed: write the records again",
+        topic=topic,
+        partition=partition,
+        path=run.path,
+    )
 
 
 # -- when it is to be appended
@@ -126,14 +176,7 @@ def with_copies(
     if leader not in isr:
         able = [broker for broker in partition.replicas if broker in isr and _is_online(state, broker)]
         if not able:
-            raise NotLeaderOrFollowerError(
-                f"{run.path}, for {topic}-{number}, is on brokers {list(holders(run))}, and of those in sync "
-                f"({list(partition.isr)}, led by {leader}) none that is online has it; nothing was committed: write "
-                "the records again",
-                topic=topic,
-                partition=number,
-                path=run.path,
-            )
+            raise _on_none_in_sync(topic, number, partition.isr, run)
         leader, epoch = able[0], epoch + 1
     if acks == ACKS_ALL:
         _check_enough(state, configs, topic, number, partition.replicas, isr)

@@ -27,6 +27,7 @@ from sparklog.errors import SparklogError
 from sparklog.ids import Ids
 from sparklog.log.append import SegmentFileWriter
 from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.decide_append import check_copies
 from sparklog.protocol.partition_changes import holders
 from sparklog.protocol.segments import index_path
 from sparklog.spark.batches import join_small
@@ -146,7 +147,10 @@ class TaskOutput:
         self._compact_at = self._arrived + COMPACT_AFTER_BYTES
 
     def finish(self) -> list[PartitionAppend]:
-        """Write what waits, make all files durable, and return what a commit has to name, in order."""
+        """Write what waits, make all files durable, and return what a commit has to name, in order.
+
+        Raises StorageError; NotEnoughReplicasError, NotLeaderOrFollowerError where too few locations took a file.
+        """
         self._write_waiting()
         files, self._unfinished = self._unfinished, []
         try:
@@ -156,6 +160,7 @@ class TaskOutput:
         except BaseException:
             self._unfinished = files
             raise
+        self._check_copies()
         return [append for _, append in sorted(self._finished, key=lambda one: one[0])]
 
     def abort(self) -> None:
@@ -231,6 +236,12 @@ class TaskOutput:
     def _close(self, file: _File) -> None:
         self._finished += _finish(file)
         self._unfinished.remove(file)
+
+    def _check_copies(self) -> None:
+        """Where too few brokers have a file the task fails: Spark runs it again, and a commit would only refuse it."""
+        for _, append in self._finished:
+            target = self._pending[append.topic, append.partition].target
+            check_copies(target.needs[append.partition], append.topic, append.partition, append.run)
 
 
 def _finish(file: _File) -> list[tuple[int, PartitionAppend]]:

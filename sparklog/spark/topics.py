@@ -17,7 +17,7 @@ from sparklog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from sparklog.log.append import RunTarget
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import NewTopic, assigned
-from sparklog.protocol.decide_append import ACKS_ALL, brokers_to_write
+from sparklog.protocol.decide_append import ACKS_ALL, Needs, brokers_to_write, needs
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.protocol.state import State
 
@@ -26,14 +26,15 @@ from sparklog.protocol.state import State
 class TopicTarget:
     """A topic to write to. ``topic_id`` is empty for one that the commit creates, with the replicas of ``assignment``.
 
-    ``end_offsets`` and ``brokers``, to which records go, are by partition, as of ``version`` of the cluster, when the
-    write began. Sizes in bytes, times in milliseconds.
+    ``end_offsets``, ``brokers``, to which records go, and what these files need are by partition, as of ``version`` of
+    the cluster, when the write began. Sizes in bytes, times in milliseconds.
     """
 
     topic: str
     topic_id: str
     end_offsets: tuple[int, ...]
     brokers: tuple[tuple[int, ...], ...]
+    needs: tuple[Needs, ...]
     assignment: tuple[tuple[int, ...], ...] = ()
     codec: str = "none"
     codec_level: int | None = None
@@ -80,14 +81,18 @@ def target_of(
         )
     assignment = () if found else _assignment(state, topic, cluster)
     brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
+    needed = tuple(Needs(replicas, replicas, 1) for replicas in assignment)
     if found:
-        brokers = tuple(brokers_to_write(state, topic, number, acks) for number in range(len(found.partitions)))
+        numbers = range(len(found.partitions))
+        brokers = tuple(brokers_to_write(state, topic, number, acks) for number in numbers)
+        needed = tuple(needs(state, topic, number, acks) for number in numbers)
     chosen, level = _codec(config, codec, codec_level)
     return TopicTarget(
         topic=topic,
         topic_id=found.topic_id if found else "",
         end_offsets=tuple(one.log_end_offset for one in found.partitions) if found else (0,) * len(assignment),
         brokers=brokers,
+        needs=needed,
         assignment=assignment,
         codec=chosen,
         codec_level=level,

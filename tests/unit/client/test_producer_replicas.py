@@ -440,6 +440,19 @@ def test_a_transaction_goes_on_without_a_follower_that_fails_halfway(tmp_path: P
         assert (cluster.values(0), cluster.partition().isr) == ([b"a", b"b"], (0,))
 
 
+def test_a_transaction_writes_again_what_a_follower_that_is_needed_did_not_get(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as cluster, producer(cluster, transactional_id="tx") as one:
+        one.init_transactions()
+        one.begin_transaction()
+        one.send("t", b"a")
+        cluster.stores[1].reset_counts()
+        cluster.stores[1]._plan = {0: UNAVAILABLE, 3: UNAVAILABLE}
+        one.flush()
+        one.commit_transaction()
+        assert cluster.values(0) == cluster.values(1) == [b"a"]
+        assert (len(cluster.files(0)), cluster.partition().isr) == (2, (0, 1))
+
+
 def test_a_transaction_whose_files_lost_their_brokers_is_aborted_and_done_again(tmp_path: Path) -> None:
     with brokers(tmp_path, min_insync_replicas="2") as cluster, producer(cluster, transactional_id="tx") as one:
         one.init_transactions()

@@ -15,7 +15,7 @@ from sparklog.spark.group_output import TaskSends
 from sparklog.spark.options import sink_options
 from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.spark.writer import RowWriter
-from sparklog.testing.faulty_store import ERROR, UNAVAILABLE
+from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 from tests.replicated import Brokers, brokers
 from tests.unit.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer
 
@@ -133,6 +133,21 @@ def test_a_follower_that_misses_one_tasks_file_is_out_of_sync_although_it_has_th
         second = across(across(job).write(iter(batches(VALUE, [{"value": "b"}]))))
         across(job).commit([first, second])
         assert (found.values(0), found.partition().isr) == ([b"a", b"b"], (0,))
+
+
+def test_a_task_fails_where_too_few_brokers_took_its_file_so_that_spark_runs_it_again(tmp_path: Path) -> None:
+    with brokers(tmp_path, min_insync_replicas="2") as found:
+        job = writer(Path(found.root), VALUE, topic="t")
+        stores = list(job.stores.values())
+        assert isinstance(stores[1], FaultyStore)
+        stores[1]._plan = {0: ERROR}
+        with pytest.raises(NotEnoughReplicasError, match="t-0 has 1 of its replicas"):
+            across(job).write(iter(batches(VALUE, [{"value": "a"}])))
+        assert found.files(0) == found.files(1) == []
+        stores[1].reopen()
+        across(job).commit([across(across(job).write(iter(batches(VALUE, [{"value": "a"}]))))])
+        assert found.values(0) == found.values(1) == [b"a"]
+        assert found.partition().isr == (0, 1)
 
 
 def test_files_of_a_job_that_failed_are_removed_from_every_broker(tmp_path: Path) -> None:
