@@ -122,10 +122,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """What people call the place: a partition, a broker, or the metadata."""
+        """What people call the place: a partition, a topic, a broker, or the metadata."""
         if self.topic:
-            return f"{self.topic}-{self.partition}"
-        return "metadata" if self.broker <= 0 else f"broker {self.broker}"
+            return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
+        if self.broker < 0 or self.path.startswith("meta/") or self.path == "cluster.json":
+            return "metadata"
+        return f"broker {self.broker}"
 
 
 class Checked(msgspec.Struct, kw_only=True):

@@ -91,10 +91,12 @@ def _from(store: Store, path: str, producer_of: ProducerOf) -> bytes:
 
 def _vouched(left: bytes, data: bytes, make: Callable[[ProducerOf], bytes], by_commits: _Producers) -> bytes:
     """The index to write where a damaged one vouches for the file: the one that was written, if that can be told."""
-    if vouches_for(left, data) and (left[-4:] == data[-4:] or by_commits.is_complete):
-        return data
     told = make(producers_in(left))
-    return told if vouches_for(left, told) else b""
+    for made in (data, told):
+        if made[-4:] == left[-4:] and vouches_for(left, made):
+            return made
+    made = data if by_commits.is_complete else told
+    return made if vouches_for(left, made) else b""
 
 
 class _Producers:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,8 +26,10 @@ from sparklog.errors import (
     CorruptionError,
     CorruptMetadataError,
     ObjectNotFoundError,
+    SparklogError,
 )
 from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, COMMITS, read_boundary, read_cluster_file
+from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
@@ -36,11 +39,15 @@ from sparklog.protocol.fold import apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
+from sparklog.store.local import LocalStore
 
 Progress = Callable[[str, int, int], None]
 """(what is being done, how much of it is done, of how much): told now and then."""
 
 _COMMIT = re.compile(re.escape(COMMITS) + r"(\d{20})\.json")
+_FETCHED_TOGETHER = 32
+"""commits that are held at a time, of ``limits.MAX_COMMIT_BYTES`` at most and some kilobytes as a rule."""
+
 _FROM_MIRROR = "restore the commit from a mirror of the commit log or a backup of the root"
 
 
@@ -206,6 +213,27 @@ def _boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
         return (versions[0] - 1 if versions else -1), [finding]
 
 
+_Stored = bytes | CorruptMetadataError | ObjectNotFoundError
+"""A commit's bytes, or why there are none."""
+
+
+def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[_Stored]:
+    """The commits of these versions, in order; from elsewhere than a local disk many are fetched at a time."""
+    fetch = partial(_fetch, store)
+    if isinstance(store, LocalStore):
+        yield from map(fetch, versions)
+        return
+    for first in range(0, len(versions), _FETCHED_TOGETHER):
+        yield from each(fetch, versions[first : first + _FETCHED_TOGETHER])
+
+
+def _fetch(store: Store, version: int) -> _Stored:
+    try:
+        return store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+    except (CorruptMetadataError, ObjectNotFoundError) as error:
+        return error
+
+
 class _Lists:
     """The lists of segments that the commits so far lead to, by topic id. Not thread-safe."""
 
@@ -260,10 +288,11 @@ class _Replay:
         at_checkpoints = {kept.version for kept in self._checkpoints.kept}
         present = set(versions)
         before = -1
+        stored = _read_ahead(self._store, versions)
         for done, version in enumerate(sorted(present | at_checkpoints)):
             self._skip(before + 1, version if version in present else version + 1, version in at_checkpoints)
             if version in present:
-                self._read(version, present)
+                self._read(version, next(stored), version + 1 in present)
             for kept in self._checkpoints.at(version):
                 self._meet(kept)
             before = version
@@ -314,10 +343,11 @@ class _Replay:
         self._state, self._lists = None, _Lists()
         self._compared = {}
 
-    def _read(self, version: int, present: set[int]) -> None:
+    def _read(self, version: int, stored: _Stored, has_next: bool) -> None:
         try:
-            data = self._store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
-            commit, digest = decode_commit(data, version)
+            if isinstance(stored, SparklogError):
+                raise stored
+            commit, digest = decode_commit(stored, version)
         except (CorruptMetadataError, ObjectNotFoundError) as error:
             self._break()
             if isinstance(error, ObjectNotFoundError):  # listed, and removed since?
@@ -327,7 +357,7 @@ class _Replay:
             return
         before, self._previous = self._previous, (version, digest)
         if before[0] == version - 1 and before[1] != commit.previous:
-            self._blame(version, commit, digest, before[1], version + 1 in present)
+            self._blame(version, commit, digest, before[1], has_next)
             self._break()
         elif self._state is not None:
             self._apply(commit, digest)

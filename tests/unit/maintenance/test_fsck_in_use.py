@@ -9,11 +9,13 @@ import pytest
 
 from sparklog import limits
 from sparklog.clock import ManualClock
+from sparklog.errors import StorageUnavailableError
 from sparklog.log.cleanup import clean_up
 from sparklog.log.layout import COMMITS
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.findings import INFO
 from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.repair import repair_cluster
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
@@ -113,3 +115,18 @@ def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster, monk
     assert len(list(inner.list(COMMITS))) < before
     assert [finding for finding in report.findings if finding.severity != INFO] == []
     assert report.version == log.coordinator.refresh().version
+
+
+def test_a_storage_that_fails_is_told_from_damage_and_nothing_is_repaired(log: Cluster) -> None:
+    broken = min(files(log))
+
+    def fail(step: int, call: Call) -> None:
+        if call.key == broken:
+            raise StorageUnavailableError("injected: no answer", path=call.key)
+
+    check = check_cluster(FaultyStore(log.coordinator.store, before=fail))
+    [found] = check.report.findings
+    assert (found.kind, found.severity, found.path) == ("unreadable", "error", broken)
+    repair_cluster(check)
+    assert not any(repair.done for repair in check.report.repairs)
+    assert check_cluster(log.coordinator.store).report.findings == []
