@@ -13,7 +13,7 @@ from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, con
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import State
+    from sparklog.protocol.state import BrokerState, State
 
 ACTIONS = ("create", "describe", "cluster-id")
 
@@ -79,14 +79,17 @@ def _describe(coordinator: Coordinator) -> None:
         "Boundary": "none: all commits are kept" if boundary < 0 else f"{boundary} (commits up to it may be gone)",
         "Checkpoint": "none yet" if checkpoint is None else f"{checkpoint.version}",
         "Brokers": _brokers(state, coordinator.store.root),
+        "Controller": _controller(state),
         "Topics": f"{len(state.topics)}",
         "Partitions": f"{len(partitions)}",
         "Segments": f"{sum(partition.segments for partition in partitions)}",
         "Records": f"{records}",
         "Size": f"{sum(partition.size_bytes for partition in partitions)} bytes",
+        "Removed": _removed(state),
     }
     for name, value in lines.items():
-        print(f"{name + ':':<12}{value}")
+        if value:
+            print(f"{name + ':':<12}{value}")
     if state.topics:
         print()
         _describe_topics(state)
@@ -105,7 +108,25 @@ def _describe_topics(state: State) -> None:
 
 
 def _brokers(state: State, root: str) -> str:
-    return ", ".join(f"{number} ({state.brokers[number].url or root})" for number in sorted(state.brokers))
+    return ", ".join(f"{number} ({_broker(state.brokers[number], root)})" for number in sorted(state.brokers))
+
+
+def _broker(broker: BrokerState, root: str) -> str:
+    conditions = ["offline"] * (not broker.online) + ["cordoned"] * broker.cordoned
+    return ", ".join([broker.url or root, *conditions])
+
+
+def _controller(state: State) -> str:
+    return f"{state.controller.controller} (epoch {state.controller.epoch})" if state.controller.epoch else ""
+
+
+def _removed(state: State) -> str:
+    """Files that left the log and are not deleted yet."""
+    if not state.removed_files:
+        return ""
+    files = sum(removed.files for removed in state.removed_files.values())
+    size = sum(removed.size_bytes for removed in state.removed_files.values())
+    return f"{files} files of {size} bytes, which `sparklog maintain` deletes when their time has come"
 
 
 def _utc(timestamp_ms: int) -> str:

@@ -9,8 +9,10 @@ import pytest
 
 from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.brokers import add_broker
+from sparklog.protocol.commits import ChangeBroker, ElectController
 
-from .conftest import Run
+from .conftest import Run, commit
 
 
 def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
@@ -57,6 +59,24 @@ def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> Non
         "empty           1          0               0               0",
         f"orders          2          2               5 {size:>15}",
     ]
+
+
+def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    add_broker(cluster, str(tmp_path / "disk1"))
+    cluster.create_topic("orders")
+    append_records(cluster, "orders", [Record(value=b"v")])
+    commit(
+        cluster,
+        ChangeBroker(broker=1, online=False, cordoned=True),
+        ElectController(controller="me", controller_epoch=3),
+    )
+    run("topics", "--delete", "--topic", "orders")
+    lines = run("cluster", "describe").lines
+    assert f"Brokers:    0 ({cluster.store.root}), 1 ({tmp_path / 'disk1'}, offline, cordoned)" in lines
+    assert "Controller: me (epoch 3)" in lines
+    assert any(re.fullmatch(r"Removed:    1 files of \d+ bytes, which .*", line) for line in lines)
 
 
 @pytest.mark.parametrize(
