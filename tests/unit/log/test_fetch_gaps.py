@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import CorruptIndexError
+from sparklog.errors import CorruptIndexError, InvalidRecordError
+from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher, TimedOffset
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.unit.format.segments import gapped_batch
 
 from .rewriting import rewrite
 from .test_fetch import append_file, new_cluster
@@ -118,3 +120,15 @@ def test_a_file_with_gaps_that_does_not_say_its_offsets_is_refused() -> None:
         coordinator.store.put(new, coordinator.store.get(old))
     with pytest.raises(CorruptIndexError):
         read(coordinator, 4, 8)
+
+
+def test_explicit_offsets_rise_through_a_run_and_begin_anew_with_the_next() -> None:
+    coordinator = new_cluster(partitions=2)
+    writer = SegmentFileWriter(coordinator.store, "t-0/a.log", has_headers=True, has_offsets=True)
+    writer.start_run(RunTarget("t", coordinator.state.topic("t").topic_id, 0))
+    writer.write(gapped_batch([3, 7]))
+    with pytest.raises(InvalidRecordError, match="at or before explicit offset 7"):
+        writer.write(gapped_batch([7, 9]))
+    writer.start_run(RunTarget("t", coordinator.state.topic("t").topic_id, 1))
+    writer.write(gapped_batch([0, 2]))
+    assert [append.run.records for append in writer.finish()] == [2, 2]
