@@ -17,6 +17,7 @@ Not for: schemas and dictionaries. Arrow itself reads those.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ def parse_footer(footer: Buffer) -> list[Block]:
     """The record batch blocks that an Arrow file's footer flatbuffer lists."""
     fields = _vector(footer, _root(footer, 0), 3, "qi4xq", 24)
     return [Block(*fields[i : i + 3]) for i in range(0, len(fields), 3)]
+
+
+def with_blocks(footer: bytes, blocks: Sequence[Block]) -> bytes:
+    """The same footer flatbuffer with other blocks in the place of its own, which are as many; else ValueError."""
+    start = _child(footer, _root(footer, 0), 3)
+    if _unpack("<I", footer, start)[0] != len(blocks):
+        raise ValueError(f"a footer of {_unpack('<I', footer, start)[0]} record batches cannot list {len(blocks)}")
+    changed = bytearray(footer)
+    for number, block in enumerate(blocks):
+        struct.pack_into("<qi4xq", changed, start + 4 + 24 * number, *block)
+    return bytes(changed)
 
 
 def _unpack(layout: str, data: Buffer, position: int) -> tuple[int, ...]:

@@ -82,6 +82,15 @@ class SegmentReader:
                 arrays[field.name] = pa.nulls(entry.count, field.type)
         return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=result)
 
+    def read_stored(self, batch: int) -> list[pa.Buffer]:
+        """The bytes of one record batch's message as they are stored, verified, to be joined: for a copy of it.
+
+        Raises CorruptRecordError, CorruptIndexError.
+        """
+        entry = self._index.entry(batch)
+        names = [schema.VALUE] if self._envelope else list(self._index.columns)
+        return self._verified(batch, entry, _regions(entry, names))
+
     def check_file(self) -> None:
         """Check what is not in a record batch: the file's length, its schema, and its footer against the index.
 

@@ -23,12 +23,22 @@ from sparklog.format import schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decompressed_size, layout, offsets_rise, section_bounds
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index
-from sparklog.format.message import NOT_COMPRESSED, PREFIX_LENGTH, Message, parse_record_batch, prefix
+from sparklog.format.message import (
+    NOT_COMPRESSED,
+    PREFIX_LENGTH,
+    Block,
+    Message,
+    parse_record_batch,
+    prefix,
+    with_blocks,
+)
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 _MAGIC_LENGTH = 8
 """bytes before the schema message: ``ARROW1`` and two zeros."""
+_END_OF_STREAM, _FOOTER_TAIL = 8, 10
+"""bytes before the footer's flatbuffer and after it: Arrow's marker; the footer's length and ``ARROW1``."""
 _SMALL = 4096
 """bytes. Pieces below it are joined with their neighbours before they go to the sink."""
 
@@ -80,6 +90,7 @@ class SegmentWriter:
         self._arrow = self._open_arrow()
         self._header_length = 0
         self._header_crc32c = 0
+        self._copied = False
 
     def write(
         self,
@@ -105,10 +116,31 @@ class SegmentWriter:
         self.rows += entry.count
         return entry
 
+    def copy(self, parts: Sequence[pa.Buffer], stored: BatchEntry) -> BatchEntry:
+        """Append a record batch as it is stored in another file of the same columns and codec (see
+        ``SegmentReader.read_stored``), and return its entry here.
+
+        Raises InvalidRequestError where it does not have the length and codec that its entry says, and
+        RecordListTooLargeError over ``MAX_BATCHES_PER_FILE``. Not for files with explicit offsets.
+        """
+        if stored.codec_number != self._codec_number or sum(map(len, parts)) != stored.length or self._has_offsets:
+            raise InvalidRequestError(f"{stored} cannot be copied into a file of codec {self._codec}")
+        if len(self.entries) >= MAX_BATCHES_PER_FILE:
+            raise RecordListTooLargeError(f"a file holds at most {MAX_BATCHES_PER_FILE} record batches: start another")
+        # Arrow's footer lists what Arrow wrote: an empty batch takes this one's place in it.
+        self._arrow.write_batch(pa.RecordBatch.from_pylist([], schema=self._file_schema))
+        self._take()
+        self._copied = True
+        entry = stored._replace(first_row=self.rows, position=self.bytes_written)
+        self._forward(parts)
+        self.entries.append(entry)
+        self.rows += entry.count
+        return entry
+
     def finish(self) -> bytes:
         """Write the Arrow footer to the sink, which stays open, and return the bytes of the ``.index``."""
         self._arrow.close()
-        footer = b"".join(self._take())
+        footer = self._with_real_blocks(b"".join(self._take()))
         summary = FileSummary(
             codec=self._codec,
             has_key=self._has_key,
@@ -123,6 +155,14 @@ class SegmentWriter:
         )
         self._forward([footer])
         return encode_index(summary, self.entries)
+
+    def _with_real_blocks(self, footer: bytes) -> bytes:
+        """The footer with the places of all record batches, also of those that were copied."""
+        if not self._copied:
+            return footer
+        head, flatbuffer, tail = footer[:_END_OF_STREAM], footer[_END_OF_STREAM:-_FOOTER_TAIL], footer[-_FOOTER_TAIL:]
+        blocks = [Block(one.position, one.metadata_length, one.length - one.metadata_length) for one in self.entries]
+        return head + with_blocks(flatbuffer, blocks) + tail
 
     def _open_arrow(self) -> pa.RecordBatchFileWriter:
         arrow_compresses = self._compressor is not None and not codecs.is_envelope(self._codec)

@@ -1,6 +1,7 @@
 """Writing segments of one partition again as one file: the task of rolling, and the last step of compaction.
 
 The new file has the same records with the same offsets, in batches of the usual size, under the topic's compression.
+Batches that have that size and compression already are copied, verified but not decoded.
 Where the topic stamps on append, the times of the commits are written into the file. Where offsets are missing between
 the records, the file says each record's offset.
 
@@ -13,7 +14,7 @@ Not for: deciding (``protocol.rolling``, ``protocol.compaction``) and committing
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -128,9 +129,7 @@ def write_file(sources: Sequence[Source], places: Places, target: Target, kept: 
     output = SegmentOutput(places, target.new_key(first.base_offset), layout)
     try:
         for source in sources:
-            for entry, batch, whole in _batches(source, columns, first.base_offset, kept):
-                producer = Producer(entry.producer_id, entry.producer_epoch, entry.base_sequence)
-                output.add(batch, producer if whole else Producer())
+            _write_from(source, output, columns, first.base_offset, kept)
             source.close()
     except BaseException:
         output.abort()
@@ -154,19 +153,22 @@ def _layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Lay
     )
 
 
-def _batches(
-    source: Source, columns: Sequence[str], base_offset: int, kept: Kept | None
-) -> Iterator[tuple[BatchEntry, pa.RecordBatch, bool]]:
-    """The kept records of a segment by stored batch, under the new file's columns, and whether the batch is whole."""
+def _write_from(
+    source: Source, output: SegmentOutput, columns: Sequence[str], base_offset: int, kept: Kept | None
+) -> None:
+    """The kept records of a segment, under the new file's columns. What needs no change is copied as it is stored."""
     for number in source.batches:
         entry = source.entry(number)
         mask = None if kept is None else kept.rows(source, source.row(entry), entry.count)
         survivors = entry.count if mask is None else mask.true_count
-        if not survivors:
-            continue
-        batch = _columns(source, entry, source.read(number, columns), columns, base_offset)
-        whole = survivors == entry.count
-        yield entry, batch if whole else batch.filter(mask), whole
+        if survivors == entry.count and output.takes_as_stored(source, entry):
+            output.copy(source.read_stored(number), entry)
+        elif survivors:
+            batch = _columns(source, entry, source.read(number, columns), columns, base_offset)
+            if survivors == entry.count:
+                output.add(batch, Producer(entry.producer_id, entry.producer_epoch, entry.base_sequence))
+            else:
+                output.add(batch.filter(mask))
 
 
 def _columns(

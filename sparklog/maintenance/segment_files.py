@@ -107,6 +107,10 @@ class Source:
             columns = [name for name in columns if name != schema.OFFSET]
         return self._from_any(lambda broker: self._opened(broker).read(number, columns))
 
+    def read_stored(self, number: int) -> list[pa.Buffer]:
+        """A batch's bytes as they are stored, verified. Errors as ``read``."""
+        return self._from_any(lambda broker: self._opened(broker).read_stored(number))
+
     def offsets(self, entry: BatchEntry, batch: pa.RecordBatch, base_offset: int) -> pa.Array:
         """The offsets of a batch's records, counted from ``base_offset``; int32."""
         ahead = self.segment.base_offset - base_offset
@@ -201,6 +205,7 @@ class SegmentOutput:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: Producer | None = None
+        self._layout = layout
         self._interval = layout.index_interval_bytes
         self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, LARGEST_GATHERED_BYTES))
         try:
@@ -239,6 +244,23 @@ class SegmentOutput:
         self._waiting_rows += batch.num_rows
         if self._waiting_bytes >= self._target:
             self._flush()
+
+    def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
+        """Whether a batch is large enough as it is, and its bytes mean the same in this file."""
+        layout, index = self._layout, source.index
+        columns = schema.columns_present(layout.has_key, layout.has_headers, layout.has_offsets)
+        return (
+            not layout.has_offsets
+            and source.segment.append_time_ms < 0  # else the times of the commit are to be written
+            and (index.codec, index.columns) == (layout.codec, columns)
+            and 2 * entry.decoded_length >= limits.TARGET_BATCH_BYTES
+            and entry.length >= min(self._interval, LARGEST_GATHERED_BYTES)
+        )
+
+    def copy(self, parts: Sequence[pa.Buffer], entry: BatchEntry) -> None:
+        """A batch that comes next, as it is stored in a file for which ``takes_as_stored`` says yes."""
+        self._flush()
+        self._writer.copy(parts, entry)
 
     def finish(self, broker: int) -> tuple[Run, int]:
         """Make both files durable everywhere; the run that a commit names, and how many of its values are null.

@@ -223,6 +223,43 @@ def test_batches_get_the_usual_size() -> None:
         assert [entry.count for entry in index.entries] == [4, 4]
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd", "gzip"])
+def test_large_batches_are_copied_as_they_are_between_small_ones(codec: str) -> None:
+    with cluster() as c:
+        c.create_topic("t")
+        large = [Written(b"%d" % number, b"x" * 1000, number) for number in range(1500)]
+        append(c.coordinator, "t", large, large[:5], codec=codec, producer_id=5, producer_epoch=0, base_sequence=0)
+        for _ in range(3):
+            append(c.coordinator, "t", [Written(b"k", b"small", 2000)], codec=codec)
+        append(c.coordinator, "t", large, large, codec=codec)
+        before = records(c.coordinator, "t")
+        old = [index_of(c.coordinator, segment.path) for segment in live(c.coordinator, "t")]
+        append(c.coordinator, "t", [Written(b"k", b"v", 3000)])
+        merge_all(c.coordinator)
+        (segment, _) = live(c.coordinator, "t")
+        index = index_of(c.coordinator, segment.path)
+        assert [entry.count for entry in index.entries] == [1500, 5 + 3, 1500, 1500]
+        assert index.entry(0).crc32c == old[0].entry(0).crc32c
+        assert index.entry(0).producer_id == 5
+        assert records(c.coordinator, "t")[:-1] == before
+
+
+def merge_all(coordinator: Coordinator) -> None:
+    """All but the last file of ``t`` become one, whatever the rules say."""
+    state = coordinator.refresh()
+    segments = live(coordinator, "t")[:-1]
+    places = places_of(coordinator, state.partition("t", 0))
+    assert places is not None
+    made = rewrite(RewriteTask(0, segments, places, target_of(coordinator, state, "t", 0), closed=True)).added
+    assert made is not None
+    topic_id = state.topic("t").topic_id
+    change = Replacement(
+        topic="t", topic_id=topic_id, partition=0, start_offset=0, end_offset=segments[-1].end_offset,
+        removed=removed(topic_id, segments), added=[made],
+    )  # fmt: skip
+    coordinator.change_segments(SegmentsRequest(version=state.version, changes=[change]))
+
+
 def test_runs_of_many_partitions_in_one_file_are_separated() -> None:
     with cluster() as c:
         c.create_topic("t", 3)
