@@ -65,4 +65,4 @@ class BrokerStores:
         for broker in [number for number, known in state.brokers.items() if not known.online]:
             self._failed_at.pop(broker, None)
         since = self._clock.monotonic() - REST_SECONDS
-        return frozenset(broker for broker, failed_at in self._failed_at.items() if failed_at > since)
+        return frozenset(broker for broker, failed_at in list(self._failed_at.items()) if failed_at > since)
