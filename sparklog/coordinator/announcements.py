@@ -127,7 +127,7 @@ def announced(store: Store, now_ms: int) -> Iterator[Announced]:
 # -- one announcement for all reads of a process
 
 _shared: dict[tuple[int, str, int], Announcement] = {}
-_shared_lock = threading.Lock()
+_shared_lock = threading.RLock()
 
 
 def announce(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement | None:
