@@ -62,7 +62,7 @@ MEMORY_LIMIT_MIB = 1024
 class Sizes:
     """Records of each part; ``file_rows`` are those of a small file, ``appends`` those of the scan."""
 
-    rolling_rows: int = 20_000_000
+    rolling_rows: int = 10_000_000
     file_rows: int = 10_000
     compaction_rows: int = 20_000_000
     compaction_keys: int = 2_000_000
@@ -75,7 +75,7 @@ QUICK = Sizes(2_000_000, 10_000, 2_000_000, 200_000, 1_000, 100, 2)
 
 
 def run(settings: Settings) -> list[Figure]:
-    sizes = QUICK if settings.quick else Sizes(runs=settings.runs)
+    sizes = QUICK if settings.quick else Sizes(runs=min(settings.runs, 3))
     return [figure for part in PARTS.values() for figure in part(sizes)]
 
 
