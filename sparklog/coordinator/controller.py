@@ -28,6 +28,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import MAX_LEASE_BYTES
+from sparklog.coordinator.relocation import ROOT_BROKER, close_root
 from sparklog.coordinator.unclean import look_for_leader, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
@@ -36,7 +37,7 @@ from sparklog.errors import (
     ObjectNotFoundError,
     SparklogError,
 )
-from sparklog.log.locations import LatestCheck
+from sparklog.log.locations import LatestCheck, read_identity
 from sparklog.protocol import decide_brokers, elections
 from sparklog.protocol.elections import Checked, Elected, UncleanElection
 from sparklog.protocol.state import State
@@ -208,7 +209,19 @@ class Controller:
             store = self.coordinator.brokers.store_of(log.state, broker)
         except InvalidRequestError as error:
             return Finding(broker, Health.UNKNOWN, error.message)
+        if broker == ROOT_BROKER:
+            self._close_old_root(log.state.brokers[broker].url)
         return check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
+
+    def _close_old_root(self, url: str) -> None:
+        """A root that could not be reached when a mirror of it was promoted takes no commit any more once it can be."""
+        log = self.coordinator.log
+        try:
+            old_root = self.coordinator.brokers.open(url)
+            if read_identity(old_root) is None:
+                close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids)
+        except SparklogError as error:
+            logger.debug("the old root %s is not closed: %s", url, error)
 
     def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:
         """One commit for what follows from the checks; more only where it is too much for one."""

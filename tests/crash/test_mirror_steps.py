@@ -1,0 +1,98 @@
+"""Mirroring and promoting, killed or without an answer at every step: the mirror can be opened at any moment, and after
+the next try there is one root and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import open_cluster
+from sparklog.errors import ClusterMovedError, SparklogError
+from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.replication import replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.store.base import Store
+from sparklog.store.open import open_store, substituted
+from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
+from tests.unit.maintenance.replicas import Replicas
+
+
+def values(root: str) -> list[bytes | None]:
+    opened = Replicas.__new__(Replicas)
+    opened.cluster = open_cluster(root)
+    return opened.read()
+
+
+def prepared(folder: Path) -> tuple[Replicas, Store]:
+    """A cluster and a mirror that has all of it; the root is a folder, the mirror is in memory."""
+    folder.mkdir()
+    replicas = Replicas(folder)
+    replicas.produce(2)
+    target = open_store(f"memory://{uuid.uuid4().hex}")
+    mirror(replicas.cluster.store, target)
+    return replicas, target
+
+
+def test_a_mirror_can_be_promoted_after_a_crash_at_any_step_of_bringing_it_up_to_date(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    root = replicas.cluster.store.root
+
+    def mirrored(fault: Fault | None) -> FaultyStore:
+        """A mirror of the first commits, brought up to date until the fault."""
+        target = FaultyStore(open_store(f"memory://{uuid.uuid4().hex}"))
+        for info in early.list():
+            target._store.put(info.key, early.get(info.key))
+        target._plan = {} if fault is None else {fault.step: fault.kind}
+        try:
+            mirror(open_store(root), target)
+        except (SimulatedCrash, SparklogError):
+            target.reopen()
+        return target
+
+    replicas.produce(2)
+    early = open_store(f"memory://{uuid.uuid4().hex}")
+    mirror(open_store(root), early)
+    replicas.produce(2)
+    replicas.cluster.log.write_checkpoint()
+    replicas.produce(1)
+    lost = FaultyStore(open_store(root), seed=1, rates={UNAVAILABLE: 1.0})
+    for fault in every_crash(mirrored(None).calls):
+        target = mirrored(fault)
+        with substituted(lost):
+            promote(target.root, root, force=True)
+        found = values(target.root)
+        assert len(found) >= 2
+        assert found == replicas.sent[0][: len(found)], f"{fault}"
+        later = mirrored(fault)
+        mirror(open_store(root), later._store)
+        known = read_mirror_file(later._store)
+        assert known is not None
+        assert known.version == replicas.cluster.refresh().version, f"{fault}"
+
+
+def test_a_crash_at_any_step_of_a_promotion_leaves_one_root_after_the_next_try(tmp_path: Path) -> None:
+    replicas, target = prepared(tmp_path / "0")
+    addresses = [target.root, replicas.cluster.store.root]
+    stores = [FaultyStore(open_store(address)) for address in addresses]
+    with substituted(stores[0]), substituted(stores[1]):
+        promote(*addresses)
+    number = 0
+    for place, counted in enumerate(stores):
+        for fault in every_crash(counted.calls):
+            number += 1
+            replicas, target = prepared(tmp_path / str(number))
+            addresses = [target.root, replicas.cluster.store.root]
+            store = FaultyStore(open_store(addresses[place]), [fault])
+            with substituted(store):
+                try:
+                    promote(*addresses)
+                except (SimulatedCrash, SparklogError):
+                    store.reopen()
+            promote(*addresses)
+            assert values(target.root) == replicas.sent[0], f"{fault} at {place}"
+            with pytest.raises(ClusterMovedError):
+                open_cluster(addresses[1])
+            assert replicate(open_cluster(target.root), InProcess()).behind == []
