@@ -76,15 +76,16 @@ def _boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
 def _commits(
     store: Store, finding: Finding, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool
 ) -> Iterator[Repair]:
-    version = finding.version
-    if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, version) for mirror in mirrors):
-        version -= 1  # of two that do not fit, it is the other one
-    while True:
-        repair = _commit(store, version, mirrors, dry_run)
+    """The last of several first: each is vouched for by the one after it, which is there or has just been put back."""
+    first = last = finding.version
+    if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, first) for mirror in mirrors):
+        first = last = first - 1  # of two that do not fit, it is the other one
+    while finding.kind == kinds.MISSING_COMMIT and last < metadata.last and _bytes_of(store, last + 1) is None:
+        last += 1
+    for version in range(last, first - 1, -1):
+        repair = _commit(store, version, metadata, mirrors, dry_run)
         yield repair
-        version += 1
-        more = finding.kind == kinds.MISSING_COMMIT and version <= metadata.last and repair.done
-        if not more or read_commit(store, version) is not None:
+        if repair.why_not:
             return
 
 
@@ -93,11 +94,18 @@ def _is_same(store: Store, mirror: Store, version: int) -> bool:
     return ours is not None and ours == read_commit(mirror, version)
 
 
-def _commit(store: Store, version: int, mirrors: Sequence[Store], dry_run: bool) -> Repair:
+def _bytes_of(store: Store, version: int) -> bytes | None:
+    """What lies under a commit's name, whatever it is; None where nothing does."""
+    try:
+        return store.get(commit_key(version))
+    except ObjectNotFoundError:
+        return None
+
+
+def _commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
     key = commit_key(version)
-    if not mirrors:
-        return _repair("not repaired", key, dry_run, "no mirror of the commit log was given")
-    why = ""
+    present = _bytes_of(store, version)
+    why = "no mirror of the commit log was given"
     for mirror in mirrors:
         try:
             data = mirror.get(key, limits.MAX_COMMIT_BYTES)
@@ -105,35 +113,44 @@ def _commit(store: Store, version: int, mirrors: Sequence[Store], dry_run: bool)
         except (CorruptionError, ObjectNotFoundError) as error:
             why = str(error)
             continue
-        why = _contradicted(store, mirror, commit, digest)
-        if why:
-            continue
-        if not dry_run:
-            _put(store, key, data, version)
-        return _repair(f"put back from {mirror.root}", key, dry_run)
+        why = _contradicted(store, mirror, commit, digest, metadata, assumed=dry_run and version < metadata.last)
+        if not why and not dry_run:
+            why = _put(store, key, data, present)
+        if not why:
+            return _repair(f"put back from {mirror.root}", key, dry_run)
     return _repair("not repaired", key, dry_run, why)
 
 
-def _put(store: Store, key: str, data: bytes, version: int) -> None:
-    """Where nothing is there, somebody else may be creating that number: then it is theirs."""
-    try:
-        store.put_if_absent(key, data)
-    except ObjectExistsError:
-        if read_commit(store, version) is None or store.get(key) != data:
-            store.put(key, data)
+def _put(store: Store, key: str, data: bytes, present: bytes | None) -> str:
+    """Put a commit in its place, unless somebody else has done something about it: why it was not done."""
+    if present is None:
+        try:
+            store.put_if_absent(key, data)
+        except ObjectExistsError:
+            return "" if store.get(key) == data else "somebody has created this commit meanwhile"
+    elif store.get(key) != present:
+        return "somebody has changed this commit meanwhile"
+    else:
+        store.put(key, data)
+    return ""
 
 
-def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str) -> str:
-    """Why a mirror's commit cannot be the one of this log: its neighbours here, or in the mirror, say otherwise."""
+def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str, metadata: Metadata, assumed: bool) -> str:
+    """Why a mirror's commit cannot be the one of this log: a neighbour of it, or a checkpoint, says otherwise.
+
+    ``assumed``: in a dry run the commit after it would have been put back by now.
+    """
     version = commit.version
-    before = read_commit(store, version - 1) or read_commit(mirror, version - 1)
-    known = GENESIS_DIGEST if version == 0 else before[1] if before else ""
-    if commit.previous != known:
+    before, after = read_commit(store, version - 1), read_commit(store, version + 1)
+    earlier = before or read_commit(mirror, version - 1)
+    if commit.previous != (GENESIS_DIGEST if version == 0 else earlier[1] if earlier else commit.previous):
         return f"the mirror's commit {version} does not follow commit {version - 1}"
-    after = read_commit(store, version + 1) or read_commit(mirror, version + 1)
     if after is not None and after[0].previous != digest:
         return f"commit {version + 1} does not follow the mirror's commit {version}"
-    if after is None and before is None:
+    stated = {kept.state.digest for kept in metadata.checkpoints if kept.version == version and kept.state}
+    if stated and digest not in stated:
+        return f"the checkpoint of version {version} is not that of the mirror's commit"
+    if after is None and not stated and before is None and not assumed:
         return f"nothing vouches for the mirror's commit {version}"
     return ""
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparklog.coordinator import open_cluster
 from sparklog.format.index import decode_index
 from sparklog.maintenance.findings import Report
 from sparklog.maintenance.repair import repair_cluster
@@ -303,6 +304,35 @@ def test_a_commit_is_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: P
     report = repaired(cluster, mirrors=(str(mirror),))
     assert report.left == []
     assert path.read_bytes() == wanted
+
+
+def test_commits_in_a_row_are_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: Path) -> None:
+    with_checkpoint(cluster)
+    cluster.pad(2)
+    mirror = tmp_path / "mirror"
+    shutil.copytree(cluster.root / "meta", mirror / "meta")
+    wanted = cluster.reopened().state
+    for version in (1, 2, 5, 6):
+        (cluster.root / commit_key(version)).unlink()
+    planned = repaired(cluster, mirrors=(str(mirror),), dry_run=True).repairs
+    assert [(repair.done, repair.why_not) for repair in planned] == [(False, "")] * 4
+    assert repaired(cluster, mirrors=(str(mirror),)).left == []
+    assert cluster.reopened().state == wanted
+
+
+def test_a_mirror_that_went_on_by_itself_is_not_taken_for_a_copy(cluster: DamagedCluster, tmp_path: Path) -> None:
+    """The last commit is gone, and only a checkpoint knows of it."""
+    with_checkpoint(cluster)
+    other = tmp_path / "other"
+    shutil.copytree(cluster.root, other)
+    cluster.pad(1)
+    cluster.reopened().log.write_checkpoint()
+    (cluster.root / commit_key(6)).unlink()
+    fork = DamagedCluster.__new__(DamagedCluster)
+    fork.coordinator = open_cluster(str(other))
+    fork.pad(1)
+    report = repaired(cluster, mirrors=(str(other),))
+    assert "is not that of the mirror's commit" in report.repairs[0].why_not
 
 
 def test_a_commit_of_another_history_is_not_put_back(cluster: DamagedCluster, tmp_path: Path) -> None:
