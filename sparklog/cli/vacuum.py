@@ -74,12 +74,15 @@ def _print(result: Vacuumed, verbose: bool) -> None:
     if result.files:
         print(f"No part of the log, begun at version {result.fence} or before:")
         _print_files(result.files, verbose)
+    if result.superseded:
+        print("No part of the log any more:")
+        _print_files(result.superseded, verbose)
     if result.left_alone:
         print("Left alone:")
         _print_files(result.left_alone, verbose)
     if result.younger:
         print(f"{_files(result.younger)} begun later may still become part of the log; a later vacuum looks at them.")
-    size = f"{_files(len(result.files))}, {result.size_bytes:,} bytes"
+    size = f"{_files(len(result.files) + len(result.superseded))}, {result.size_bytes:,} bytes"
     if result.dry_run:
         print(f"Dry run: nothing was deleted; --execute deletes {size}.")
         return

@@ -71,6 +71,15 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     return result
 
 
+def due_files(coordinator: Coordinator) -> list[RemovedFile]:
+    """What a sweep would delete now. Errors as ``sweep``."""
+    state, result = coordinator.refresh(), Swept()
+    listings = _readable(coordinator, _due(coordinator, state, result), result)
+    files = [file for _, listed in listings for file in listed if file.broker in state.brokers]
+    live = live_places(coordinator, state, {file.path for file in files})
+    return [file for file in files if file.broker not in live.get(file.path, ())]
+
+
 def _due(coordinator: Coordinator, state: State, result: Swept) -> list[str]:
     """The listings whose time has come, and that no reader holds."""
     now_ms = coordinator.log.clock.now_ms()

@@ -9,9 +9,11 @@ than the age limit, fences writers there by a commit, and from then on no file b
 become part of the log: ``decide.append`` refuses it with StaleWriteError, and its writer writes the records again. Of
 those files, what the log does not name by then may go, however long a writer was stopped. No clocks are compared.
 
-Rules: what a live segment is in stays, at every broker; what a listing names is the sweep's (``deletion``); files whose
+Files that left the log long enough ago go as well: a vacuum begins with a sweep (``deletion``).
+
+Rules: what a live segment is in stays, at every broker; what a listing names stays until its time has come; files whose
 name has no version are reported and left alone. A dry run changes nothing, and says what one without it would do.
-Not for: files that left the log, and damage (``fsck``).
+Not for: damage (``fsck``).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogEr
 from sparklog.log.cleanup import newest_version_before
 from sparklog.log.parallel import each
 from sparklog.log.removals import REMOVED, read_removed
-from sparklog.maintenance.deletion import remove_expired_announcements
+from sparklog.maintenance.deletion import due_files, remove_expired_announcements, sweep
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at
@@ -44,6 +46,7 @@ MIN_AGE_MS = 86_400_000
 _DATA = re.compile(r".+-\d+/[^/]+\.(?:log|index)\Z")
 _LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow\Z")
 
+LEFT_LOG = "rolled, compacted or deleted"
 NEVER_PART = "its writer ended before its commit"
 UNUSED_LISTING = "no commit names this listing"
 OLD_LEASE = "its member left the group long ago"
@@ -63,6 +66,7 @@ class Found(NamedTuple):
 class Vacuumed:
     """What a vacuum found, and what it did. ``files`` go, or went; ``left_alone`` stay.
 
+    ``superseded`` are those that left the log by a commit, and whose time has come; they go, or went, too.
     ``fence`` is the version at or before which files were begun; ``younger`` counts those that were begun later.
     ``unfinished`` counts temporary files that were removed, which a dry run cannot see.
     """
@@ -70,6 +74,7 @@ class Vacuumed:
     dry_run: bool
     fence: int
     files: list[Found] = field(default_factory=list)
+    superseded: list[Found] = field(default_factory=list)
     left_alone: list[Found] = field(default_factory=list)
     younger: int = 0
     unfinished: int = 0
@@ -78,7 +83,7 @@ class Vacuumed:
 
     @property
     def size_bytes(self) -> int:
-        return sum(found.size for found in self.files)
+        return sum(found.size for found in (*self.files, *self.superseded))
 
 
 def vacuum(
@@ -99,11 +104,13 @@ def vacuum(
             "first byte to their commit would have to write again; choose more, or force it"
         )
     before_ms = coordinator.log.clock.now_ms() - older_than_ms
+    superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator)]
+    problems = [] if dry_run else sweep(coordinator, check).problems
     state = coordinator.refresh()
     fence = max(newest_version_before(coordinator.store, state.version, before_ms), state.writer_fence)
     if not dry_run:
         state = _fence(coordinator, fence)
-    result = Vacuumed(dry_run, fence)
+    result = Vacuumed(dry_run, fence, superseded=superseded, problems=problems)
     needed = _Needed(coordinator, state)
     for broker in sorted(state.brokers):
         check()

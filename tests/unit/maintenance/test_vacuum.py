@@ -22,6 +22,7 @@ from sparklog.maintenance.deletion import READERS, sweep
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.vacuum import (
     DEFAULT_AGE_MS,
+    LEFT_LOG,
     MIN_AGE_MS,
     NEVER_PART,
     NO_VERSION_IN_NAME,
@@ -138,6 +139,24 @@ def test_files_whose_name_has_no_version_are_reported_and_left_alone() -> None:
         ("orders-0/00000000000000000000-abc.log", NO_VERSION_IN_NAME)
     ]
     assert coordinator.store.get("notes.txt") == b"x"
+
+
+def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
+    coordinator, clock = cluster()
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 2})
+    retain(coordinator)
+    assert vacuum(coordinator).superseded == []
+    clock.advance(61)
+    planned = vacuum(coordinator)
+    assert [found.why for found in planned.superseded] == [LEFT_LOG, LEFT_LOG]
+    assert planned.size_bytes > 0
+    assert len(log_files(coordinator)) == 3
+    done = vacuum(coordinator, dry_run=False)
+    assert done.superseded == planned.superseded
+    assert done.files == []
+    assert len(log_files(coordinator)) == 1
+    assert values(coordinator) == [b"now"]
 
 
 def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
