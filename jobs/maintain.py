@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--topic", metavar="REGEX", type=topic_pattern, help="topics, for the steps that go by topic (all)"
     )
+    options.add_argument("--mirror", metavar="URL", default="", help="a location to mirror the commit log to")
     options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
                          help="for the storage's client, repeatable")  # fmt: skip
     job.add_session_arguments(options)
@@ -91,7 +92,7 @@ def maintain(options: argparse.Namespace) -> str:
     def say(line: str) -> None:
         job.say(PROGRAM, line)
 
-    upkeep = Upkeep(coordinator, tasks, options.topic, stop.check, once=not options.loop)
+    upkeep = Upkeep(coordinator, tasks, options.topic, stop.check, not options.loop, options.mirror)
     loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
     with (
         stopped_by_signals(stop, say),

@@ -1,7 +1,7 @@
-"""``sparklog cluster``: create a cluster, describe it, print its id.
+"""``sparklog cluster``: create a cluster, describe it, print its id, and keep a mirror of its commit log.
 
 ``cluster-id`` is Kafka's kafka-cluster; ``create`` is what kafka-storage's format is there, and ``describe`` shows what
-lies below the root.
+lies below the root. ``mirror`` and ``promote`` are for the day that the root is lost.
 """
 
 from __future__ import annotations
@@ -9,13 +9,25 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, connect, suggestion
+from sparklog.cli.common import (
+    CommandParser,
+    UsageError,
+    bootstrap_server,
+    complain,
+    connect,
+    given,
+    require,
+    suggestion,
+)
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import BrokerState, State
 
-ACTIONS = ("create", "describe", "cluster-id")
+ACTIONS = ("create", "describe", "cluster-id", "mirror", "promote")
+
+PROGRESS_SECONDS = 5.0
+"""Seconds between two lines about a mirror that takes long."""
 
 
 def parser() -> CommandParser:
@@ -23,24 +35,35 @@ def parser() -> CommandParser:
         "cluster",
         "create      make an empty cluster at a root: a folder or a bucket's folder\n"
         "describe    print its id, version, brokers, topics and sizes\n"
-        "cluster-id  print its id",
+        "cluster-id  print its id\n"
+        "mirror      copy what is new of its commit log to another location; run it again and again\n"
+        "promote     let the cluster go on at a mirror, in the place of its root",
         "sparklog cluster create --bootstrap-server /data/log",
-        "create|describe|cluster-id [OPTIONS]",
+        "|".join(ACTIONS) + " [OPTIONS]",
     )
     options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
     options.add_connection()
     options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
+    options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
+    options.add_argument(
+        "--force", action="store_true", help="promote: although the root does not answer, and commits may be lost"
+    )
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     if options.action not in ACTIONS:
         said = f"{options.action!r} is no action" if options.action else "an action is missing"
-        raise UsageError(f"{said}: create, describe or cluster-id{suggestion(options.action or '', ACTIONS)}")
+        listed = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
+        raise UsageError(f"{said}: {listed}{suggestion(options.action or '', ACTIONS)}")
+    for name, actions in {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",)}.items():
+        if given(options, name) and options.action not in actions:
+            raise UsageError(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
     if options.action == "create":
         _create(options)
-    elif options.if_not_exists:
-        raise UsageError(f'Option "[if-not-exists]" can\'t be used with option "[{options.action}]"')
+    elif options.action in ("mirror", "promote"):
+        require(options, "to")
+        (_mirror if options.action == "mirror" else _promote)(options)
     elif options.action == "describe":
         _describe(connect(options))
     else:
@@ -60,6 +83,36 @@ def _create(options: argparse.Namespace) -> None:
             raise
     else:
         print(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
+
+
+def _mirror(options: argparse.Namespace) -> None:
+    root, storage_options = bootstrap_server(options)
+    from sparklog.clock import SystemClock
+    from sparklog.maintenance.mirror import mirror
+    from sparklog.store.open import open_store
+
+    clock = SystemClock()
+    said = clock.monotonic()
+
+    def progress(version: int, newest: int) -> None:
+        nonlocal said
+        if clock.monotonic() - said >= PROGRESS_SECONDS:
+            said = clock.monotonic()
+            complain(f"mirror: version {version:,} of {newest:,}")
+
+    target = open_store(options.to, storage_options)
+    done = mirror(open_store(root, storage_options), target, clock, progress)
+    print(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
+
+
+def _promote(options: argparse.Namespace) -> None:
+    root, storage_options = bootstrap_server(options)
+    from sparklog.maintenance.mirror import promote
+
+    done = promote(options.to, root, storage_options, options.force)
+    print(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
+    if done.may_have_lost:
+        complain("WARNING: what was committed at the old root and had not come to the mirror is lost.")
 
 
 def _describe(coordinator: Coordinator) -> None:

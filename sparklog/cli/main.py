@@ -38,7 +38,7 @@ COMMANDS = {
     "vacuum": "delete what writers that died have left behind",
     "fsck": "check everything against its checksums, and repair it",
     "dump-log": "print and verify .log and .index files",
-    "cluster": "create a cluster, describe it, print its id",
+    "cluster": "create a cluster, describe it, print its id, mirror it",
 }
 
 HELP = """\

@@ -16,7 +16,7 @@ from sparklog.cli.runners import add_runner_options, check_runner_options, task_
 if TYPE_CHECKING:
     import re
 
-STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup")
+STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "mirror")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
 
 
@@ -31,6 +31,7 @@ def parser() -> CommandParser:
         "  compaction   keep the newest record of each key, where cleanup.policy says compact\n"
         "  deletion     delete files that left the log more than file.delete.delay.ms ago\n"
         "  cleanup      remove old commits, checkpoints and offsets of groups that are gone\n"
+        "  mirror       with --mirror: copy what is new of the commit log there\n"
         "A step that fails is said, and the others go on. Stopping is safe at any time.",
         "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",
         "--once|--loop [OPTIONS]",
@@ -46,6 +47,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that go by topic"
     )
+    options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
     add_runner_options(options)
     return options
 
@@ -58,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
-        upkeep = Upkeep(coordinator, runner, pattern, stop.check, once=options.once)
+        upkeep = Upkeep(coordinator, runner, pattern, stop.check, options.once, options.mirror or "")
         loop = Loop(steps(upkeep, only), coordinator.log.clock, stop.check, _say)
         with closing(upkeep), repeats_logged_once():
             if options.loop:
@@ -75,6 +77,8 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     for name in only:
         if name not in STEPS:
             raise UsageError(f"--only: there is no step {name!r}: {', '.join(STEPS)}{suggestion(name, STEPS)}")
+    if "mirror" in only and not options.mirror:
+        raise UsageError("--only mirror needs --mirror, the location to mirror the commit log to")
     check_runner_options(options)
     if options.topic is None:
         return only, None

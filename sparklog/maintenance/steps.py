@@ -7,6 +7,7 @@
     compaction    keeps the latest record of each key
     deletion      deletes the files that left the log a while ago
     cleanup       forgets old commits, checkpoints, and the offsets of groups that are gone
+    mirror        copies what is new of the commit log to a mirror, where there is to be one
 
 Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
 work takes; and so has replication, so that a location that is back catches up beside a long compaction.
@@ -33,6 +34,7 @@ from sparklog.log.cleanup import clean_up
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.loop import Report, Step, place_and_message
+from sparklog.maintenance.mirror import mirror_of
 from sparklog.maintenance.replacing import Counts
 from sparklog.maintenance.replication import replicate
 from sparklog.maintenance.retention import retain
@@ -46,7 +48,8 @@ class Upkeep:
     """What the steps work with: a cluster, runners by description, and the topics it is about (None: all).
 
     ``once``: one pass, which waits for as long as it takes to know that no other controller is alive. ``check`` is
-    called often and ends the work by what it raises. Each lane of steps may have a thread of its own.
+    called often and ends the work by what it raises. ``mirror`` is the address of a mirror to keep up. Each lane of
+    steps may have a thread of its own.
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class Upkeep:
         pattern: re.Pattern[str] | None = None,
         check: Check = lambda: None,
         once: bool = True,
+        mirror: str = "",
     ) -> None:
         self.coordinator = coordinator
         self.runner = runner
         self.check = check
         self.once = once
+        self.mirror = mirror
         self.controller = Controller(coordinator)
         self._pattern = pattern
 
@@ -84,7 +89,7 @@ def steps(upkeep: Upkeep, only: Sequence[str] = ()) -> list[Step]:
     return [
         Step(name, partial(kind.work, upkeep), partial(upkeep.setting, kind.interval), kind.lane)
         for name, kind in STEPS.items()
-        if not only or name in only
+        if (not only or name in only) and (name != "mirror" or upkeep.mirror)
     ]
 
 
@@ -182,6 +187,11 @@ def _cleanup(upkeep: Upkeep, report: Report) -> None:
     report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
 
 
+def _mirror(upkeep: Upkeep, report: Report) -> None:
+    done = mirror_of(upkeep.coordinator, upkeep.mirror)
+    report.count(commits_copied=done.commits, bytes_copied=done.size_bytes)
+
+
 class Kind(NamedTuple):
     """A step: its work, the setting of the cluster that says how often a loop does it, and its lane."""
 
@@ -201,5 +211,6 @@ STEPS: dict[str, Kind] = {
     "compaction": Kind(_compaction, "log.cleaner.backoff.ms"),
     "deletion": Kind(_deletion, "log.segment.delete.delay.ms"),
     "cleanup": Kind(_cleanup, "offsets.retention.check.interval.ms"),
+    "mirror": Kind(_mirror, HEARTBEAT_INTERVAL, "mirror"),
 }
 """In the order of a pass."""

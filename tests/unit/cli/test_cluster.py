@@ -14,6 +14,8 @@ from sparklog.protocol.commits import ChangeBroker, ElectController
 
 from .conftest import Run, commit
 
+LISTED = "create, describe, cluster-id, mirror or promote"
+
 
 def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
     root = str(tmp_path / "new" / "log")
@@ -82,10 +84,58 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: create, describe or cluster-id"),
-        (["desribe"], "'desribe' is no action: create, describe or cluster-id; did you mean describe?"),
+        ([], "an action is missing: create, describe, cluster-id, mirror or promote"),
+        (
+            ["desribe"],
+            "'desribe' is no action: create, describe, cluster-id, mirror or promote; did you mean describe?",
+        ),
+        (["mirror"], 'Missing required argument "[to]"'),
+        (["promote"], 'Missing required argument "[to]"'),
+        (["mirror", "--to", "/x", "--force"], 'Option "[force]" can\'t be used with option "[mirror]"'),
+        (["describe", "--to", "/x"], 'Option "[to]" can\'t be used with option "[describe]"'),
         (["describe", "--if-not-exists"], 'Option "[if-not-exists]" can\'t be used with option "[describe]"'),
     ],
 )
 def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("cluster", *arguments) == (1, "", f"{message}\n`sparklog cluster --help` lists the options.\n")
+
+
+def test_a_mirror_is_brought_up_to_date_and_promoted(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    mirror = str(tmp_path / "mirror")
+    cluster.create_topic("orders")
+    append_records(cluster, "orders", [Record(value=b"v")])
+    version = cluster.refresh().version
+    first = run("cluster", "mirror", "--to", mirror)
+    assert (first.code, first.err) == (0, "")
+    assert first.out.startswith(f"{mirror} mirrors version {version}: {version + 1} commits, ")
+    assert run("cluster", "mirror", "--to", mirror).out.startswith(f"{mirror} mirrors version {version}: 0 commits, ")
+    cluster.create_topic("refunds")
+    promoted = run("cluster", "promote", "--to", mirror)
+    assert (promoted.code, promoted.err) == (0, "")
+    assert promoted.out.startswith(f"The cluster goes on at {mirror}, version ")
+    assert promoted.out.endswith(f"Broker 0 is {cluster.store.root}.\n")
+    assert run("topics", "--list", "--bootstrap-server", mirror).lines == ["orders", "refunds"]
+    moved = run("topics", "--list")
+    assert moved.code == 1
+    assert f"has moved from {cluster.store.root} to {mirror}" in moved.err
+
+
+def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    mirror = str(tmp_path / "mirror")
+    run("cluster", "mirror", "--to", mirror)
+    Path(cluster.store.root).rename(tmp_path / "lost")
+    refused = run("cluster", "promote", "--to", mirror)
+    assert (refused.code, refused.out) == (1, "")
+    assert "Bring the old root back, or force it" in refused.err
+    forced = run("cluster", "promote", "--to", mirror, "--force")
+    assert forced.code == 0
+    assert "WARNING: what was committed at the old root and had not come to the mirror is lost." in forced.err
+    assert run("cluster", "cluster-id", "--bootstrap-server", mirror).out == (
+        f"Cluster ID: {cluster.state.cluster_id}\n"
+    )
+
+
+def test_what_is_no_mirror_is_not_promoted(run: Run, root: str, tmp_path: Path) -> None:
+    result = run("cluster", "promote", "--to", str(tmp_path / "nothing"))
+    assert (result.code, result.out) == (1, "")
+    assert "is no mirror" in result.err

@@ -54,8 +54,9 @@ def test_the_help_lists_the_steps_there_are() -> None:
 
 
 def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordinator) -> None:
-    result = run("maintain", "--once")
+    result = run("maintain", "--once", "--mirror", f"{orders.store.root}-mirror")
     assert (result.code, result.err) == (0, "")
+    assert "mirror: commits copied " in result.lines[-1]
     assert [line.split(":")[0] for line in result.lines] == list(STEPS)
     (roll,) = [line for line in result.lines if line.startswith("roll: ")]
     assert roll.startswith("roll: files rewritten 40, into files 2, bytes read ")
@@ -114,6 +115,7 @@ def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
         (["--once", "--loop"], "Command must include exactly one action: --once or --loop"),
         (["--once", "--only", "rol"],
          f"--only: there is no step 'rol': {', '.join(STEPS)}; did you mean roll?"),
+        (["--once", "--only", "mirror"], "--only mirror needs --mirror, the location to mirror the commit log to"),
         (["--once", "--workers", "0"], "--workers 0: at least 1"),
         (["--once", "--workers", "2", "--distributed"],
          'Option "[workers]" can\'t be used with option "[distributed]"'),

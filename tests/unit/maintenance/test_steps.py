@@ -48,7 +48,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def test_every_step_has_a_setting_for_its_interval(log: Log) -> None:
-    upkeep = Upkeep(log.cluster, lambda _: InProcess())
+    upkeep = Upkeep(log.cluster, lambda _: InProcess(), mirror="/nowhere")
     assert [step.name for step in steps(upkeep)] == list(STEPS)
     assert all(step.interval_ms() >= 0 for step in steps(upkeep))
 
