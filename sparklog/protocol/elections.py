@@ -13,7 +13,7 @@ Not for: who checks (``coordinator.controller``), what an append does to the ISR
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from sparklog.errors import (
@@ -159,12 +159,11 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
     return Decision(actions, elected)
 
 
-def _changes(state: State, online: Collection[int], went_back: Collection[int]) -> Sequence[ChangePartition]:
+def _changes(state: State, online: Collection[int], went_back: Collection[int]) -> Iterator[ChangePartition]:
     """What follows from who is online, for partitions that are not as they should be.
 
     Who has lost files leaves before who is merely offline, and so does not stay as the last one in sync.
     """
-    found: list[ChangePartition] = []
     offline = [number for number in state.brokers if number not in online]
     gone = {*offline, *went_back}
     for topic in state.topics.values():
@@ -176,8 +175,7 @@ def _changes(state: State, online: Collection[int], went_back: Collection[int]) 
             change.leave_isr(offline)
             action = change.finish()
             if action is not None:
-                found.append(action)
-    return found
+                yield action
 
 
 def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None = None) -> Decision:
