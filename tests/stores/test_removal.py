@@ -1,0 +1,40 @@
+"""Retention, the sweep, the vacuum and the clean-up of commits do the same on every storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog import limits
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.log import cleanup
+from sparklog.log.layout import COMMITS
+from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.retention import retain
+from sparklog.maintenance.vacuum import vacuum
+from sparklog.store.base import Store
+from tests.unit.maintenance.logs import Written, append, log_files, records
+
+
+def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMIT_AGE_MS", -60_000)  # also where the storage's host and this one differ
+    coordinator = create_cluster(store)
+    configs = {"retention.ms": "1000", "file.delete.delay.ms": "0", "internal.segment.bytes": "1"}
+    coordinator.create_topic("orders", configs=configs)
+    in_an_hour = coordinator.log.clock.now_ms() // 60_000 + 60
+    for number in range(4):
+        append(coordinator, "orders", [Written(value=b"%d" % number)])
+    append(coordinator, "orders", [Written(value=b"kept", minute=in_an_hour)])
+    coordinator.log.write_checkpoint()
+    append(coordinator, "orders", [Written(value=b"last", minute=in_an_hour)])
+    store.put("orders-0/00000000000000000000-v1-orphan.log", b"x")
+    assert retain(coordinator).segments == 4
+    coordinator.log.clock.sleep(0.01)  # a listing is due from its commit's time on
+    assert sweep(coordinator).files == 4
+    assert [found.size for found in vacuum(coordinator, 0, dry_run=False, force=True).files] == [1]
+    found = cleanup.clean_up(store, coordinator.log.clock, {"metadata.max.retention.bytes": "0"})
+    assert found.commits == found.boundary + 1
+    assert len(list(store.list(COMMITS))) == coordinator.refresh().version - found.boundary
+    opened = open_cluster(store)
+    assert opened.state == coordinator.state
+    assert [record.value for record in records(opened, "orders")] == [b"kept", b"last"]
+    assert len(log_files(opened)) == 2
