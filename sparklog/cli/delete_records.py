@@ -54,9 +54,10 @@ def _delete(
     coordinator: Coordinator, offsets: dict[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]]:
     """One commit for all partitions that can be; the low watermarks of these, and why the others cannot."""
-    from sparklog.errors import SparklogError
+    from sparklog.errors import InvalidTopicError, SparklogError
     from sparklog.protocol.decide_segments import delete_records
     from sparklog.protocol.decision import Decision
+    from sparklog.protocol.names import is_internal_topic
     from sparklog.protocol.state import State
 
     def decide(state: State) -> Decision:
@@ -65,6 +66,8 @@ def _delete(
         actions = []
         for place, offset in offsets.items():
             try:
+                if is_internal_topic(place.topic):  # as a broker refuses it
+                    raise InvalidTopicError(f"records of the internal topic {place.topic} are not deleted")
                 decided = delete_records(state, {(place.topic, place.partition): offset})
             except SparklogError as error:
                 failed[place] = error

@@ -62,17 +62,19 @@ def test_an_offset_that_is_passed_already_changes_nothing(run: Run, orders: Coor
 def test_a_partition_that_cannot_be_is_said_on_its_line_and_the_others_are_done(
     run: Run, orders: Coordinator, tmp_path: Path
 ) -> None:
-    path = offsets_file(
-        tmp_path, ("orders", 0, 11), ("orders", 1, 5), ("nope", 0, 1), ("orders", 9, 1), ("latest", 0, 0)
-    )
+    orders.create_topic("__consumer_offsets")
+    wrong = [("nope", 0, 1), ("orders", 9, 1), ("__consumer_offsets", 0, 0), ("latest", 0, 0)]
+    path = offsets_file(tmp_path, ("orders", 0, 11), ("orders", 1, 5), *wrong)
     result = run("delete-records", "--offset-json-file", path)
     assert result.code == 1
     assert [line.split("\t")[0] for line in result.lines[2:]] == [
-        "partition: orders-0", "partition: orders-1", "partition: nope-0", "partition: orders-9", "partition: latest-0",
+        "partition: orders-0", "partition: orders-1", "partition: nope-0", "partition: orders-9",
+        "partition: __consumer_offsets-0", "partition: latest-0",
     ]  # fmt: skip
     assert "error: orders-0 cannot start at offset 11" in result.out
     assert "partition: orders-1\tlow_watermark: 5" in result.lines
     assert "error: topic 'nope' does not exist" in result.out
+    assert "error: records of the internal topic __consumer_offsets are not deleted" in result.out
     assert "cleanup.policy does not contain delete" in result.lines[-1]
     assert starts(orders) == [0, 5]
 
