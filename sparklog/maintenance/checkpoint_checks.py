@@ -65,7 +65,6 @@ class KeptCheckpoint:
             else "keep it: what it stands for is nowhere else",
             repairable=stands,
             path=self.path or self.key,
-            broker=0,
             version=self.version,
         )
 
@@ -162,5 +161,4 @@ def _stale(message: str) -> Finding:
         action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
         repairable=True,
         path=LATEST_KEY,
-        broker=0,
     )

@@ -101,9 +101,9 @@ KINDS = (
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong. What does not apply is empty, or -1.
 
-    ``path`` is a key below the location of ``broker`` (0 is the root itself). ``start_offset`` and ``end_offset`` bound
-    the records concerned, the end not included; ``version`` is a commit's or a checkpoint's; ``batch`` counts in the
-    file. ``action`` says what to do. ``repairable``: ``--repair`` can mend it.
+    ``path`` is a key below the location of ``broker``, or below the root where that is -1. ``start_offset`` and
+    ``end_offset`` bound the records concerned, the end not included; ``version`` is a commit's or a checkpoint's;
+    ``batch`` counts in the file. ``action`` says what to do. ``repairable``: ``--repair`` can mend it.
     """
 
     kind: str
@@ -125,9 +125,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """What people call the place: a partition, a topic, a broker, or the metadata."""
         if self.topic:
             return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
-        if self.broker < 0 or self.path.startswith("meta/") or self.path == "cluster.json":
-            return "metadata"
-        return f"broker {self.broker}"
+        return f"broker {self.broker}" if self.broker >= 0 else "metadata"
 
 
 class Checked(msgspec.Struct, kw_only=True):

@@ -18,8 +18,14 @@ from dataclasses import dataclass, field
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator.broker_stores import BrokerStores
-from sparklog.errors import CorruptMetadataError, InvalidRequestError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log.locations import read_identity
+from sparklog.coordinator.health import check_identity
+from sparklog.errors import (
+    ClusterMovedError,
+    CorruptMetadataError,
+    InvalidRequestError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.file_checks import FileCopy, FileTask, LiveRun, check_files, plan_tasks
 from sparklog.maintenance.findings import MISSING_LOG, Checked, Finding, Report, in_order
@@ -80,11 +86,14 @@ def check_cluster(
 ) -> Check:
     """Check the cluster at a store's root.
 
-    Raises ClusterNotFoundError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of the scope that
-    does not exist, or StorageError where the root itself cannot be read.
+    Raises ClusterNotFoundError, ClusterMovedError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of
+    the scope that does not exist, or StorageError where the root itself cannot be read.
     """
     scope = scope or Scope()
     metadata = check_metadata(store, progress)
+    if metadata.state.moved_to:
+        moved = f"cluster {metadata.state.cluster_id} has moved from {store.root} to {metadata.state.moved_to}"
+        raise ClusterMovedError(f"{moved}; check it there", path=store.root)
     _check_scope(scope, metadata.state)
     report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
     report.fast = scope.fast
@@ -113,8 +122,7 @@ def _open_stores(check: Check, brokers: BrokerStores) -> None:
     for number, broker in state.brokers.items():
         try:
             store = brokers.store_of(state, number)
-            if broker.url:
-                _check_identity(store, state.cluster_id, number)
+            check_identity(store, state.cluster_id, number, broker.url)
         except SparklogError as error:
             check.unreachable[number] = str(error)
         else:
@@ -122,21 +130,6 @@ def _open_stores(check: Check, brokers: BrokerStores) -> None:
                 check.stores[number] = store
     if not state.brokers:  # the first commit cannot be read
         check.stores[0] = check.store
-
-
-def _check_identity(store: Store, cluster_id: str, broker: int) -> None:
-    """Raises CorruptMetadataError where a location is not the one that was registered."""
-    found = read_identity(store)
-    if found is None:
-        raise CorruptMetadataError(
-            f"{store.root} has no broker.json, so it is not the location that was registered: its disk is not mounted, "
-            "or it was moved away",
-            path=store.root,
-        )
-    if (found.cluster_id, found.broker) != (cluster_id, broker):
-        raise CorruptMetadataError(
-            f"{store.root} is the location of broker {found.broker} of cluster {found.cluster_id}", path=store.root
-        )
 
 
 def _check_lists(check: Check) -> Iterator[Finding]:

@@ -34,6 +34,7 @@ from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
+from sparklog.maintenance.mirror import MIRROR_KEY
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
 from sparklog.protocol.fold import apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
@@ -133,7 +134,7 @@ def _listed(store: Store) -> tuple[list[int], list[Finding]]:
 
 def _unknown(key: str) -> Finding:
     message = "no part of sparklog writes objects of this name"
-    return Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key, broker=0)
+    return Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key)
 
 
 def _left_behind(key: str) -> Finding:
@@ -143,7 +144,6 @@ def _left_behind(key: str) -> Finding:
         message="a file of a checkpoint that is not there: its writer died, or the checkpoint was removed",
         action="`sparklog vacuum` removes it",
         path=key,
-        broker=0,
     )
 
 
@@ -157,10 +157,21 @@ def _cluster_id(store: Store, checkpoints: Checkpoints, has_commits: bool) -> tu
     except (CorruptMetadataError, ClusterNotFoundError) as error:
         if not has_commits and not checkpoints.kept:
             raise
+        _refuse_mirror(store)
         return known, [_of_cluster_file(str(error), known)]
     if known and known != found:
         return known, [_of_cluster_file(f"{CLUSTER_KEY} is of cluster {found}, the checkpoints are of {known}", known)]
     return found, []
+
+
+def _refuse_mirror(store: Store) -> None:
+    """A mirror has commits and no cluster.json, as it should be."""
+    with contextlib.suppress(ObjectNotFoundError):
+        store.info(MIRROR_KEY)
+        raise ClusterNotFoundError(
+            f"{store.root} is a mirror of a commit log, not a cluster; check the cluster itself, or promote the mirror",
+            path=store.root,
+        )
 
 
 def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
@@ -191,7 +202,6 @@ def _of_cluster_file(message: str, known: str) -> Finding:
         else "restore it from a backup of the root: the cluster's id is nowhere else",
         repairable=bool(known),
         path=CLUSTER_KEY,
-        broker=0,
     )
 
 
@@ -208,7 +218,6 @@ def _boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
             "that are not there",
             repairable=True,
             path=BOUNDARY_KEY,
-            broker=0,
         )
         return (versions[0] - 1 if versions else -1), [finding]
 
@@ -474,7 +483,6 @@ def _of_commit(kind: str, version: int, message: str) -> Finding:
         message=f"{message}; nothing after it can be read",
         action=_FROM_MIRROR,
         path=commit_key(version),
-        broker=0,
         version=version,
     )
 
@@ -489,7 +497,6 @@ def _stood_in_for(finding: Finding, kept: KeptCheckpoint) -> Finding:
         ),
         action=f"{_FROM_MIRROR}, or leave it: it is needed for nothing but the proof of what happened",
         path=finding.path,
-        broker=0,
         version=finding.version,
     )
 

@@ -46,7 +46,7 @@ def repair_metadata(
 
 
 def _repair(what: str, path: str, dry_run: bool, why_not: str = "") -> Repair:
-    return Repair(what=what, path=path, broker=0, done=not dry_run and not why_not, why_not=why_not)
+    return Repair(what=what, path=path, done=not dry_run and not why_not, why_not=why_not)
 
 
 def _cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:

@@ -81,7 +81,6 @@ def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[
                 f"{error}",
                 action="run `sparklog vacuum`, which finds and removes them by itself",
                 path=listing,
-                broker=0,
                 version=state.removed_files[listing].version,
             )
 
@@ -133,7 +132,6 @@ def _orphan_listing(key: str) -> Finding:
         message="a listing of removed files that no commit waits for: its writer died, or its files are deleted",
         action="`sparklog vacuum` removes it",
         path=key,
-        broker=0,
     )
 
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import ClusterNotFoundError
+from sparklog.errors import ClusterMovedError, ClusterNotFoundError
 from sparklog.log.commit_log import CommitLog
 from sparklog.maintenance.findings import ERROR, WARNING
+from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.metadata_checks import check_metadata
+from sparklog.maintenance.mirror import mirror, promote
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.local import LocalStore
 from tests.unit.maintenance.damaged_clusters import DamagedCluster, kinds, only
@@ -225,6 +227,26 @@ def test_damage_to_cluster_json_is_named_and_the_checkpoints_know_the_id(
     found = only(report, "cluster-file")
     assert (found.severity, found.repairable) == (WARNING, True)
     assert report.cluster_id == cluster.coordinator.state.cluster_id
+
+
+def test_a_mirror_is_not_taken_for_a_damaged_cluster(cluster: DamagedCluster, tmp_path: Path) -> None:
+    target = LocalStore(str(tmp_path / "mirror"))
+    mirror(cluster.store, target)
+    with pytest.raises(ClusterNotFoundError, match="is a mirror of a commit log"):
+        check_metadata(target)
+
+
+def test_a_promoted_mirror_is_sound_and_the_closed_root_says_where_it_is(
+    cluster: DamagedCluster, tmp_path: Path
+) -> None:
+    new = str(tmp_path / "mirror")
+    mirror(cluster.store, LocalStore(new))
+    promote(new, str(cluster.root))
+    report = check_cluster(LocalStore(new)).report
+    assert kinds(report) == []
+    assert report.checked.files == 6
+    with pytest.raises(ClusterMovedError, match="check it there"):
+        cluster.report()
 
 
 def test_a_folder_that_is_no_cluster_cannot_be_checked(tmp_path: Path) -> None:
