@@ -22,6 +22,7 @@ import bisect
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -30,7 +31,6 @@ from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.format.schema import columns_present, record_schema
-from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
 from sparklog.log.fetch import TimedOffset
 from sparklog.log.layout import read_boundary
 from sparklog.log.records import Records
@@ -108,7 +108,6 @@ class ConsumerReader(LogReader):
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
         self._first = -1
-        self._first_known_at = -1
         self._scanned = -1
         self._versions: dict[int, list[int]] = {}
         self._cache: OrderedDict[int, Commit] = OrderedDict()
@@ -127,18 +126,22 @@ class ConsumerReader(LogReader):
         if partition >= PARTITIONS:
             return None
         try:
-            if self._first < 0 or self.state.version >= self._first_known_at + CHECKPOINT_INTERVAL_COMMITS:
-                self._look_for_first()  # commits are removed at checkpoints, if at all
-        except StorageUnavailableError:
             if self._first < 0:
-                return None  # not known yet
+                self._look_for_first()
+        except StorageUnavailableError:
+            return None  # not known yet
         end = (self.state.version + 1) * RECORDS_PER_COMMIT
         return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0, is_log=False)
 
+    def fresh_bounds(self, topic: str, partition: int) -> Bounds | None:
+        """As ``bounds``, after a look at what was removed."""
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            with suppress(StorageUnavailableError):  # what was known will do, or turn out to be out of range
+                self._look_for_first()
+        return self.bounds(topic, partition)
+
     def _look_for_first(self) -> None:
-        known_at = self.state.version
         self._first = max(self._first, read_boundary(self._coordinator.store) + 1)
-        self._first_known_at = known_at
         self._scanned = max(self._scanned, self._first - 1)
 
     def fetch(

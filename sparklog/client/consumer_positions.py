@@ -64,7 +64,7 @@ class Positions:
 
     def find(self, position: PartitionPosition) -> None:
         """Find one position, as far as its partition exists."""
-        bounds = self._reader.bounds(*position.place)
+        bounds = self._reader.fresh_bounds(*position.place)
         if bounds is None:
             return
         committed = None if position.reset else self.committed(position.place)
@@ -92,7 +92,7 @@ class Positions:
         """Go on where ``auto_offset_reset`` says, or raise the error where it says none."""
         place = TopicPartition(str(error.topic), int(error.partition))
         position = self._subscription.positions.get(place)
-        bounds = self._reader.bounds(*place)
+        bounds = self._reader.fresh_bounds(*place)
         if position is None or bounds is None:
             return
         self._go(position, self._reset(place, bounds, self._config.reset, error))
@@ -130,7 +130,7 @@ class Positions:
     def bounds_of(self, partition: object) -> Bounds:
         """What there is of a partition. Raises UnknownTopicOrPartitionError."""
         place = as_partition(partition)
-        found = self._reader.bounds(*place)
+        found = self._reader.fresh_bounds(*place)
         if found is None:
             self._coordinator.state.partition(*place)
             raise UnknownTopicOrPartitionError(f"there is no partition {place}", **place._asdict())

@@ -234,6 +234,20 @@ def test_consumer_offsets_go_on_when_old_commits_are_removed(cluster: Cluster) -
         assert [r.offset for r in read(late, 1)][-1] >= after[0].offset
 
 
+def test_a_consumer_whose_commits_are_removed_starts_with_those_that_are_left(cluster: Cluster) -> None:
+    place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+    for offset in range(9):
+        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+    newest = cluster.admin.state.version
+    with cluster.consumer() as consumer:
+        consumer.assign([place])
+        consumer.seek_to_end(place)
+        assert consumer.position(place) == (newest + 1) * RECORDS_PER_COMMIT
+        remove_commits(cluster.admin, newest - 2)
+        consumer.seek(place, (newest - 5) * RECORDS_PER_COMMIT)
+        assert [record.offset // RECORDS_PER_COMMIT for record in read(consumer, 2)] == [newest - 1, newest]
+
+
 def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None:
     for offset in range(5):
         cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
@@ -244,7 +258,7 @@ def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None
         with pytest.raises(OffsetOutOfRangeError) as caught:
             list(reader.fetch(CONSUMER_OFFSETS_TOPIC, partition_of("g"), bounds.start, bounds.end))
         assert (caught.value.topic, caught.value.partition) == (CONSUMER_OFFSETS_TOPIC, partition_of("g"))
-        moved = reader.bounds(CONSUMER_OFFSETS_TOPIC, 0)
+        moved = reader.fresh_bounds(CONSUMER_OFFSETS_TOPIC, 0)
         assert moved is not None
         assert (moved.start, moved.end) == (6 * RECORDS_PER_COMMIT, bounds.end)
 
