@@ -197,6 +197,13 @@ def read_heads(store: Store, manifest: Manifest) -> State:
         raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
 
 
+def is_whole(store: Store, manifest: Manifest) -> bool:
+    """Whether every file that a checkpoint names is there, by listing them all."""
+    sizes = {info.key: info.size for info in store.list(CHECKPOINTS)}
+    named = [manifest.heads, *(file for files in manifest.segments.values() for file in files)]
+    return all(sizes.get(file.key) == file.size for file in named)
+
+
 def read_segments(store: Store, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
     """The parts of one topic, oldest first. Raises CorruptMetadataError."""
     return [_read_arrow(store, file, SCHEMA) for file in files]
@@ -253,9 +260,18 @@ def write_checkpoint(
             segments[topic_id] = [_write_arrow(store, key, listed.table())]
     heads = _write_arrow(store, f"{stem}.heads", _heads_table(state))
     manifest = Manifest(format=FORMAT, version=state.version, heads=heads, segments=segments, commit_bytes=commit_bytes)
-    store.put(f"{stem}.json", msgspec.json.encode(manifest))
-    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=f"{stem}.json")))
+    store.put(_manifest_key(manifest), msgspec.json.encode(manifest))
+    store.put(LATEST_KEY, msgspec.json.encode(_Latest(manifest=_manifest_key(manifest))))
     return manifest
+
+
+def withdraw(store: Store, manifest: Manifest) -> None:
+    """Take a checkpoint back that turned out to lack files; what is left of it goes with the next clean-up."""
+    store.delete(_manifest_key(manifest))
+
+
+def _manifest_key(manifest: Manifest) -> str:
+    return manifest.heads.key.removesuffix(".heads") + ".json"
 
 
 def _with_part(store: Store, key: str, files: Sequence[FileReference], added: pa.RecordBatch) -> list[FileReference]:

@@ -57,7 +57,7 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     newest = checkpoint.read_newest_listed(store)
     present = read_boundary_file(store)
     stored = sorted((int(info.key[len(COMMITS) : -len(".json")]), info.size) for info in store.list(COMMITS))
-    if newest is None or not stored or not _is_whole(store, newest):
+    if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
     oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
     boundary = _mended(store, oldest - 1, newest.version)
@@ -99,20 +99,13 @@ def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], 
         age_ms = clock.now_ms() - timestamp_ms
         too_many = newest.commit_bytes - present.removed_bytes > _bytes_limit(configs)
         is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
-        if is_due and _is_whole(store, newest):
+        if is_due and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(each(lambda key: _size(store, key), keys))
             _advance(store, _after(present, end, size, timestamp_ms))
             _delete(store, keys)
             return len(keys)
     return 0
-
-
-def _is_whole(store: Store, manifest: checkpoint.Manifest) -> bool:
-    """Whether every file that a checkpoint names is there; it may name files of one that was removed meanwhile."""
-    sizes = {info.key: info.size for info in store.list(CHECKPOINTS)}
-    named = [manifest.heads, *(file for files in manifest.segments.values() for file in files)]
-    return all(sizes.get(file.key) == file.size for file in named)
 
 
 def _steps(start: int, last: int) -> Sequence[int]:

@@ -101,6 +101,7 @@ class CommitLog:
         self._writer = writer
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
+        self._whole = ""
         self._checkpoints_written = 0
         self._load()
 
@@ -336,7 +337,8 @@ class CommitLog:
     def _leave_incomplete_base(self) -> bool:
         """Go on from another checkpoint, since files of this log's own one are gone: newer ones have replaced it.
 
-        False where there is no other one that reaches as far.
+        Or its writer was stopped for so long that a clean-up took for left behind what the manifest then named; an
+        older one does in that case, with the commits since. False where there is no other one that reaches as far.
         """
         assert self._base is not None
         self._incomplete.add(self._base.heads.key)
@@ -344,11 +346,20 @@ class CommitLog:
             self.refresh()
             newest = checkpoint.read_newest_state(self.store, True, self._incomplete)[0]
             if newest is None or newest.version < self._base.version:
-                return False
+                return self._start_over_from(-1 if newest is None else newest.version)
             if newest.version <= self._state.version:  # else others have committed and written one since
                 self._rebase(newest)
                 return True
         return False
+
+    def _start_over_from(self, version: int) -> bool:
+        """Read again what came after an older checkpoint of this version. False where those commits were removed."""
+        if read_boundary(self.store) > version:
+            return False
+        reached = self._state.version
+        self._load(listed=True)
+        self.refresh()
+        return self._state.version >= reached
 
     # -- writing
 
@@ -525,7 +536,9 @@ class CommitLog:
                 for topic_id, events in self._recent.items()
             }
             changed = {topic_id: events for topic_id, events in recent.items() if events}
+            began = self.clock.monotonic()
             try:
+                self._check_whole(base)
                 manifest = checkpoint.write_checkpoint(
                     self.store, self.ids, self._state, base, changed, self._commit_bytes
                 )
@@ -536,8 +549,32 @@ class CommitLog:
                 if base is self._base and not self._leave_incomplete_base():
                     raise
                 return self.write_checkpoint()
+            if self.clock.monotonic() - began >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
+                self._withdraw_unless_whole(manifest)
+            self._whole = manifest.heads.key
             self._rebase(manifest)
             return manifest
+
+    def _check_whole(self, base: checkpoint.Manifest | None) -> None:
+        """A checkpoint repeats files of the one it goes on from, unread; so these must be there.
+
+        Raises CorruptMetadataError with ``missing`` set.
+        """
+        if base is None or base.heads.key == self._whole:
+            return
+        if not checkpoint.is_whole(self.store, base):
+            path = f"{self.store.root}/{base.heads.key}"
+            raise CorruptMetadataError(f"files of the checkpoint {path} are missing", path=path, missing=True)
+        self._whole = base.heads.key
+
+    def _withdraw_unless_whole(self, manifest: checkpoint.Manifest) -> None:
+        """This process was stopped while it wrote: what it had written by then may have been taken for left behind."""
+        if not checkpoint.is_whole(self.store, manifest):
+            checkpoint.withdraw(self.store, manifest)
+            path = f"{self.store.root}/{manifest.heads.key}"
+            raise CorruptMetadataError(
+                f"files of the checkpoint {path} were removed while it was written; it was withdrawn", path=path
+            )
 
     def _newer_base(self) -> checkpoint.Manifest | None:
         """Another process's checkpoint between this log's own base and its state, if there is one."""

@@ -1,0 +1,88 @@
+"""The newest checkpoint names files that are gone: its writer was stopped for so long that a clean-up took them for
+left behind, and then stored its manifest."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sparklog.client.records import Record, append_records
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import CorruptMetadataError
+from sparklog.log.checkpoint import read_newest
+from sparklog.log.layout import CHECKPOINTS, Boundary, write_boundary
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+
+
+def cluster_whose_newest_checkpoint_lacks_a_file(checkpoints: int) -> Coordinator:
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
+    cluster.create_topic("orders")
+    for number in range(checkpoints):
+        append_records(cluster, "orders", [Record(value=b"%d" % number)])
+        manifest = cluster.log.write_checkpoint()
+    for files in manifest.segments.values():
+        cluster.store.delete(files[-1].key)
+    append_records(cluster, "orders", [Record(value=b"after")])
+    return cluster
+
+
+@pytest.mark.parametrize("checkpoints", [1, 3])
+def test_the_commits_since_an_older_one_do_in_its_place(checkpoints: int) -> None:
+    store = cluster_whose_newest_checkpoint_lacks_a_file(checkpoints).store
+    opened = open_cluster(store)
+    before = opened.state
+    assert len(opened.segments("orders").partition(0)) == checkpoints + 1
+    assert len(opened.segments("orders", before).partition(0)) == checkpoints + 1
+    assert opened.state.digest == before.digest
+
+
+def test_a_newer_checkpoint_can_be_written_after_it() -> None:
+    store = cluster_whose_newest_checkpoint_lacks_a_file(3).store
+    open_cluster(store).log.write_checkpoint()
+    assert len(open_cluster(store).segments("orders").partition(0)) == 4
+
+
+def test_it_is_an_error_where_those_commits_are_gone() -> None:
+    store = cluster_whose_newest_checkpoint_lacks_a_file(3).store
+    opened = open_cluster(store)
+    write_boundary(store, Boundary(opened.state.version - 1))
+    with pytest.raises(CorruptMetadataError, match="missing"):
+        opened.segments("orders")
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_writer_that_was_stopped_meanwhile_withdraws_a_checkpoint_whose_files_were_removed() -> None:
+    clock = Clock()
+    inner = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock).store
+
+    def stopped(step: int, call: Call) -> None:
+        if call.operation == "put" and call.key.endswith(".json") and "latest" not in call.key:
+            clock.now += 10_000
+            for info in list(inner.list(CHECKPOINTS)):
+                if info.key.endswith(".segments"):
+                    inner.delete(info.key)
+
+    cluster = open_cluster(FaultyStore(inner, before=stopped), clock=clock)
+    cluster.create_topic("orders")
+    append_records(cluster, "orders", [Record(value=b"one")])
+    with pytest.raises(CorruptMetadataError, match="withdrawn"):
+        cluster.log.write_checkpoint()
+    assert read_newest(inner) is None
+    assert len(open_cluster(inner, clock=clock).segments("orders").partition(0)) == 1
