@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.format import schema
-from sparklog.maintenance.segment_files import Source
+from sparklog.maintenance.segment_files import Source, ahead
 from sparklog.protocol.partitioner import partition_keys
 
 MIN_MEMORY_BYTES = 64 * 1024
@@ -167,7 +167,7 @@ def _table(keys: pa.Array, numbers: pa.Array) -> pa.Table:
 
 def _keys(sources: Sequence[Source], first: dict[int, int]) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Keys with their records' numbers, a stored batch at a time."""
-    for source in sources:
+    for source in ahead(sources):
         if schema.KEY not in source.columns:
             continue
         at = first[source.segment.base_offset]

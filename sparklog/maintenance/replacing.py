@@ -28,10 +28,11 @@ from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogErr
 from sparklog.log.removals import files_of, write_removed
 from sparklog.maintenance.rewrite import Target
 from sparklog.maintenance.runner import StopRequested, raise_first
-from sparklog.maintenance.segment_files import Places, delete_files
+from sparklog.maintenance.segment_files import FETCHED_AHEAD, Places, delete_files
 from sparklog.protocol.decide_segments import Replacement, SegmentsRequest, changed_since, removed
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
+from sparklog.store.base import Store
 
 SEGMENTS_PER_COMMIT = 4000
 """new segments that one commit names at most: some 1.5 MB of the 4 MiB that a commit may have."""
@@ -212,7 +213,13 @@ def places_of(coordinator: Coordinator, partition: PartitionState) -> Places | N
     if partition.leader < 0:
         return None
     brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
-    return Places({broker: coordinator.store_of(broker) for broker in brokers}, brokers, brokers)
+    stores = {broker: coordinator.store_of(broker) for broker in brokers}
+    return Places(stores, brokers, brokers, FETCHED_AHEAD if any(map(_is_remote, stores.values())) else 0)
+
+
+def _is_remote(store: Store) -> bool:
+    """Whether a request to the storage takes so long that several are better made at the same time."""
+    return "://" in store.root and not store.root.startswith("memory://")
 
 
 def target_of(coordinator: Coordinator, state: State, topic: str, partition: int) -> Target:

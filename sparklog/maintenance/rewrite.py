@@ -23,7 +23,15 @@ from sparklog.format import schema
 from sparklog.format.index import BatchEntry
 from sparklog.ids import Ids
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.segment_files import Layout, Places, Producer, SegmentOutput, Source, SourceMissingError
+from sparklog.maintenance.segment_files import (
+    Layout,
+    Places,
+    Producer,
+    SegmentOutput,
+    Source,
+    SourceMissingError,
+    ahead,
+)
 from sparklog.protocol.commits import LiveSegment, Run
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
@@ -128,7 +136,7 @@ def write_file(sources: Sequence[Source], places: Places, target: Target, kept: 
     columns = schema.columns_present(layout.has_key, layout.has_headers, explicit)
     output = SegmentOutput(places, target.new_key(first.base_offset), layout)
     try:
-        for source in sources:
+        for source in ahead(sources):
             _write_from(source, output, columns, first.base_offset, kept)
             source.close()
     except BaseException:
@@ -141,7 +149,7 @@ def write_file(sources: Sequence[Source], places: Places, target: Target, kept: 
 
 
 def _layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Layout:
-    present = {name for source in sources for name in source.columns}
+    present = {name for source in ahead(sources, Source.fetch_index) for name in source.columns}
     codec, level = target.codec, target.level
     if codec is None:
         sizes: Counter[str] = Counter()

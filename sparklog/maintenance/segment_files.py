@@ -11,7 +11,9 @@ Not for: which segments and records (``rewrite``, ``compact``), and commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -31,6 +33,12 @@ from sparklog.store.base import BytesLike, InputFile, OutputFile, Store
 from sparklog.store.local import close_together
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
+FETCHED_AHEAD = 16
+"""segments that are fetched at the same time from a storage where every request takes its time."""
+
+WHOLE_BYTES = 4 * 1024 * 1024
+"""bytes of a segment up to which it is fetched by one request. Larger ones are read ahead by the store."""
+
 LARGEST_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
 """bytes. However large ``index.interval.bytes`` is, batches are gathered up to this size and no further."""
 
@@ -49,12 +57,13 @@ class Places(NamedTuple):
     """Where a task reads and writes. Picklable where the stores are.
 
     ``stores`` by broker id; ``read`` are brokers in the order to ask; ``write`` are those that get the files, the
-    leader first.
+    leader first. So many segments are fetched ``ahead`` of the one that is being read.
     """
 
     stores: Mapping[int, Store]
     read: tuple[int, ...]
     write: tuple[int, ...]
+    ahead: int = 0
 
 
 class Producer(NamedTuple):
@@ -70,7 +79,7 @@ class Source:
 
     def __init__(self, segment: Segment, places: Places) -> None:
         self.segment = segment
-        self._places = places
+        self.places = places
         self._brokers = [broker for broker in dict.fromkeys([*places.read, segment.broker]) if broker in places.stores]
         self._index: Index | None = None
         self._file: InputFile | None = None
@@ -100,6 +109,16 @@ class Source:
     def row(self, entry: BatchEntry) -> int:
         """The row of the segment that a batch begins with."""
         return entry.first_row - self.segment.first_row
+
+    def fetch(self) -> None:
+        """Get the index, and the records where they are few, before they are needed. Errors as ``read``."""
+        if self.segment.size_bytes <= WHOLE_BYTES and self._reader is None:
+            first, last = (self.index.entry(self.batches[at]) for at in (0, -1))
+            self._from_any(lambda broker: self._fetch_all(broker, first.position, last.end - first.position))
+
+    def fetch_index(self) -> None:
+        """Get the index before it is needed."""
+        assert self.index
 
     def read(self, number: int, columns: Sequence[str]) -> pa.RecordBatch:
         """A verified batch. Raises SourceMissingError, StorageError or CorruptRecordError once no broker is left."""
@@ -146,17 +165,49 @@ class Source:
         raise first_error
 
     def _read_index(self, broker: int) -> Index:
-        store, key = self._places.stores[broker], self.segment.index_path
+        store, key = self.places.stores[broker], self.segment.index_path
         index = decode_index(store.get(key, limits.MAX_INDEX_BYTES), f"{store.root}/{key}")
         _check_holds(index, self.segment)
         return index
 
+    def _fetch_all(self, broker: int, position: int, length: int) -> None:
+        store, path = self.places.stores[broker], self.segment.path
+        data = pa.py_buffer(store.get_range(path, position, length))
+
+        def read_at(start: int, count: int) -> pa.Buffer:
+            at = min(start - position, data.size)
+            return data.slice(at, min(count, data.size - at))
+
+        self._reader = SegmentReader(read_at, self.index, f"{store.root}/{path}")
+
     def _opened(self, broker: int) -> SegmentReader:
         if self._reader is None:
-            store = self._places.stores[broker]
+            store = self.places.stores[broker]
             self._file = store.open_input(self.segment.path)
             self._reader = SegmentReader(self._file.read_at, self.index, f"{store.root}/{self.segment.path}")
         return self._reader
+
+
+def ahead(sources: Sequence[Source], fetch: Callable[[Source], None] = Source.fetch) -> Iterator[Source]:
+    """The sources in their order; some that come next are fetched meanwhile, where their storage is far away."""
+    workers = min(sources[0].places.ahead, len(sources)) if sources else 0
+    if not workers:
+        yield from sources
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[tuple[Source, Future[None]]] = deque()
+        for source in sources:
+            waiting.append((source, pool.submit(fetch, source)))
+            if len(waiting) > workers:
+                yield _fetched(*waiting.popleft())
+        while waiting:
+            yield _fetched(*waiting.popleft())
+
+
+def _fetched(source: Source, done: Future[None]) -> Source:
+    """What went wrong is left to whoever uses the source, and tries again."""
+    done.exception()
+    return source
 
 
 def _check_holds(index: Index, segment: Segment) -> None:
