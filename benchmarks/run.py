@@ -32,6 +32,7 @@ BENCHMARKS = {
     "stream": ("benchmarks.stream", "run"),
     "clients": ("benchmarks.clients", "run"),
     "consumers": ("benchmarks.consumers", "run"),
+    "replicas": ("benchmarks.replicas", "run"),
     "maintenance": ("benchmarks.maintenance", "run"),
     "retention": ("benchmarks.maintenance_retention", "run"),
     "fsck": ("benchmarks.fsck", "run"),
