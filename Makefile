@@ -43,10 +43,10 @@ test-slow: $(STAMP) ## the tests that take minutes
 test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (25 minutes on a busy machine; SPARKLOG_TEST_SEED=n)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
 
-test-simulation: $(STAMP) ## simulate SEEDS runs of groups and transactions (2000), some minutes; a failure prints its seed
+test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation
 
-test-soak: $(STAMP) ## torment ten processes on a failing storage for half an hour, and check their history
+test-soak: $(STAMP) ## torment thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
 
 lint: $(STAMP) ## ruff: rules and formatting
