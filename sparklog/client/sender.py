@@ -38,6 +38,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult
+from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.types import TopicPartition
 
@@ -109,7 +110,7 @@ class Sender:
             try:
                 result = self._try(parcels, attempt)
             except SparklogError as error:
-                if not may_pass(error):
+                if not may_pass(error) and not self._may_go_elsewhere(parcels, error):
                     parcels = self._give_up(parcels, error)
                     continue
                 attempt += 1
@@ -123,6 +124,17 @@ class Sender:
             else:
                 return self._succeed(parcels, result) if result is not None else None
         return None
+
+    def _may_go_elsewhere(self, parcels: Sequence[Parcel], error: SparklogError) -> bool:
+        """Whether another replica may take what the leader alone was to get, and refuses for good."""
+        if self._config.acks == ACKS_ALL or not isinstance(error, StorageError):
+            return False
+        topics = self._coordinator.state.topics
+        for place in [parcel.place for parcel in parcels if parcel.append is None]:
+            found = topics.get(place.topic)
+            if found is not None and any(len(one.isr) > 1 for one in found.partitions[place.partition :][:1]):
+                return True
+        return False
 
     def _wait_to_retry(self, parcels: Sequence[Parcel], error: SparklogError, attempt: int) -> bool:
         """Whether there is to be another try, after a while."""

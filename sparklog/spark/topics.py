@@ -9,7 +9,8 @@ does for a producer; else it is an error. Not for: deciding anything about rows 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
@@ -50,6 +51,13 @@ class TopicTarget:
     def partitions(self) -> int:
         return len(self.end_offsets)
 
+    def after_failures(self, failures: int) -> TopicTarget:
+        """The topic for a task that has failed before: where the leader alone is to get rows, the next replica in sync
+        takes its place, since it may be the leader's location that fails."""
+        if not failures:
+            return self
+        return replace(self, brokers=tuple(map(partial(_next_in_sync, failures), self.brokers, self.needs)))
+
     def run(self, partition: int) -> RunTarget:
         """What a run of records for a partition is committed as."""
         return RunTarget(self.topic, self.topic_id, partition, self.log_append_time)
@@ -57,6 +65,13 @@ class TopicTarget:
     def key(self, partition: int, write_id: str) -> str:
         """Where a new file of the partition goes, below the root of its broker."""
         return segment_key(self.topic, partition, self.end_offsets[partition], self.version, write_id)
+
+
+def _next_in_sync(failures: int, brokers: tuple[int, ...], needed: Needs) -> tuple[int, ...]:
+    if len(brokers) > 1 or len(needed.isr) == 1:
+        return brokers
+    in_sync = (*brokers, *(broker for broker in needed.isr if broker not in brokers))
+    return (in_sync[failures % len(in_sync)],)
 
 
 def target_of(

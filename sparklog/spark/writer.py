@@ -129,7 +129,8 @@ class RowWriter(Portable):
 
     def _lookup(self, topic: str) -> TopicTarget:
         """The target of the option, or one that a row names, looked up in the cluster from this task."""
-        return self.target or self._target_of(self._coordinator().state, topic)
+        found = self.target or self._target_of(self._coordinator().state, topic)
+        return found.after_failures(_failures())
 
     def _target_of(self, state: State, topic: str) -> TopicTarget:
         return target_of(state, topic, self.options.codec, self.options.codec_level, self.options.acks)
@@ -230,6 +231,12 @@ def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> Ne
         replication_factor=len(assignment[0]),
         assignment=assignment,
     )
+
+
+def _failures() -> int:
+    """How often the running task has failed before; 0 outside Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def _task() -> int:

@@ -22,6 +22,7 @@ from sparklog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     StaleWriteError,
+    StoragePermissionError,
 )
 from sparklog.log.locations import encode_identity
 from sparklog.protocol.commits import ChangeBroker, FenceWriters
@@ -175,17 +176,26 @@ def test_a_leader_that_fails_gives_way_to_a_follower_in_the_same_commit(tmp_path
 
 
 @pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("kind", [ERROR, FULL, PERMISSION])
 def test_with_acks_1_or_0_the_next_in_sync_leads_where_the_leaders_location_keeps_failing(
-    tmp_path: Path, acks: int
+    tmp_path: Path, acks: int, kind: str
 ) -> None:
     with brokers(tmp_path) as cluster:
         cluster.coordinator.create_topic("r", assignment=[[1, 0]])
-        down(cluster, 1)
+        down(cluster, 1, kind)
         with producer(cluster, acks=acks) as one:
             one.send("r", b"a").get(WAIT)
         now = cluster.partition("r")
         assert (now.leader, now.isr) == (0, (0,))
         assert cluster.values(0, "r") == [b"a"]
+
+
+def test_records_that_no_replica_may_take_fail_with_what_forbids_it(tmp_path: Path) -> None:
+    with brokers(tmp_path, factor=1) as cluster, producer(cluster, acks=1) as one:
+        cluster.coordinator.create_topic("r", assignment=[[1]])
+        down(cluster, 1, PERMISSION)
+        with pytest.raises(StoragePermissionError):
+            one.send("r", b"a").get(WAIT)
 
 
 def test_with_acks_1_a_leader_that_fails_once_stays_leader(tmp_path: Path) -> None:

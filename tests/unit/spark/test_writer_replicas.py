@@ -14,6 +14,7 @@ from sparklog.protocol.commits import ChangeBroker
 from sparklog.spark.group_output import TaskSends
 from sparklog.spark.options import sink_options
 from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.topics import target_of
 from sparklog.spark.writer import RowWriter
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 from tests.replicated import Brokers, brokers
@@ -123,6 +124,16 @@ def test_another_replica_leads_where_the_leaders_location_fails(tmp_path: Path) 
         down(found, 1)
         write(found, VALUE, [{"value": "a"}], topic="r")
         assert (found.values(0, "r"), found.partition("r").leader, found.partition("r").leader_epoch) == ([b"a"], 0, 1)
+
+
+def test_with_acks_1_a_task_that_failed_writes_to_the_next_replica_in_sync(tmp_path: Path) -> None:
+    with brokers(tmp_path, 3, partitions=2) as found:
+        found.lead(1, [1, 2], partition=1)
+        state = found.coordinator.refresh()
+        leader = target_of(state, "t", acks=1)
+        places = [[one for (one,) in leader.after_failures(failures).brokers] for failures in range(4)]
+        assert places == [[0, 1], [1, 2], [2, 1], [0, 2]]
+        assert target_of(state, "t").after_failures(3).brokers == target_of(state, "t").brokers
 
 
 def test_a_follower_that_misses_one_tasks_file_is_out_of_sync_although_it_has_the_others(tmp_path: Path) -> None:
