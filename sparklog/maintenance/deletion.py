@@ -98,8 +98,9 @@ def _readable(coordinator: Coordinator, keys: Iterable[str], result: Swept) -> I
         try:
             yield key, list(read_removed(coordinator.store, key))
         except ObjectNotFoundError:
-            result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
-            yield key, []
+            if key in coordinator.refresh().removed_files:  # else another sweep has just dealt with it
+                result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
+                yield key, []
         except CorruptMetadataError as error:
             result.problems.append(error.message)
 
