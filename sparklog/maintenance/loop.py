@@ -296,7 +296,7 @@ def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]
         if stop.requested:
             raise KeyboardInterrupt
         stop.request()
-        say(f"{signal.Signals(number).name}: stopping after the present task; once more to stop at once")
+        say(f"{signal.Signals(number).name}: stopping as soon as the present task allows; once more to stop at once")
 
     before: Mapping[int, object] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

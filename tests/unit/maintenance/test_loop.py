@@ -189,4 +189,4 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
-    assert said == [f"{number.name}: stopping after the present task; once more to stop at once"]
+    assert said == [f"{number.name}: stopping as soon as the present task allows; once more to stop at once"]
