@@ -61,6 +61,9 @@ MIN_COMMIT_AGE_MS = 600_000
 """ms for which every commit is kept, whatever the cluster's configs say. Who has looked at the log within the last
 half of it cannot be behind what was removed, however clocks differ by less than the other half."""
 
+MIN_COMMITS_KEPT = 100
+"""commits before the newest checkpoint that are kept as well, should clocks differ by more than that."""
+
 COMMITS_REMOVED_INLINE = 2 * CHECKPOINT_INTERVAL_COMMITS
 """commits that the writer of a checkpoint removes at most: twice what was added, so that it catches up."""
 

@@ -11,9 +11,9 @@ Rules:
   by listing.
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
   named them; that all of them are still there is looked up right before the boundary moves.
-* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least. A process that was away for longer than half of that does not
-  rely on the boundary, which a stalled clean-up may have set back, but looks for the newest checkpoint by listing
-  (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
+* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least, and the newest ones anyhow. A process that was away for longer
+  than half of that does not rely on the boundary, which a stalled clean-up may have set back, but looks for the newest
+  checkpoint by listing (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
 * A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
   Ages are differences of the storage's own times. Manifests go before the files they name. A process that still finds
   a file of its checkpoint gone goes on from the newest one.
@@ -63,7 +63,7 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     boundary = _mended(store, oldest - 1, newest.version)
     kept = [one for one in stored if one[0] > boundary.boundary]
     excess = sum(size for _, size in kept) - _bytes_limit(configs)
-    due = [version for version, _ in kept if version <= newest.version]
+    due = [version for version, _ in kept if version <= newest.version - limits.MIN_COMMITS_KEPT]
     old_enough = _older(store, due, clock.now_ms() - limits.MIN_COMMIT_AGE_MS)
     by_age = _older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
     by_size = 0
@@ -89,7 +89,8 @@ def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], 
     """
     present = read_boundary_file(store)
     start = present.boundary + 1
-    for end in _steps(start, min(newest.version, present.boundary + limits.COMMITS_REMOVED_INLINE)):
+    most = present.boundary + limits.COMMITS_REMOVED_INLINE
+    for end in _steps(start, min(newest.version - limits.MIN_COMMITS_KEPT, most)):
         try:
             data = store.get(commit_key(end), limits.MAX_COMMIT_BYTES)
         except ObjectNotFoundError:  # another clean-up is at it, or was, and a late one set the boundary back

@@ -30,6 +30,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         "CHECKPOINT_INTERVAL_COMMITS": 10,
         "COMMITS_REMOVED_INLINE": 20,
         "MIN_COMMIT_AGE_MS": 200,
+        "MIN_COMMITS_KEPT": 0,
         "MIN_CHECKPOINT_AGE_MS": 300,
     }.items():
         monkeypatch.setattr(limits, name, value)

@@ -17,6 +17,7 @@ from tests.unit.maintenance.logs import Written, append, log_files, records
 
 def test_what_is_not_needed_any_more_goes_and_the_rest_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MIN_COMMIT_AGE_MS", -60_000)  # also where the storage's host and this one differ
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
     coordinator = create_cluster(store)
     configs = {"retention.ms": "1000", "file.delete.delay.ms": "0", "internal.segment.bytes": "1"}
     coordinator.create_topic("orders", configs=configs)

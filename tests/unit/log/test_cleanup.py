@@ -36,6 +36,11 @@ DAY_SECONDS = 86_400.0
 WEEK = 8 * DAY_SECONDS
 
 
+@pytest.fixture(autouse=True)
+def _few_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+
+
 def memory(clock: ManualClock | None = None) -> MemoryStore:
     return MemoryStore(uuid.uuid4().hex, clock)
 
@@ -128,6 +133,14 @@ def test_young_commits_stay_whatever_the_limits_say() -> None:
     assert clean(coordinator).commits == 0
     clock.advance(2)
     assert clean(coordinator).commits == coordinator.state.version + 1
+
+
+def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 15)
+    store, clock = memory(), ManualClock()
+    coordinator = cluster(store, clock)
+    clock.advance(WEEK)
+    assert clean(coordinator).boundary == coordinator.state.version - 15
 
 
 def test_a_second_clean_up_finds_nothing_to_do() -> None:

@@ -95,6 +95,7 @@ def is_listing(call: Call) -> bool:
 def test_commits_that_are_cleaned_up_meanwhile_are_not_missed(log: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the listing of the commits and the reading of each."""
     monkeypatch.setattr(limits, "MIN_COMMIT_AGE_MS", 0)
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
     monkeypatch.setattr(limits, "MIN_CHECKPOINT_AGE_MS", 0)
     inner = log.coordinator.store
     assert isinstance(inner, MemoryStore)

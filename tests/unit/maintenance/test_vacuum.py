@@ -226,6 +226,7 @@ def test_every_online_brokers_files_are_looked_at() -> None:
 
 
 def test_the_age_of_versions_is_known_after_their_commits_were_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
     coordinator, clock = cluster()
     (old,) = written(coordinator)
     for _ in range(40):
