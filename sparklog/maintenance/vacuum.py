@@ -9,10 +9,12 @@ than the age limit, fences writers there by a commit, and from then on no file b
 become part of the log: ``decide.append`` refuses it with StaleWriteError, and its writer writes the records again. Of
 those files, what the log does not name by then may go, however long a writer was stopped. No clocks are compared.
 
-Files that left the log long enough ago go as well: a vacuum begins with a sweep (``deletion``).
+Files that left the log long enough ago go as well, a vacuum begins with a sweep (``deletion``); and copies that a
+reassignment left behind (``surplus``).
 
-Rules: what a live segment is in stays, at every broker; what a listing names stays until its time has come; files whose
-name has no version are reported and left alone. A dry run changes nothing, and says what one without it would do.
+Rules: what a live segment is in stays at every broker that has a replica of its partition; what a listing names stays
+until its time has come; files whose name has no version are reported and left alone. A dry run changes nothing, and
+says what one without it would do.
 Not for: damage (``fsck``).
 """
 
@@ -31,6 +33,7 @@ from sparklog.log.cleanup import newest_version_before
 from sparklog.log.parallel import each
 from sparklog.log.removals import REMOVED, read_removed
 from sparklog.maintenance.deletion import due_files, remove_expired_announcements, sweep
+from sparklog.maintenance.surplus import remove_surplus
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at
@@ -48,6 +51,7 @@ _LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow
 
 LEFT_LOG = "rolled, compacted or deleted"
 NEVER_PART = "its writer ended before its commit"
+NO_REPLICA = "the replica was moved to another broker"
 UNUSED_LISTING = "no commit names this listing"
 OLD_LEASE = "its member left the group long ago"
 NO_VERSION_IN_NAME = "its name has no version, so nobody can tell whether a writer still needs it"
@@ -161,6 +165,8 @@ def _vacuum_broker(
             each(lambda found: store.delete(found.path), gone)
             result.unfinished += store.remove_unfinished(before_ms)
         result.files += gone
+        left = remove_surplus(coordinator, broker, result.dry_run)
+        result.files += [Found(broker, info.key, info.size, NO_REPLICA) for info in left]
     except SparklogError as error:
         if broker == 0:
             raise
