@@ -264,3 +264,15 @@ def test_the_same_broken_call_twice_in_a_row_is_made_good_by_the_next_run(tmp_pa
         replicate(replicas.cluster, InProcess())
     replicas.cluster.brokers._opened.clear()
     caught_up(replicas)
+
+
+def test_a_second_replica_costs_a_second_copy_of_the_bytes_and_no_reading(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    first, second = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
+    replicas.cluster.brokers._opened.clear()
+    with substituted(first), substituted(second):
+        replicas.produce()
+    size = sum(len(data) for data in replicas.files(1).values())
+    assert first.bytes_written == second.bytes_written == size
+    assert first.bytes_read == second.bytes_read == 0
+    assert first.counts == second.counts
