@@ -63,12 +63,6 @@ def brokers_to_write(
     return (*in_sync, *behind)
 
 
-def check_brokers(state: State, topic: str, acks: int = ACKS_ALL) -> None:
-    """Raise as ``brokers_to_write`` where any partition of a topic takes no records."""
-    for partition in range(len(state.topic(topic).partitions)):
-        brokers_to_write(state, topic, partition, acks)
-
-
 class Needs(NamedTuple):
     """Who has to hold a file before it is appended to a partition: ``least`` of those in sync."""
 

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.protocol import decide
 from sparklog.protocol.commits import Append, ChangeBroker, ChangePartition, FenceWriters, Run
 from sparklog.protocol.decide import NewTopic, PartitionAppend, append
-from sparklog.protocol.decide_append import brokers_to_write, check_brokers
+from sparklog.protocol.decide_append import brokers_to_write, check_copies, needs
 from sparklog.protocol.file_names import file_name
 from sparklog.protocol.state import PartitionState, State
 from tests.unit.protocol.states import after, commit, new_cluster, request
@@ -114,8 +114,6 @@ def test_too_few_replicas_in_sync_are_told_before_anything_is_written() -> None:
         brokers_to_write(state, "orders", 0)
     assert (raised.value.topic, raised.value.partition, raised.value.retriable) == ("orders", 0, True)
     assert brokers_to_write(state, "orders", 0, acks=1) == (1,)
-    with pytest.raises(NotEnoughReplicasError):
-        check_brokers(state, "orders")
 
 
 def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_it_has() -> None:
@@ -136,6 +134,20 @@ def test_a_partition_without_a_leader_takes_nothing() -> None:
 def test_a_topic_that_does_not_exist_is_named() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         brokers_to_write(replicated(), "others", 0)
+
+
+def test_a_file_that_too_few_brokers_took_is_told_before_it_is_to_be_appended() -> None:
+    state = replicated(min_insync_replicas="2")
+    needed = needs(state, "orders", 0)
+    check_copies(needed, "orders", 0, on([2, 1]).run)
+    with pytest.raises(NotEnoughReplicasError):
+        check_copies(needed, "orders", 0, on([1]).run)
+    check_copies(needs(state, "orders", 0, acks=1), "orders", 0, on([1]).run)
+    behind = needs(appended(state, on([0, 1])), "orders", 0)
+    with pytest.raises(NotLeaderOrFollowerError):
+        check_copies(behind, "orders", 0, on([2]).run)
+    with pytest.raises(NotEnoughReplicasError):
+        check_copies(behind, "orders", 0, on([0, 2]).run)
 
 
 # -- what becomes of leader and ISR
