@@ -44,9 +44,14 @@ def admin(cluster: Coordinator) -> AdminClient:
 
 
 def values(cluster: Coordinator) -> list[bytes]:
-    with Consumer(cluster=cluster, auto_offset_reset="earliest", consumer_timeout_ms=1) as consumer:
+    """What a consumer reads from the beginning to the end."""
+    with Consumer(cluster=cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([PLACE])
-        return [record.value for record in consumer if record.value is not None]
+        end = consumer.end_offsets([PLACE])[PLACE]
+        found: list[bytes] = []
+        while consumer.position(PLACE) < end:
+            found += [record.value or b"" for records in consumer.poll(1000).values() for record in records]
+        return found
 
 
 def test_records_before_the_offset_cannot_be_read_any_more(cluster: Coordinator, admin: AdminClient) -> None:
