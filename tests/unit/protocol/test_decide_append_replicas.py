@@ -1,4 +1,4 @@
-"""Which brokers have to hold what is appended: ISR, acks, min.insync.replicas, leaders, and files begun too long ago."""
+"""Which brokers have to hold what is appended: ISR, acks, min.insync.replicas, leaders; files begun too long ago."""
 
 from __future__ import annotations
 
