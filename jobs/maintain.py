@@ -17,7 +17,7 @@ from contextlib import closing
 
 try:
     from sparklog.coordinator import open_cluster
-    from sparklog.errors import SparklogError
+    from sparklog.errors import InvalidOptionError, SparklogError
     from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
     from sparklog.maintenance.steps import STEPS, Upkeep, steps
     from sparklog.spark import job
@@ -83,6 +83,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def maintain(options: argparse.Namespace) -> str:
     coordinator = open_cluster(options.bootstrap_server, job.storage_values(options.storage_option))
+    topic = options.topic
+    if topic is not None and not options.loop and not any(map(topic.fullmatch, coordinator.state.topics)):
+        raise InvalidOptionError(f"--topic {topic.pattern!r} matches no topic of the cluster")
     spark = job.job_session("sparklog maintain", options)
     stop = Stop()
 
@@ -92,7 +95,7 @@ def maintain(options: argparse.Namespace) -> str:
     def say(line: str) -> None:
         job.say(PROGRAM, line)
 
-    upkeep = Upkeep(coordinator, tasks, options.topic, stop.check, not options.loop, options.mirror)
+    upkeep = Upkeep(coordinator, tasks, topic, stop.check, not options.loop, options.mirror)
     loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
     with (
         stopped_by_signals(stop, say),

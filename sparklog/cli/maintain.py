@@ -58,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
     from sparklog.maintenance.steps import Upkeep, steps
 
+    if options.once and pattern is not None and not any(map(pattern.fullmatch, coordinator.state.topics)):
+        raise UsageError(f"--topic {options.topic!r} matches no topic of the cluster", prefixed=True)
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
         upkeep = Upkeep(coordinator, runner, pattern, stop.check, options.once, options.mirror or "")

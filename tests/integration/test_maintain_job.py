@@ -121,6 +121,11 @@ def test_a_root_that_is_no_cluster_is_said_in_one_line(
     assert str(tmp_path / "nothing") in capfd.readouterr().err.splitlines()[-1]
 
 
+def test_topics_that_there_are_none_of_are_said(maintain: Job, root: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert maintain("--bootstrap-server", root, "--topic", "oders") == 1
+    assert "--topic 'oders' matches no topic of the cluster" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

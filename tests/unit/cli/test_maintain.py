@@ -121,6 +121,7 @@ def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
          'Option "[workers]" can\'t be used with option "[distributed]"'),
         (["--once", "--master", "yarn"], "--master and --conf are Spark's, which --distributed asks for"),
         (["--once", "--topic", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
+        (["--once", "--topic", "oders"], "--topic 'oders' matches no topic of the cluster"),
         (["--once", "--distributed", "--conf", "x"], "--conf 'x' is not of the form name=value"),
     ],
 )  # fmt: skip
