@@ -111,7 +111,7 @@ def vacuum(
     superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator)]
     problems = [] if dry_run else sweep(coordinator, check).problems
     state = coordinator.refresh()
-    fence = max(newest_version_before(coordinator.store, state.version, before_ms), state.writer_fence)
+    fence = max(_newest_before(coordinator, state, before_ms), state.writer_fence)
     if not dry_run:
         state = _fence(coordinator, fence)
     result = Vacuumed(dry_run, fence, superseded=superseded, problems=problems)
@@ -121,6 +121,13 @@ def vacuum(
         _vacuum_broker(coordinator, state, broker, needed, before_ms, result)
     _vacuum_root(coordinator, state, before_ms, result)
     return result
+
+
+def _newest_before(coordinator: Coordinator, state: State, before_ms: int) -> int:
+    """The newest version that is old enough; also where its commit was removed, in a cluster that has come to rest."""
+    if state.timestamp_ms < before_ms:
+        return state.version
+    return newest_version_before(coordinator.store, state.version, before_ms)
 
 
 def _fence(coordinator: Coordinator, version: int) -> State:
