@@ -130,28 +130,36 @@ def read_newest_state(
     By the hint, or by listing where that is stale or ``listed`` asks for it. ``without`` are the keys of heads of
     checkpoints that are known to lack files. Raises CorruptMetadataError.
     """
-    hinted = None if listed else _hinted_key(store)
     failure: SparklogError | None = None
-    for keys in ([hinted] if hinted else [], _listed_later(store)):
-        for key in keys:
-            try:
-                manifest = read_manifest(store, key)
-                if manifest.heads.key not in without:
-                    return manifest, read_heads(store, manifest)
-            except ObjectNotFoundError as error:
-                failure = failure or error
-            except CorruptMetadataError as error:
-                if not error.missing:
-                    raise
-                failure = failure or error
+    for key in _candidates(store, listed):
+        try:
+            manifest = read_manifest(store, key)
+            if manifest.heads.key not in without:
+                return manifest, read_heads(store, manifest)
+        except ObjectNotFoundError as error:
+            failure = failure or error
+        except CorruptMetadataError as error:
+            if not error.missing:
+                raise
+            failure = failure or error
     if failure is not None and not isinstance(failure, ObjectNotFoundError):
         raise failure
     return None, None
 
 
-def _listed_later(store: Store) -> Iterator[str]:
-    """As ``_listed``, but not before the first is asked for."""
-    yield from _listed(store)
+def _candidates(store: Store, listed: bool) -> Iterator[str]:
+    """Manifests in the order to try them: the hinted one, those listed, and those listed by the time none of these did.
+
+    A process that was stopped since it listed them may find all of them gone, and newer ones there.
+    """
+    tried: set[str] = set()
+    hinted = None if listed else _hinted_key(store)
+    found = [hinted] if hinted is not None else _listed(store)
+    while found:
+        for key in found:
+            tried.add(key)
+            yield key
+        found = [key for key in _listed(store) if key not in tried]
 
 
 def _hinted_key(store: Store) -> str | None:
