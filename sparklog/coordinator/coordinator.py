@@ -332,7 +332,9 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    return Coordinator(CommitLog.create(_store(root, storage_options), clock, ids), storage_options)
+    log = CommitLog.create(_store(root, storage_options), clock, ids)
+    log.store = guarded(log.store, CLUSTER_KEY)
+    return Coordinator(log, storage_options)
 
 
 def open_cluster(

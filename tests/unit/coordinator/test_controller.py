@@ -297,6 +297,15 @@ def test_an_older_copy_in_the_place_of_a_location_is_told_and_leaves_the_isr(tmp
     assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
 
 
+def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    (disk / CHECK_KEY).unlink()
+    assert controller.check().findings[0].health is Health.WENT_BACK
+    assert orders(cluster).isr == (2,)
+
+
 def test_a_controller_that_dies_before_its_commit_leaves_the_loss_to_the_next_one(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     first = Controller(cluster)
