@@ -25,6 +25,7 @@ from sparklog.errors import (
     StaleWriteError,
     StorageError,
     StorageUnavailableError,
+    UnknownTopicOrPartitionError,
 )
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.append import RunTarget, SegmentFileWriter
@@ -56,13 +57,14 @@ DELETE_DELAY_SECONDS = 60
 VACUUM_SECONDS = 300
 """the age limit of the vacuum: shorter than many stops."""
 
+STOP_RATE = 0.002
 STOP_SECONDS = (30.0, 2000.0)
 """for how long processes are stopped: the longest ones are longer than commits and checkpoints are kept."""
 
 RETENTION_BYTES = 1500
 """of the topic that does not keep all: a few segments."""
 
-KEPT, SHORT, COMPACTED = "kept", "short", "compacted"
+KEPT, SHORT, COMPACTED, RENEWED = "kept", "short", "compacted", "renewed"
 PARTITIONS = 2
 TOPICS: Mapping[str, Mapping[str, str]] = {
     KEPT: {"retention.ms": "-1"},
@@ -74,7 +76,10 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "min.compaction.lag.ms": "100000",
         "internal.segment.bytes": "1200",
     },
+    RENEWED: {"retention.ms": "-1"},
 }
+"""The last one is deleted and created again and again."""
+
 COMMON = {"segment.ms": str(SEGMENT_SECONDS * 1000), "file.delete.delay.ms": str(DELETE_DELAY_SECONDS * 1000)}
 CLUSTER_CONFIGS = {"metadata.max.retention.ms": "60000"}
 KEYS = [b"a", b"b", b"c", b"d"]
@@ -83,7 +88,7 @@ KEYS = [b"a", b"b", b"c", b"d"]
 class World:
     """One run: the storage, the truth about it, and the actors. ``busy`` are those whose work has an end."""
 
-    def __init__(self, seed: int, rates: Mapping[str, float] = RATES, stop_rate: float = 0.002) -> None:
+    def __init__(self, seed: int, rates: Mapping[str, float] = RATES, stop_rate: float = STOP_RATE) -> None:
         self.simulation = Simulation(seed)
         self.random: random.Random = self.simulation.random
         self.rates = rates
@@ -96,10 +101,13 @@ class World:
         self.store = WatchedStore(self.name, self.simulation)
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
         cluster.alter_configs("", CLUSTER_CONFIGS)
-        stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
-        for topic, configs in TOPICS.items():
-            cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **configs, **stamped})
+        self.stamped = {"message.timestamp.type": "LogAppendTime"} if seed % 2 else {}
+        for topic in TOPICS:
+            self.create_topic(cluster, topic)
         self.truth = Truth(self.store)
+
+    def create_topic(self, cluster: Coordinator, topic: str) -> None:
+        cluster.create_topic(topic, PARTITIONS, configs={**COMMON, **TOPICS[topic], **self.stamped})
 
     def open(self, rates: Mapping[str, float] | None = None) -> Coordinator:
         """A new life of a process: its own view of the storage, with its own faults and stops."""
@@ -206,8 +214,19 @@ class Writer:
                 self.send(coordinator, self.batch)
             except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
                 continue
+            except UnknownTopicOrPartitionError:
+                self.give_up(coordinator, self.batch)
             self.batch = None
             self.left -= 1
+
+    def give_up(self, coordinator: Coordinator, batch: Batch) -> None:
+        """The topic was deleted, and is another one by now or will be."""
+        if batch.topic != RENEWED:
+            raise AssertionError(f"{batch.topic} is not deleted by anybody")
+        for partition in batch.records:
+            self.sequences.pop(TopicPartition(batch.topic, partition), None)
+        with suppress(StorageUnavailableError):
+            coordinator.refresh()
 
     def draw(self) -> Batch:
         chance = self.world.random
@@ -239,6 +258,8 @@ class Writer:
                 if self.world.random.random() < 0.5:
                     raise
         for appended in result.appended:
+            if not self.world.truth.has(batch.topic, appended.topic_id):
+                continue
             place = TopicPartition(batch.topic, appended.partition)
             records = batch.records[appended.partition]
             self.world.truth.acknowledged(place, appended.base_offset, records, self.name)
@@ -324,6 +345,7 @@ class Reader:
     ) -> bool:
         """Read ``[start, end)`` and check it; with ``pause`` by parts. Whether that came to its end."""
         start = max(start, state.partition(*place).log_start_offset)
+        topic_id = state.topic(place.topic).topic_id
         found: list[tuple[int, Stored]] = []
         try:
             for fetched in reader.fetch(*place, start, end, ["key", "value", "timestamp"], state):
@@ -331,6 +353,8 @@ class Reader:
                 if pause:
                     self.world.pause(pause)
         except OffsetOutOfRangeError as error:
+            if not self.world.truth.has(place.topic, topic_id):
+                return False
             at = found[-1][0] + 1 if found else start
             self.world.truth.check_out_of_range(place, at, error, self.name)
             self.world.counts["out of range"] += 1
@@ -338,15 +362,19 @@ class Reader:
         except StorageUnavailableError:
             raise
         except SparklogError as error:
-            self.failed(error)
+            if self.world.truth.has(place.topic, topic_id):
+                self.failed(error)
+            return False
+        if not self.world.truth.has(place.topic, topic_id):
             return False
         self.world.truth.check_read(place, start, end, found, self.name)
         self.world.counts["reads"] += 1
         return True
 
 
-def places() -> Iterator[TopicPartition]:
-    return (TopicPartition(topic, partition) for topic in TOPICS for partition in range(PARTITIONS))
+def places(state: State) -> Iterator[TopicPartition]:
+    """All partitions there are, in the order of TOPICS."""
+    return (TopicPartition(topic, n) for topic in TOPICS if topic in state.topics for n in range(PARTITIONS))
 
 
 class Tail(Reader):
@@ -354,15 +382,16 @@ class Tail(Reader):
 
     def __init__(self, world: World, name: str, rounds: int, rates: Mapping[str, float] | None = None) -> None:
         super().__init__(world, name, rounds, rates)
-        self.positions = dict.fromkeys(places(), 0)
+        self.positions: dict[tuple[str, TopicPartition], int] = {}
 
     def round(self, reader: LogReader) -> None:
         self.world.pause(100)
         state = reader.refresh()
-        for place in self.positions:
+        for place in places(state):
+            at = (state.topic(place.topic).topic_id, place)
             end = state.partition(*place).high_watermark
-            if self.read(reader, place, self.positions[place], end, state):
-                self.positions[place] = end
+            if self.read(reader, place, self.positions.get(at, 0), end, state):
+                self.positions[at] = end
 
 
 class Holder(Reader):
@@ -371,7 +400,7 @@ class Holder(Reader):
     def round(self, reader: LogReader) -> None:
         state = reader.refresh()
         self.world.pause(self.world.random.choice([1, 100, 1000]))
-        for place in self.world.random.sample(list(places()), 3):
+        for place in self.world.random.sample(list(places(state)), 3):
             end = state.partition(*place).high_watermark
             start = self.world.random.randint(0, end)
             self.read(reader, place, start, end, state, pause=self.world.random.choice([0, 1, 100]))

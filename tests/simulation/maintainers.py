@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageUnavailableError
+from sparklog.errors import (
+    CommitConflictError,
+    IndeterminateCommitError,
+    StorageUnavailableError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.cleanup import clean_up
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
@@ -14,7 +21,7 @@ from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.vacuum import vacuum
 from sparklog.testing.faulty_store import SimulatedCrash
-from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, SHORT, VACUUM_SECONDS, World
+from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, RENEWED, SHORT, VACUUM_SECONDS, World
 
 Job = Callable[[World, Coordinator], object]
 
@@ -50,13 +57,24 @@ def delete_records(world: World, coordinator: Coordinator) -> None:
     coordinator.delete_records({(SHORT, partition): world.random.randint(held.log_start_offset, held.high_watermark)})
 
 
+def renew_topic(world: World, coordinator: Coordinator) -> None:
+    """Delete a topic, or create it again."""
+    with suppress(TopicAlreadyExistsError, UnknownTopicOrPartitionError):  # an answer was lost before
+        if RENEWED in coordinator.refresh().topics:
+            coordinator.delete_topic(RENEWED)
+        else:
+            world.create_topic(coordinator, RENEWED)
+
+
 JOBS: list[tuple[str, Job, float]] = [
     ("roller-1", roll_all, 150),
     ("roller-2", roll_all, 150),
     ("compacter", compact_all, 150),
     ("retention", retain_all, 150),
     ("delete-records", delete_records, 600),
-    ("sweeper", sweep_all, 100),
+    ("renewer", renew_topic, 500),
+    ("sweeper-1", sweep_all, 200),
+    ("sweeper-2", sweep_all, 200),
     ("vacuum", vacuum_all, 400),
     ("clean-up", clean_up_all, 400),
 ]
@@ -91,6 +109,11 @@ class Maintainer:
             try:
                 self.job(self.world, coordinator)
             except (IndeterminateCommitError, CommitConflictError, StorageUnavailableError):
+                self.world.counts[f"{self.name} failed"] += 1
+                continue
+            except UnknownTopicOrPartitionError as error:  # it was deleted while the job was at it
+                if error.topic != RENEWED:
+                    raise
                 self.world.counts[f"{self.name} failed"] += 1
                 continue
             self.world.counts[self.name] += 1

@@ -10,7 +10,7 @@ import pytest
 from sparklog import limits
 from sparklog.errors import SparklogError
 from sparklog.log import parallel
-from tests.simulation.maintained import NOTHING_FAILS, Holder, Seeker, Tail, World, Writer, places
+from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, places
 from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
 from tests.simulation.truth import LISTED
 
@@ -35,10 +35,11 @@ def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread for each actor, and many checkpoints."""
     monkeypatch.setattr(parallel, "ThreadPoolExecutor", InTurn)
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
 
 
-def build(seed: int) -> World:
-    world = World(seed)
+def build(seed: int, stop_rate: float) -> World:
+    world = World(seed, stop_rate=stop_rate)
     for number in range(3):
         world.spawn(f"writer-{number}", Writer(world, number, 12).work)
     world.spawn("tail-1", Tail(world, "tail-1", 8).work)
@@ -54,15 +55,18 @@ def check_lists(world: World) -> None:
     """What a process lists that opens the cluster after the run."""
     try:
         coordinator = world.later(0)
-        for place in places():
+        for place in places(coordinator.state):
             world.truth.check_listed(place, coordinator.segments(place.topic).partition(place.partition))
     except SparklogError as error:
         world.truth.find(LISTED, repr(error))
 
 
-def simulate(seed: int, strict: bool = True) -> World:
-    """A run and all checks after it; ``world.truth.findings`` says what was wrong. ``strict``: no actor may fail."""
-    world = build(seed)
+def simulate(seed: int, strict: bool = True, stop_rate: float = STOP_RATE) -> World:
+    """A run and all checks after it; ``world.truth.findings`` says what was wrong. ``strict``: no actor may fail.
+
+    ``stop_rate`` is how likely a process is stopped at a call.
+    """
+    world = build(seed, stop_rate)
     try:
         world.run(strict)
         check_lists(world)

@@ -27,6 +27,8 @@ from tests.simulation.racing import prepare, simulate
 
 Patch = pytest.MonkeyPatch
 SEEDS = 60
+STOP_RATE = 0.006
+"""More stops than usual: what most rules are for."""
 
 
 # -- what jobs do to each other
@@ -56,7 +58,9 @@ def jobs_are_not_fenced(patch: Patch) -> None:
 
 
 def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
+    """And takes every file for old, or else it would take luck to see that."""
     real = vacuum._fence
+    patch.setattr(vacuum, "_newest_before", lambda coordinator, state, before_ms: state.version)
 
     def fence(coordinator: Coordinator, version: int) -> State:
         before = coordinator.state
@@ -232,11 +236,11 @@ def a_repeated_append_is_told_the_end_of_the_log(patch: Patch) -> None:
 
 
 BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
-    (conflicts_are_not_looked_for, (truth.REMOVED, truth.CHECKSUM), 20),
+    (conflicts_are_not_looked_for, (truth.REMOVED, truth.CHECKSUM), 0),
     (jobs_give_their_files_the_same_name, (truth.OVERWRITTEN,), 0),
-    (writers_are_not_fenced, (truth.STALE, truth.MISSING_FILE), 3),
-    (jobs_are_not_fenced, (truth.STALE, truth.LISTING), 14),
-    (a_vacuum_looks_before_it_fences, (truth.MISSING_FILE,), 2),
+    (writers_are_not_fenced, (truth.STALE, truth.MISSING_FILE), 0),
+    (jobs_are_not_fenced, (truth.STALE, truth.LISTING), 0),
+    (a_vacuum_looks_before_it_fences, (truth.MISSING_FILE,), 21),
     (a_vacuum_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
     (a_vacuum_leaves_indexes, (truth.LEAKED,), 0),
     (a_sweep_does_not_look_what_is_live, (truth.MISSING_FILE,), 0),
@@ -244,13 +248,13 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
     (a_job_deletes_its_sources_at_once, (truth.MISSING_FILE,), 0),
     (a_checkpoint_does_not_know_what_was_replaced, (truth.LISTED,), 0),
     (a_log_without_segments_begins_again, (truth.OFFSETS,), 0),
-    (a_reader_does_not_look_where_records_went, (truth.READER_ERROR,), 2),
+    (a_reader_does_not_look_where_records_went, (truth.READER_ERROR,), 0),
     (a_reader_goes_on_behind_the_file_that_is_gone, (truth.READ,), 0),
     (the_times_of_commits_are_not_kept, (truth.CONTENT,), 0),
-    (compaction_keeps_the_first_record_of_a_key, (truth.LOST_RECORD,), 2),
-    (compaction_keeps_every_record, (truth.DIRTY, truth.BACK), 5),
-    (tombstones_go_at_once, (truth.EARLY,), 6),
-    (the_lag_of_compaction_is_not_kept, (truth.EARLY,), 10),
+    (compaction_keeps_the_first_record_of_a_key, (truth.LOST_RECORD,), 0),
+    (compaction_keeps_every_record, (truth.DIRTY, truth.BACK), 3),
+    (tombstones_go_at_once, (truth.EARLY,), 7),
+    (the_lag_of_compaction_is_not_kept, (truth.EARLY,), 9),
     (retention_takes_one_segment_more, (truth.DELETED,), 0),
     (a_repeated_append_is_not_recognised, (truth.TWICE,), 0),
     (a_repeated_append_is_told_the_end_of_the_log, (truth.UNACKNOWLEDGED,), 0),
@@ -266,7 +270,7 @@ def test_a_broken_rule_is_found(
     bug(monkeypatch)
     missing = set(kinds)
     for seed in range(first, first + SEEDS):
-        found = {finding.kind for finding in simulate(seed, strict=False).truth.findings}
+        found = {finding.kind for finding in simulate(seed, strict=False, stop_rate=STOP_RATE).truth.findings}
         if missing & found:
             print(f"seed {seed}: {sorted(found)}")
         missing -= found

@@ -18,13 +18,15 @@ from typing import NamedTuple
 from sparklog.config.topic_configs import COMPACT, TopicConfig
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.fetch import Fetcher
-from sparklog.log.layout import COMMITS, read_cluster_file
+from sparklog.log.layout import CHECKPOINTS, COMMITS, read_cluster_file
 from sparklog.protocol import checksum as sums
 from sparklog.protocol.commits import (
     Action,
     Append,
     Commit,
+    CreateTopic,
     DeleteSegments,
+    DeleteTopic,
     FenceWriters,
     RemovedSegments,
     RemoveFiles,
@@ -154,7 +156,12 @@ class Truth:
         self.findings.append(Finding(kind, message, self.state.version))
 
     def place(self, topic: str, partition: int) -> Place:
-        return self.places.setdefault(TopicPartition(topic, partition), Place())
+        return self.places[TopicPartition(topic, partition)]
+
+    def has(self, topic: str, topic_id: str) -> bool:
+        """Whether this very topic is there still."""
+        found = self.state.topics.get(topic)
+        return found is not None and found.topic_id == topic_id
 
     # -- what happens below
 
@@ -190,7 +197,14 @@ class Truth:
 
     def _take(self, before: State, commit: Commit, action: Action) -> None:
         self.seen[type(action).__name__] += 1
-        if isinstance(action, Append):
+        if isinstance(action, CreateTopic):
+            self.places.update({TopicPartition(action.topic, n): Place() for n in range(len(action.replicas))})
+        elif isinstance(action, DeleteTopic):
+            for place in [place for place in self.places if place.topic == action.topic]:
+                for segment in self.places.pop(place).segments:
+                    self._let_go(segment.path)
+            self._where = {value: at for value, at in self._where.items() if at[0].topic != action.topic}
+        elif isinstance(action, Append):
             self._append(before, commit, action)
         elif isinstance(action, ReplaceSegments):
             self._replace(before, commit, action)
@@ -351,7 +365,7 @@ class Truth:
 
     def acknowledged(self, place: TopicPartition, base_offset: int, records: Sequence[Stored], by: str) -> None:
         """Who wrote these records was told that they begin at this offset. Timestamps are the topic's business."""
-        held = self.place(*place)
+        held = self.places[place]
         for offset, sent in enumerate(records, base_offset):
             found = held.records.get(offset)
             if found is None or found[:2] != sent[:2]:
@@ -415,8 +429,8 @@ class Truth:
         """After the last sweep and vacuum: no data file and no listing but those that are named."""
         keys = {info.key for info in self._store.list("")}
         named = {*allowed, *self._live, *map(index_path, self._live), *self.state.removed_files}
-        folders = tuple(f"{place}/" for place in map(str, self.places))
-        leaked = [key for key in keys if key not in named and key.startswith((*folders, "meta/removed/"))]
+        others = ("cluster.json", "meta/boundary.json", COMMITS, CHECKPOINTS)
+        leaked = [key for key in keys if key not in named and not key.startswith(others)]
         if leaked or self.state.removed_files:
             self.find(LEAKED, f"{sorted(leaked)}, listings {sorted(self.state.removed_files)}")
 
