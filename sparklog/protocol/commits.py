@@ -87,13 +87,15 @@ class UnregisterBroker(_Action, tag="unregister_broker", frozen=True, kw_only=Tr
 class ChangeBroker(_Action, tag="change_broker", frozen=True, kw_only=True):
     """What is known of a location changes: ``online`` is what its checks say, a ``cordoned`` one gets no new replicas.
 
-    ``url`` moves it, and is empty where it stays. Left out fields do not change.
+    ``url`` moves it, and is empty where it stays. Left out fields do not change. ``lost_files``: it was found to hold
+    less than it did, so nothing counts that was known of it or written to it before.
     """
 
     broker: Small
     online: bool | None = None
     cordoned: bool | None = None
     url: str = ""
+    lost_files: bool = False
 
 
 class ElectController(_Action, tag="elect_controller", frozen=True, kw_only=True):

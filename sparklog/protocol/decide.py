@@ -36,7 +36,14 @@ from sparklog.protocol.commits import (
     Run,
     WrittenRange,
 )
-from sparklog.protocol.decide_append import ACKS_ALL, check_not_stale, election, is_led_alone, with_copies
+from sparklog.protocol.decide_append import (
+    ACKS_ALL,
+    check_not_stale,
+    election,
+    is_led_alone,
+    with_copies,
+    with_counted_copies,
+)
 from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide_producers import (
     ProducerIdentity,
@@ -373,8 +380,9 @@ class _Cursor:
             if earlier is not None:
                 return Appended(item.topic, topic_id, item.partition, earlier, item.run.records)
         check_not_stale(self._state, item.run, *place)
-        if not is_led_alone(partition, item.run):
-            partition = self._with_copies(item, topic_id, partition)
+        run = with_counted_copies(self._state, item.run, *place)
+        if not is_led_alone(partition, run):
+            partition = self._with_copies(item, run, topic_id, partition)
         end = self._ends.get(place, partition.log_end_offset)
         self._ends[place] = end + item.run.records
         self.actions.append(
@@ -384,7 +392,7 @@ class _Cursor:
                 partition=item.partition,
                 base_offset=end,
                 leader_epoch=partition.leader_epoch,
-                run=item.run,
+                run=run,
                 log_append_time=item.log_append_time,
                 producer_id=item.producer_id,
                 producer_epoch=item.producer_epoch,
@@ -393,13 +401,13 @@ class _Cursor:
         )
         return Appended(item.topic, topic_id, item.partition, end, item.run.records)
 
-    def _with_copies(self, item: PartitionAppend, topic_id: str, partition: PartitionState) -> PartitionState:
+    def _with_copies(self, item: PartitionAppend, run: Run, topic_id: str, partition: PartitionState) -> PartitionState:
         """The partition as the run leaves it; where that takes another leader, it is elected before the run."""
         place = (item.topic, item.partition)
         before = self._led.get(place, partition)
         created = self._created.get(item.topic)
         configs = self._state.topics[item.topic].configs if created is None else created.configs
-        after = with_copies(self._state, configs, *place, before, item.run, self._acks)
+        after = with_copies(self._state, configs, *place, before, run, self._acks)
         if after.leader != before.leader:
             self.actions.append(election(item.topic, topic_id, item.partition, after))
         self._led[place] = after

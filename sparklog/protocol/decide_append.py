@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, StaleWriteError
 from sparklog.protocol.commits import ChangePartition, Run
+from sparklog.protocol.decide_brokers import may_lack
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.partition_changes import holders, in_sync_after
 from sparklog.protocol.state import PartitionState, State
@@ -150,6 +151,27 @@ def check_not_stale(state: State, run: Run, topic: str, partition: int) -> None:
             partition=partition,
             path=run.path,
         )
+
+
+def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> Run:
+    """The run without the copies whose location lost files after they were begun.
+
+    A job that writes for an hour asks for its files at the end; a disk may have been replaced by then, and filled with
+    what was part of the log. Raises NotLeaderOrFollowerError where no copy is left.
+    """
+    held = holders(run)
+    kept = [broker for broker in held if not may_lack(state, broker, run.path)]
+    if len(kept) == len(held):
+        return run
+    if not kept:
+        raise NotLeaderOrFollowerError(
+            f"{run.path}, for {topic}-{partition}, was written to brokers {list(held)}, whose locations have lost "
+            "files since; nothing was committed: write the records again",
+            topic=topic,
+            partition=partition,
+            path=run.path,
+        )
+    return replace(run, broker=run.broker if run.broker in kept else kept[0], replicas=kept)
 
 
 def is_led_alone(partition: PartitionState, run: Run) -> bool:

@@ -15,6 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.commits import ChangeBroker, ElectController, RegisterBroker, UnregisterBroker
 from sparklog.protocol.decision import Decision
+from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.state import BrokerState, State
 from sparklog.types import TopicPartition
 
@@ -105,6 +106,12 @@ def move_broker(state: State, broker: int, url: str, root: str) -> Decision:
         return Decision([], False)
     _check_apart(state, broker, url, root)
     return Decision([ChangeBroker(broker=broker, url=url)], True)
+
+
+def may_lack(state: State, broker: int, path: str) -> bool:
+    """Whether a file that a broker got may be gone: begun before its location was found to have lost files."""
+    found = state.brokers.get(broker)
+    return found is not None and found.lost_files_at >= 0 and begun_at(path) < found.lost_files_at
 
 
 # -- the controller

@@ -43,7 +43,8 @@ class Expanded(NamedTuple):
 def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision:
     """Let replicas into the ISR that hold every live segment; the result is ``Expanded``.
 
-    Such a replica also holds what was appended since it was looked at, if every append since then went to it as well.
+    Such a replica also holds what was appended since it was looked at, if every append since then went to it as well,
+    unless its location lost files meanwhile.
     Completes reassignments whose new replicas are all in sync then.
     """
     online = online_brokers(state)
@@ -72,6 +73,8 @@ def _why_not_in_sync(state: State, one: CaughtUp) -> str:
         return f"broker {one.broker} is no replica any more"
     if not is_online(state, one.broker):
         return f"broker {one.broker} is offline"
+    if one.version < state.brokers[one.broker].lost_files_at:
+        return f"broker {one.broker} has lost files since version {one.version}"
     if changed_since(partition, one.version, 0, partition.log_end_offset):
         return f"segments were replaced or deleted since version {one.version}"
     followed_from = partition.followed_from.get(one.broker, partition.log_end_offset)

@@ -28,6 +28,7 @@ from sparklog.protocol.commits import (
     RemoveFiles,
     ReplaceSegments,
 )
+from sparklog.protocol.decide_brokers import may_lack
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.partition_changes import holders
@@ -171,6 +172,9 @@ def _why_not_held(state: State, partition: PartitionState, change: Replacement) 
         missing = [broker for broker in partition.isr if broker not in holders(added.run)]
         if missing:
             return f"{added.run.path} is not on brokers {missing}, which came into the ISR since"
+        lost = [broker for broker in holders(added.run) if may_lack(state, broker, added.run.path)]
+        if lost:
+            return f"{added.run.path} is on brokers {lost}, which have lost files since"
         if begun_at(added.run.path) <= state.writer_fence:
             return f"{added.run.path} was begun before a vacuum at version {state.writer_fence}, which may take it away"
     return ""

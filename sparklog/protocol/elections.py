@@ -149,6 +149,9 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
             if state.brokers[number].online != wanted:
                 actions.append(ChangeBroker(broker=number, online=wanted))
                 (online.add if wanted else online.discard)(number)
+    actions += [
+        ChangeBroker(broker=number, lost_files=True) for number in sorted({*checked.went_back} & {*state.brokers})
+    ]
     elected = Elected([])
     for change in _changes(state, online, checked.went_back):
         if len(elected.partitions) == limit:

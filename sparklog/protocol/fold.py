@@ -195,6 +195,7 @@ class Draft:
             url=action.url or known.url,
             online=known.online if action.online is None else action.online,
             cordoned=known.cordoned if action.cordoned is None else action.cordoned,
+            lost_files_at=self._state.version + 1 if action.lost_files or action.url else known.lost_files_at,
         )
 
     def _elect_controller(self, action: ElectController) -> None:

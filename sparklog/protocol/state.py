@@ -94,13 +94,15 @@ class TopicState(_Frozen, frozen=True, kw_only=True):
 class BrokerState(_Frozen, frozen=True, kw_only=True):
     """A storage location; an empty ``url`` is the root itself. ``online`` is what its latest check said.
 
-    A ``cordoned`` one keeps its replicas and gets no new ones.
+    A ``cordoned`` one keeps its replicas and gets no new ones. At version ``lost_files_at`` it was found to have lost
+    files, or moved (-1: never): files begun before may be missing, whoever wrote them there.
     """
 
     broker: int
     url: str = ""
     online: bool = True
     cordoned: bool = False
+    lost_files_at: int = -1
 
 
 class ControllerState(_Frozen, frozen=True, kw_only=True):
