@@ -14,6 +14,8 @@ Rules:
 
 * At every moment the mirror can be promoted: files of a checkpoint come before its manifest, the boundary before the
   commits after a gap, commits one after another, and ``mirror.json`` last; each is checked as it is read.
+* A commit at the mirror is never overwritten. A root that lacks the mirror's commits, as one restored from a backup, is
+  not mirrored.
 * Where the old root answers, the cluster is closed there by a last commit (``move_cluster``), which the mirror gets as
   well, and nothing is lost. All who read or write at the old root are told the new address.
 * Where it does not, what was committed after the mirror's version is lost, and that has to be asked for (``force``).
@@ -104,11 +106,12 @@ def mirror(
 
     ``progress`` is told the version copied last and the newest one. Raises ClusterAlreadyExistsError where the target
     is a cluster, InvalidRequestError where it is another cluster's mirror, CorruptMetadataError where the root is
-    damaged, StorageError.
+    damaged or lacks what the mirror has, StorageError.
     """
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
     state = log.refresh()
     present = _present(root, target, state.cluster_id)
+    _check_goes_on(root, target, present, state.version)
     copier = _Copier(root, target)
     first = present + 1
     newest = checkpoint.read_newest_listed(root)
@@ -145,6 +148,25 @@ def _present(root: Store, target: Store, cluster_id: str) -> int:
             path=target.root,
         )
     return known.version
+
+
+def _check_goes_on(root: Store, target: Store, present: int, version: int) -> None:
+    """Whether the root, at ``version``, has the commits that the mirror has, of which ``present`` is the last one.
+
+    A root that was restored from a backup has not: then the mirror is the only place that has them.
+    """
+    key = commit_key(present)
+    went_back = version < present
+    if present >= 0 and not went_back:
+        with suppress(ObjectNotFoundError):  # removed at one of them, long after it was written
+            went_back = root.get(key, limits.MAX_COMMIT_BYTES) != target.get(key, limits.MAX_COMMIT_BYTES)
+    if went_back:
+        path = f"{root.root}/{key}"
+        raise CorruptMetadataError(
+            f"{path} is not the commit {present} that the mirror {target.root} has: an older copy of the root was put "
+            "in its place, and the mirror has what came after. Promote the mirror, or mirror to an empty location",
+            path=path,
+        )
 
 
 class _Copier:
@@ -196,8 +218,20 @@ class _Copier:
                 f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
                 path=path,
             )
-        self._put(commit_key(version), data)
+        self._put_commit(commit_key(version), data)
         return digest
+
+    def _put_commit(self, key: str, data: bytes) -> None:
+        """Never over another one: the mirror may have been promoted while this process was stopped."""
+        try:
+            self._target.put_if_absent(key, data)
+        except ObjectExistsError as error:
+            path = f"{self._target.root}/{key}"
+            if self._target.get(key, limits.MAX_COMMIT_BYTES) != data:
+                raise CorruptMetadataError(
+                    f"{path} is another commit than that of {self._root.root}, and stays as it is", path=path
+                ) from error
+        self.size_bytes += len(data)
 
     def mark(self, file: MirrorFile) -> None:
         self._put(MIRROR_KEY, msgspec.json.encode(file) + b"\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from sparklog.errors import (
     InvalidRequestError,
 )
 from sparklog.log.layout import Boundary, write_boundary
-from sparklog.maintenance.mirror import mirror, mirror_of, promote, read_mirror_file
+from sparklog.maintenance.mirror import _Copier, mirror, mirror_of, promote, read_mirror_file
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
@@ -59,7 +61,7 @@ def test_only_what_is_new_is_copied(tmp_path: Path) -> None:
     counted = CountingStore(target)
     found = mirror(replicas.cluster.store, counted)
     assert (found.commits, found.version) == (2, replicas.cluster.state.version)  # a producer's id, and its record
-    assert counted.counts["put"] == 3  # the commits and mirror.json
+    assert (counted.counts["put_if_absent"], counted.counts["put"]) == (2, 1)  # the commits and mirror.json
     again = CountingStore(target)
     assert mirror(replicas.cluster.store, again).commits == 0
     assert again.counts["put"] == 0
@@ -152,3 +154,47 @@ def test_a_mirror_that_is_behind_a_lost_root_is_promoted_only_when_forced(tmp_pa
     with pytest.raises(ClusterMovedError):
         replicas.produce(1)
     assert cluster.refresh().brokers[0].online
+
+
+def older_copy_of_root(replicas: Replicas, tmp_path: Path) -> Callable[[], Coordinator]:
+    """Puts the root as it is now back in the place of what it will be."""
+    shutil.copytree(tmp_path / "root", tmp_path / "older")
+
+    def put_back() -> Coordinator:
+        shutil.rmtree(tmp_path / "root")
+        (tmp_path / "older").rename(tmp_path / "root")
+        return open_cluster(root_of(replicas), clock=ManualClock())
+
+    return put_back
+
+
+@pytest.mark.parametrize("commits_since", [0, 3, 8])
+def test_a_root_that_went_back_does_not_overwrite_its_mirror(tmp_path: Path, commits_since: int) -> None:
+    replicas, target = with_mirror(tmp_path)
+    put_back = older_copy_of_root(replicas, tmp_path)
+    replicas.produce(3)
+    mirror(replicas.cluster.store, target)
+    before = {info.key: target.get(info.key) for info in target.list("")}
+    older = put_back()
+    for number in range(commits_since):
+        older.create_topic(f"since-{number}")
+    with pytest.raises(CorruptMetadataError, match="older copy"):
+        mirror(older.store, target)
+    assert {info.key: target.get(info.key) for info in target.list("")} == before
+    with pytest.raises(InvalidRequestError, match="force"):
+        promote(target.root, root_of(replicas))
+    promote(target.root, root_of(replicas), force=True)
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
+def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(1)
+    (tmp_path / "root").rename(tmp_path / "away")
+    promote(target.root, root_of(replicas), force=True)
+    (tmp_path / "away").rename(tmp_path / "root")
+    cluster = open_cluster(target.root)
+    late = _Copier(open_store(root_of(replicas)), target)
+    with pytest.raises(CorruptMetadataError, match="another commit"):
+        late.commit(cluster.state.version, "")
+    assert open_cluster(target.root).state.version == cluster.state.version
