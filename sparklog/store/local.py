@@ -218,7 +218,7 @@ class LocalStore:
             try:
                 return temporary, os.open(temporary, _WRITE_NEW, 0o666)
             except FileNotFoundError:
-                _make_folder(folder)
+                _make_folder(folder, self._base.rstrip("/") if self._required else "")
                 return temporary, os.open(temporary, _WRITE_NEW, 0o666)
         except OSError as error:
             raise translate_os_error(error, "write", path) from error
@@ -555,11 +555,13 @@ def _sync_folder(folder: str) -> None:
         os.close(file)
 
 
-def _make_folder(folder: str) -> None:
-    """Create a folder and its parents, each durable in its own parent."""
+def _make_folder(folder: str, below: str = "") -> None:
+    """Create a folder and its parents, each durable in its own parent, but not ``below``, which has to be there."""
+    if folder == below:
+        return
     parent = os.path.dirname(folder)
-    if not os.path.isdir(parent):
-        _make_folder(parent)
+    if parent != below and not os.path.isdir(parent):
+        _make_folder(parent, below)
     with suppress(FileExistsError):
         os.mkdir(folder)
     with suppress(PermissionError):  # a parent that may be entered but not read can still hold our folder

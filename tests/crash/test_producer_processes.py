@@ -16,9 +16,13 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 WORKER = Path(__file__).with_name("producer_worker.py")
 
 
-def start(mode: str, root: str, name: str, seconds: float) -> subprocess.Popen[str]:
+def start(mode: str, root: str, name: str, seconds: float, told: Path | None = None) -> subprocess.Popen[str]:
+    """A worker; what it tells goes to a file where one is given, which a kill leaves whole up to its last write."""
     command = [sys.executable, str(WORKER), mode, root, name, str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if told is None:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with told.open("w") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True)
 
 
 def read_all(coordinator: Coordinator, topic: str) -> list[str]:
@@ -59,14 +63,18 @@ def test_producers_killed_at_random_lose_nothing_acknowledged_and_write_nothing_
     coordinator.create_topic("u")
     told: dict[str, dict[int, int]] = {}
     for round_number in range(3):
-        workers = {f"r{round_number}w{n}": start(mode, root, f"r{round_number}w{n}", 60) for n in range(3)}
-        heads = {name: process.stdout.readline() for name, process in workers.items() if process.stdout}
+        names = [f"r{round_number}w{n}" for n in range(3)]
+        workers = {name: start(mode, root, name, 60, tmp_path / name) for name in names}
+        for name, process in workers.items():
+            while not acknowledged((tmp_path / name).read_text()):
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
         for name, process in workers.items():
             time.sleep(chance.uniform(0, 0.3))  # when it is killed is what the test is about
             process.kill()
-            output, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=60)
             assert not errors, errors
-            told[name] = acknowledged(heads[name] + output)
+            told[name] = acknowledged((tmp_path / name).read_text())
             assert told[name]
     found = read_all(open_cluster(root), "t")
     check(found, told, seed)

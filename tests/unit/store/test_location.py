@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import StorageError
+from sparklog.store import local
 from sparklog.store.location import IDENTITY_KEY, guarded, open_location
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
@@ -44,6 +45,19 @@ def test_a_disk_that_goes_while_a_file_is_written_does_not_get_its_name(tmp_path
     with pytest.raises(StorageError, match="mount"):
         output.close()
     assert list((tmp_path / "orders-0").iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["orders-0/x", "x"])
+def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    disk = tmp_path / "disk"
+    open_store(str(disk)).put(IDENTITY_KEY, b"{}")
+    store = open_location(str(disk))
+    monkeypatch.setattr(local, "_check_there", lambda *_: disk.rename(tmp_path / "away"))
+    with pytest.raises(StorageError):
+        store.put(key, b"1")
+    assert not disk.exists()
 
 
 def test_storages_without_mounts_are_not_guarded() -> None:
