@@ -20,6 +20,7 @@ from sparklog.errors import (
     DuplicateBrokerRegistrationError,
     ObjectExistsError,
     ObjectNotFoundError,
+    PolicyViolationError,
     SparklogError,
 )
 from sparklog.log.layout import CLUSTER_KEY
@@ -149,9 +150,15 @@ def replace_location(coordinator: Coordinator, broker: int) -> None:
     """Accept an empty location in the place of a broker's lost one: it counts as this broker from now on.
 
     The next check finds that it lost what it held, and the replication job copies everything to it. Raises
-    BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError for a location that is another broker's, StorageError.
+    BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError for a location that is another broker's, StorageError,
+    PolicyViolationError for the root.
     """
     state = coordinator.refresh()
     url = decide_brokers.known_broker(state, broker).url
-    if url:
-        _claim(coordinator.brokers.open(url), state.cluster_id, broker)
+    if not url:
+        raise PolicyViolationError(
+            f"broker {broker} is the root of the cluster, and its files are there; a lost root is replaced by its "
+            "mirror (sparklog cluster promote)",
+            broker=broker,
+        )
+    _claim(coordinator.brokers.open(url), state.cluster_id, broker)

@@ -37,7 +37,7 @@ from msgspec import structs
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.coordinator.relocation import arrive, close_root, is_closed
+from sparklog.coordinator.relocation import ROOT_BROKER, arrive, close_root, is_closed
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterNotFoundError,
@@ -269,8 +269,13 @@ def promote(
     target, old = open_store(target_url, storage_options), open_store(old_root_url, storage_options)
     clock, ids = clock or SystemClock(), ids or RandomIds()
     known = read_mirror_file(target)
+    if known is not None and not _is_source(old, target, known):
+        raise InvalidRequestError(
+            f"{old.root} is not the root that {target.root} mirrors, which is {known.source}; give that address",
+            path=old.root,
+        )
     if known is None or _is_cluster(target):
-        return _promoted_before(target, old, clock, ids)
+        return _promoted_before(target, old, known, clock, ids)
     may_have_lost = False
     try:
         mirror(old, target, clock)
@@ -295,7 +300,17 @@ def promote(
     return Promoted(version, old.root, may_have_lost)
 
 
-def _promoted_before(target: Store, old: Store, clock: Clock, ids: Ids) -> Promoted:
+def _is_source(old: Store, target: Store, known: MirrorFile) -> bool:
+    """Whether this is the root that was mirrored; elsewhere than it was then, it has to say so itself."""
+    if old.root == known.source:
+        return True
+    try:
+        return old.root != target.root and read_cluster_file(old).cluster_id == known.cluster_id
+    except SparklogError:
+        return False
+
+
+def _promoted_before(target: Store, old: Store, known: MirrorFile | None, clock: Clock, ids: Ids) -> Promoted:
     """A promotion that was interrupted at its very end."""
     try:
         cluster = read_cluster_file(target)
@@ -304,6 +319,11 @@ def _promoted_before(target: Store, old: Store, clock: Clock, ids: Ids) -> Promo
             f"{target.root} is no mirror: it has no {MIRROR_KEY}; give the location that `mirror` copied to",
             path=target.root,
         ) from error
+    if known is None and CommitLog(target, clock, ids, moved=True).refresh().brokers[ROOT_BROKER].url != old.root:
+        raise InvalidRequestError(
+            f"{target.root} is no mirror of {old.root}: it is the root of a cluster; were the two addresses swapped?",
+            path=target.root,
+        )
     version = arrive(target, old.root, clock, ids)
     target.delete(MIRROR_KEY)
     _settle(old, cluster.cluster_id, target.root, clock, ids)

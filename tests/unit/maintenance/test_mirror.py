@@ -198,3 +198,15 @@ def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp
     with pytest.raises(CorruptMetadataError, match="another commit"):
         late.commit(cluster.state.version, "")
     assert open_cluster(target.root).state.version == cluster.state.version
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_live_cluster_is_not_promoted_by_mistake(tmp_path: Path, force: bool) -> None:
+    replicas, target = with_mirror(tmp_path)
+    before = replicas.cluster.refresh()
+    root = root_of(replicas)
+    for mirror_given, root_given in ((root, target.root), (root, str(tmp_path / "nowhere")), (root, root)):
+        with pytest.raises(InvalidRequestError, match="no mirror"):
+            promote(mirror_given, root_given, force=force)
+    assert replicas.cluster.refresh() == before
+    assert not (tmp_path / "root" / "broker.json").exists()
