@@ -46,7 +46,14 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
-from sparklog.log.layout import CHECKPOINTS, CLUSTER_KEY, encode_cluster_file, read_boundary, read_cluster_file
+from sparklog.log.layout import (
+    CHECKPOINTS,
+    CLUSTER_KEY,
+    encode_cluster_file,
+    has_history,
+    read_boundary,
+    read_cluster_file,
+)
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.protocol.commits import (
     FORMAT,
@@ -112,8 +119,12 @@ class CommitLog:
         """A new cluster at the store's root, with broker 0 registered.
 
         Raises ClusterAlreadyExistsError; nothing is changed then. A creation that was interrupted may be run again.
+        Commits without a cluster.json are those of another cluster, of which this is a mirror or what is left of the
+        root: ClusterNotFoundError, which says what to do.
         """
         clock, ids = clock or SystemClock(), ids or RandomIds()
+        if has_history(store):  # looked at before the file, which every cluster writes first
+            read_cluster_file(store)
         try:
             store.put_if_absent(CLUSTER_KEY, encode_cluster_file(cluster_id or ids.topic_id()))
         except ObjectExistsError as error:

@@ -18,12 +18,15 @@ from sparklog.errors import (
     ClusterNotFoundError,
     CorruptMetadataError,
     ObjectNotFoundError,
+    StorageError,
     UnsupportedVersionError,
 )
 from sparklog.protocol.file_names import file_name
 from sparklog.store.base import Store
+from sparklog.store.location import IDENTITY_KEY
 
 CLUSTER_KEY = "cluster.json"
+MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"
@@ -61,11 +64,7 @@ def read_cluster_file(store: Store) -> ClusterFile:
     try:
         data = store.get(CLUSTER_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError as error:
-        raise ClusterNotFoundError(
-            f"{store.root} is not a sparklog cluster: it has no {CLUSTER_KEY}; create one with "
-            f"`sparklog cluster create --bootstrap-server {store.root}`, or check the address",
-            path=path,
-        ) from error
+        raise ClusterNotFoundError(_what_it_is(store), path=path) from error
     try:
         found = msgspec.json.decode(data, type=ClusterFile)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -75,6 +74,43 @@ def read_cluster_file(store: Store) -> ClusterFile:
             f"{path} has format {found.format}, and this sparklog opens up to {FORMAT}; upgrade sparklog", path=path
         )
     return found
+
+
+def has_history(store: Store) -> bool:
+    """Whether commits or checkpoints of some cluster are there. Raises StorageError."""
+    return any(next(iter(store.list(folder)), None) is not None for folder in (COMMITS, CHECKPOINTS))
+
+
+def _what_it_is(store: Store) -> str:
+    """Of a location without cluster.json: what it is instead, and what to do."""
+    root = store.root
+    try:
+        if _exists(store, MIRROR_KEY):
+            return (
+                f"{root} is a mirror of a cluster's commit log, not a cluster; give the root itself, or, where that is "
+                f"lost, run `sparklog cluster promote --to {root}` with the lost root as --bootstrap-server"
+            )
+        if has_history(store):
+            return (
+                f"{root} has the commits of a cluster, and its {CLUSTER_KEY} is gone; restore it from a copy, or let "
+                f"`sparklog fsck --repair --bootstrap-server {root}` write it again, where a checkpoint tells the id"
+            )
+        if _exists(store, IDENTITY_KEY):
+            return f"{root} is the location of a broker, not a sparklog cluster; give the root of its cluster"
+    except StorageError:
+        pass  # no more is known than that the file is not there
+    return (
+        f"{root} is not a sparklog cluster: it has no {CLUSTER_KEY}; create one with "
+        f"`sparklog cluster create --bootstrap-server {root}`, or check the address"
+    )
+
+
+def _exists(store: Store, key: str) -> bool:
+    try:
+        store.info(key)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def read_boundary(store: Store) -> int:

@@ -28,13 +28,12 @@ from sparklog.errors import (
     ObjectNotFoundError,
     SparklogError,
 )
-from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, COMMITS, read_boundary, read_cluster_file
+from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, COMMITS, MIRROR_KEY, read_boundary, read_cluster_file
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
-from sparklog.maintenance.mirror import MIRROR_KEY
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
 from sparklog.protocol.fold import apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
