@@ -92,19 +92,19 @@ class Copies:
     def abort(self) -> None:
         """Leave nothing under the key, as far as the storages allow."""
         for copy in self._copies:
-            copy.output.abort()
+            _abort(copy.output)
 
     def _publish(self, copy: _Copy, index: bytes) -> None:
         output = copy.store.open_output(index_path(self._key))
         try:
             output.write(index)
         except BaseException:
-            output.abort()
+            _abort(output)
             raise
         close_together(copy.output, output)
 
     def _drop(self, copy: _Copy, error: StorageError) -> None:
-        copy.output.abort()
+        _abort(copy.output)
         self._copies.remove(copy)
         self._leave_out(copy.broker, error)
 
@@ -117,3 +117,9 @@ class Copies:
         if not self._copies:
             assert self._error is not None
             raise self._error
+
+
+def _abort(output: OutputFile) -> None:
+    """A location that fails may fail at this too: what it keeps is an orphan, and no reason to stop the others."""
+    with suppress(StorageError):
+        output.abort()

@@ -18,6 +18,7 @@ from sparklog.testing.faulty_store import (
     ERROR,
     FULL,
     LOST_ANSWER,
+    PERMISSION,
     UNAVAILABLE,
     CountingStore,
     Fault,
@@ -159,3 +160,14 @@ def test_what_is_aborted_is_on_no_broker(tmp_path: Path) -> None:
     writer.abort()
     assert [keys(store) for store in both] == [[], []]
     assert not unfinished(tmp_path)
+
+
+def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Path) -> None:
+    first = FaultyStore(LocalStore(str(tmp_path / "0")), seed=1, rates={})
+    second = FaultyStore(LocalStore(str(tmp_path / "1")), seed=1, rates={})
+    writer = SegmentFileWriter(first, KEY, has_key=False, replicas=[(1, second)])
+    writer.start_run(RunTarget("orders", "t1", 0))
+    writer.write(batch())
+    second._rates.update({PERMISSION: 1.0})
+    assert writer.finish()[0].run.broker == 0
+    assert writer.failed == [1]
