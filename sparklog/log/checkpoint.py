@@ -89,6 +89,16 @@ class _Latest(msgspec.Struct, frozen=True):
     manifest: str
 
 
+# Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time are
+# the first to decode a type that holds other types.
+_LATEST_DECODER = msgspec.json.Decoder(_Latest)
+_MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
+_KIND_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(struct) for kind, (struct, _) in _KINDS.items()
+}
+msgspec.json.Decoder(State)  # so that msgspec.convert knows it
+
+
 # -- reading
 
 
@@ -164,7 +174,7 @@ def _candidates(store: Store, listed: bool) -> Iterator[str]:
 
 def _hinted_key(store: Store) -> str | None:
     try:
-        key = msgspec.json.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES), type=_Latest).manifest
+        key = _LATEST_DECODER.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)).manifest
     except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
         return None  # only a hint: the listing is right
     return key if _MANIFEST_KEY.fullmatch(key) else None
@@ -174,7 +184,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
     """A checkpoint's manifest. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     path = f"{store.root}/{key}"
     try:
-        manifest = msgspec.json.decode(store.get(key, limits.MAX_MANIFEST_BYTES), type=Manifest)
+        manifest = _MANIFEST_DECODER.decode(store.get(key, limits.MAX_MANIFEST_BYTES))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
     if manifest.format > FORMAT:
@@ -198,8 +208,7 @@ def read_heads(store: Store, manifest: Manifest) -> State:
             if kind == "cluster":
                 fields = msgspec.json.decode(body)
             else:
-                struct, to_key = _KINDS[kind]
-                maps[kind][to_key(name)] = msgspec.json.decode(body, type=struct)
+                maps[kind][_KINDS[kind][1](name)] = _KIND_DECODERS[kind].decode(body)
         return msgspec.convert({**fields, **maps}, State, from_attributes=True)
     except (msgspec.MsgspecError, KeyError, ValueError) as error:
         raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {_MEND}", path=path) from error
