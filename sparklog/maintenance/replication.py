@@ -135,6 +135,7 @@ class _Run:
                 broker,
                 state.partition(*place).log_end_offset,
                 state.version,
+                self._lacking(state, place, needed[place], listings),
             )
             for place, broker in wanted
             if broker not in self._broken and needed[place] <= self._held.get(broker, set())
@@ -174,6 +175,16 @@ class _Run:
             else:
                 plan[path] = FileToCopy(path, sources, sum(expected or (0, 0)))
 
+    def _lacking(self, state: State, place: TopicPartition, needed: set[str], listings: _Listings) -> tuple[int, ...]:
+        """The brokers in the ISR that lack files, of those whose location is known to have lost some."""
+        found: list[int] = []
+        for broker in state.partition(*place).isr:
+            if is_online(state, broker) and state.brokers[broker].lost_files_at >= 0:
+                with suppress(SparklogError):  # one that cannot be listed is for the controller
+                    if len(listings.sizes(broker, needed)) < len(needed):
+                        found.append(broker)
+        return tuple(found)
+
     def _tasks(self, state: State, plans: Mapping[int, Mapping[str, FileToCopy]]) -> list[CopyTask]:
         rate = self._rate
         if rate is None:
@@ -207,7 +218,7 @@ class _Run:
             decide = partial(expand_isr, caught_up=caught_up[start : start + MAX_CHANGES])
             expanded: Expanded = self._coordinator.submit(decide)
             self.result.joined += expanded.joined
-            left_out += len(expanded.left_out)
+            left_out += len(expanded.left_out) + sum(len(one.lacking) for one in expanded.joined)
             self.result.problems += [
                 f"{one.topic}-{one.partition} on broker {one.broker} is not in sync yet: {why}"
                 for one, why in expanded.left_out

@@ -23,7 +23,10 @@ from sparklog.types import TopicPartition
 
 
 class CaughtUp(NamedTuple):
-    """A broker holds every segment that a partition had at ``version``, when its log ended at ``log_end_offset``."""
+    """A broker holds every segment that a partition had at ``version``, when its log ended at ``log_end_offset``.
+
+    ``lacking`` are brokers in the ISR that were seen not to: the last one in sync stays in it whatever it has lost.
+    """
 
     topic: str
     topic_id: str
@@ -31,6 +34,7 @@ class CaughtUp(NamedTuple):
     broker: int
     log_end_offset: int
     version: int
+    lacking: tuple[int, ...] = ()
 
 
 class Expanded(NamedTuple):
@@ -59,6 +63,7 @@ def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision:
         if place not in changes:
             changes[place] = PartitionChange(state.topics[one.topic], one.partition, online)
         changes[place].join_isr(one.broker)
+        changes[place].leave_isr(one.lacking)
         result.joined.append(one)
     actions = [action for change in changes.values() if (action := change.finish()) is not None]
     return Decision([*actions], result)

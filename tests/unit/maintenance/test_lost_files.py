@@ -121,3 +121,22 @@ def test_a_file_whose_only_copy_was_lost_is_written_again(tmp_path: Path) -> Non
     with pytest.raises(NotLeaderOrFollowerError, match="write the records again"):
         replicas.cluster.append(AppendRequest(appends=[item]))
     assert replicas.partition().log_end_offset == end
+
+
+def test_the_last_in_sync_replica_that_lost_files_gives_way_to_one_that_has_them(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(2)
+    replicas.controller.check()
+    copy = replicas.copy_of(1)
+    replicas.produce(2)
+    replicas.controller.check()
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.put_back(copy, 1)
+    replicas.mount(2)
+    replicas.controller.check()
+    assert replicas.partition().isr == (1,)
+    replicate(replicas.cluster, InProcess())
+    every_in_sync_replica_holds_everything(replicas)
+    assert replicas.partition().isr == (1, 2)
+    assert replicas.read() == replicas.sent[0]
