@@ -89,8 +89,8 @@ class _Latest(msgspec.Struct, frozen=True):
     manifest: str
 
 
-# Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time are
-# the first to decode a type that holds other types.
+# Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time
+# are the first to decode a type that holds other types.
 _LATEST_DECODER = msgspec.json.Decoder(_Latest)
 _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 _KIND_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
