@@ -53,18 +53,19 @@ from sparklog.log.cleanup import clean_up
 from sparklog.log.commit_log import CommitLog
 from sparklog.log.layout import (
     CLUSTER_KEY,
+    MIRROR_KEY,
     encode_cluster_file,
     read_boundary_file,
     read_cluster_file,
     write_boundary,
 )
 from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.decide_brokers import check_apart
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
 
-MIRROR_KEY = "mirror.json"
 FORMAT = 1
 
 
@@ -105,12 +106,14 @@ def mirror(
     """Bring a mirror up to date with a root, or begin one at an empty location.
 
     ``progress`` is told the version copied last and the newest one. Raises ClusterAlreadyExistsError where the target
-    is a cluster, InvalidRequestError where it is another cluster's mirror, CorruptMetadataError where the root is
-    damaged or lacks what the mirror has, StorageError.
+    is a cluster, InvalidRequestError where it is another cluster's mirror, DuplicateBrokerRegistrationError where it
+    overlaps a broker's location, CorruptMetadataError where the root is damaged or lacks what the mirror has,
+    StorageError.
     """
     log = CommitLog(root, clock or SystemClock(), RandomIds(), moved=True)
     state = log.refresh()
     present = _present(root, target, state.cluster_id)
+    check_apart(state, target.root, root.root)
     _check_goes_on(root, target, present, state.version)
     copier = _Copier(root, target)
     first = present + 1
@@ -286,9 +289,9 @@ def promote(
         if may_have_lost and not force:
             now = read_mirror_file(target) or known
             raise InvalidRequestError(
-                f"the old root {old.root} cannot be read to its end ({error.message}), and the mirror {target.root} "
+                f"the old root {old.root} cannot be read to its end ({_why(error)}), and the mirror {target.root} "
                 f"has commits up to {now.version}: what was committed from {now.version + 1} on is lost if it is "
-                "promoted. Bring the old root back, or force it",
+                "promoted. Bring the old root back, or give --force (force=True)",
                 version=now.version,
                 path=target.root,
             ) from error
@@ -361,8 +364,13 @@ def _settle(old: Store, cluster_id: str, new_root: str, clock: Clock, ids: Ids) 
             "the old root %s could not be closed: %s; nobody may write to it. The controller closes it once it can be "
             "reached",
             old.root,
-            error,
+            _why(error),
         )
+
+
+def _why(error: SparklogError) -> str:
+    """Why the old root does not serve; that it is no cluster any more is no reason to create one there."""
+    return f"it has no {CLUSTER_KEY}" if isinstance(error, ClusterNotFoundError) else error.message
 
 
 def mirror_of(coordinator: Coordinator, target_url: str) -> Mirrored:

@@ -40,12 +40,15 @@ def register_broker(state: State, broker: int | None, url: str, root: str) -> De
             f"broker {number} is {location(state.brokers[number], root)} already; choose another id, or leave it out",
             broker=number,
         )
-    _check_apart(state, number, url, root)
+    check_apart(state, url, root, number)
     return Decision([RegisterBroker(broker=number, url=url)], number)
 
 
-def _check_apart(state: State, number: int, url: str, root: str) -> None:
-    """No two locations overlap: what one deletes would be the other's."""
+def check_apart(state: State, url: str, root: str, number: int = -1) -> None:
+    """No two locations overlap, that of broker ``number`` aside: what one deletes would be the other's.
+
+    Raises DuplicateBrokerRegistrationError.
+    """
     taken = {location(broker, root): f"broker {other}" for other, broker in state.brokers.items() if other != number}
     for place, whose in {root: "the root of the cluster", **taken}.items():
         if url == place:
@@ -104,7 +107,7 @@ def move_broker(state: State, broker: int, url: str, root: str) -> Decision:
     found = known_broker(state, broker)
     if location(found, root) == url:
         return Decision([], False)
-    _check_apart(state, broker, url, root)
+    check_apart(state, url, root, broker)
     return Decision([ChangeBroker(broker=broker, url=url)], True)
 
 

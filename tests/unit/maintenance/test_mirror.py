@@ -17,6 +17,7 @@ from sparklog.errors import (
     ClusterMovedError,
     ClusterNotFoundError,
     CorruptMetadataError,
+    DuplicateBrokerRegistrationError,
     InvalidRequestError,
 )
 from sparklog.log.layout import Boundary, write_boundary
@@ -210,3 +211,11 @@ def test_a_live_cluster_is_not_promoted_by_mistake(tmp_path: Path, force: bool) 
             promote(mirror_given, root_given, force=force)
     assert replicas.cluster.refresh() == before
     assert not (tmp_path / "root" / "broker.json").exists()
+
+
+def test_a_mirror_lies_apart_from_the_root_and_from_every_broker(tmp_path: Path) -> None:
+    replicas, _ = with_mirror(tmp_path)
+    for place in (replicas.disk(1), replicas.disk(2) / "mirror", tmp_path / "root" / "inside"):
+        with pytest.raises(DuplicateBrokerRegistrationError, match=r"another location|apart"):
+            mirror_of(replicas.cluster, str(place))
+        assert not (place / "mirror.json").exists()
