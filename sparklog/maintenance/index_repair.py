@@ -52,7 +52,9 @@ def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: 
     for broker, store in stores.items():
         try:
             data = _from(store, path, by_commits)
-        except (CorruptionError, ObjectNotFoundError) as error:
+        except ObjectNotFoundError:
+            continue  # most brokers were never to have it
+        except CorruptionError as error:
             reasons.append(f"broker {broker}: {error}")
             continue
         fault = next((why for run in runs if (why := run_fault(run.segment, decode_index(data, path), {}))), "")

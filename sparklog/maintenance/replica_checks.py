@@ -8,7 +8,7 @@ Rules: pure; takes what the tasks of ``file_checks`` found, in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -23,6 +23,10 @@ _RESTORE = "run `sparklog fsck --repair`, which copies it from broker {broker}"
 _NO_COPY = (
     "no sound copy is left: restore the file from a backup of the location, or delete the records "
     "(`sparklog delete-records`) and produce them again"
+)
+_TRY = (
+    "run `sparklog fsck --repair`, which looks whether the .log on broker {broker} has it: that one was not checked, "
+    "since its own .index is lost. Do not delete the records before"
 )
 _ACTIONS = {
     kinds.UNREADABLE: "mend the storage or its credentials, and check again",
@@ -86,7 +90,7 @@ class Copies:
                 yield from _differences(path, sums, self._runs[path])
 
 
-def judged(finding: Finding, copies: Iterable[CopyResult], sound: list[int]) -> Finding:
+def judged(finding: Finding, copies: Sequence[CopyResult], sound: list[int]) -> Finding:
     """A finding of one copy in the light of the others: how bad it is, and where it can be repaired from."""
     if finding.kind == kinds.UNREADABLE:
         return replace(finding, severity=WARNING if sound else ERROR, action=_ACTIONS[kinds.UNREADABLE])
@@ -96,7 +100,8 @@ def judged(finding: Finding, copies: Iterable[CopyResult], sound: list[int]) -> 
         return replace(finding, severity=WARNING, repairable=True, action=action)
     if finding.severity != ERROR:
         return replace(finding, action=_ACTIONS.get(finding.kind, ""))
-    return replace(finding, action=_NO_COPY)
+    unchecked = -1 if finding.kind in OF_INDEX else _unchecked(copies)
+    return replace(finding, action=_NO_COPY if unchecked < 0 else _TRY.format(broker=unchecked))
 
 
 def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
@@ -105,6 +110,15 @@ def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
         action = f"run `sparklog fsck --repair`, which makes it from the .log: {why}"
         return replace(finding, severity=WARNING, repairable=True, action=action)
     return replace(finding, action=f"{finding.action}. It cannot be made from the .log: {why}")
+
+
+def _unchecked(copies: Sequence[CopyResult]) -> int:
+    """A broker whose ``.log`` is there and was not checked for want of an index, which another has; -1 for none."""
+    if any(copy.has_index for copy in copies):
+        for copy in copies:
+            if not copy.has_index and all(found.kind in OF_INDEX for found in copy.findings):
+                return copy.copy.broker
+    return -1
 
 
 def _source(finding: Finding, copies: Iterable[CopyResult]) -> int:

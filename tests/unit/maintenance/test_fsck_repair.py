@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparklog.coordinator import open_cluster
+from sparklog.coordinator.brokers import add_broker
 from sparklog.format.index import decode_index
 from sparklog.maintenance.findings import Report
 from sparklog.maintenance.repair import repair_cluster
@@ -93,6 +94,21 @@ def test_two_copies_that_are_damaged_in_different_places_make_a_whole_one(replic
     assert whole(replicated) == before
 
 
+def test_a_log_and_an_index_of_two_copies_make_a_whole_one_and_nobody_is_told_to_give_the_records_up(
+    replicated: DamagedCluster,
+) -> None:
+    path = replicated.append()
+    before = whole(replicated)
+    replicated.file(path, 0).unlink()
+    replicated.file(index_of(path), 1).unlink()
+    lost = next(finding for finding in replicated.check().report.findings if finding.kind == "missing-log")
+    assert "fsck --repair" in lost.action
+    assert "broker 1" in lost.action
+    assert "delete-records" not in lost.action
+    assert repaired(replicated).left == []
+    assert whole(replicated) == before
+
+
 def test_what_no_copy_has_is_named_and_the_rest_is_mended(replicated: DamagedCluster) -> None:
     path = replicated.append()
     entries = decode_index(replicated.file(index_of(path)).read_bytes(), path).entries
@@ -157,6 +173,15 @@ def test_a_lost_index_of_the_only_copy_is_refused_with_the_reason(cluster: Damag
     assert kinds(report) == ["missing-index"]
     assert "nothing says that its bytes are those that were written" in report.repairs[0].why_not
     assert not cluster.file(index_of(path)).exists()
+
+
+def test_brokers_that_never_had_a_file_are_no_reason_why_its_index_cannot_be_made(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    add_broker(open_cluster(str(cluster.root)), str(tmp_path / "other"))
+    cluster.file(index_of(cluster.append())).unlink()
+    [finding] = cluster.check().report.findings
+    assert "nothing says that its bytes are those" in finding.action
+    assert "broker 1" not in finding.action
 
 
 def test_two_equal_logs_vouch_for_each_other_where_both_indexes_are_lost(replicated: DamagedCluster) -> None:
