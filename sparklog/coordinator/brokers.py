@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 from sparklog.coordinator.coordinator import Coordinator
+from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -81,11 +82,10 @@ def _number_for(state: State, store: Store, broker: int | None, root: str) -> in
 
 def _try_out(store: Store) -> None:
     """Raises BrokerNotAvailableError, StorageError."""
-    key = "broker-check.tmp"
-    store.put(key, b"1")
-    if store.get(key) != b"1":
+    store.put(TRIAL_KEY, b"1")
+    if store.get(TRIAL_KEY) != b"1":
         raise BrokerNotAvailableError(f"{store.root} does not give back what was written to it", path=store.root)
-    store.delete(key)
+    store.delete(TRIAL_KEY)
 
 
 def _claim(store: Store, cluster_id: str, broker: int) -> bool:

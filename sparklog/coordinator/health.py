@@ -30,6 +30,9 @@ from sparklog.log.locations import (
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
+TRIAL_KEY = "broker-check.tmp"
+"""What is written to a location, and deleted, to see whether it takes a write."""
+
 
 class Health(Enum):
     """What a check came to; see the module."""
@@ -67,6 +70,8 @@ def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, not
     check_identity(store, cluster_id, broker)
     found = read_check(store, CHECK_KEY)
     if found < noted:
+        store.put(TRIAL_KEY, b"1")  # one that takes no write is not fit, and its check could not be noted anew
+        store.delete(TRIAL_KEY)
         return Finding(
             broker,
             Health.WENT_BACK,

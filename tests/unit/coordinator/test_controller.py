@@ -306,6 +306,32 @@ def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_pa
     assert orders(cluster).isr == (2,)
 
 
+class ReadOnlyStore(FaultyStore):
+    """Gives what it has, and takes nothing."""
+
+    def put(self, key: str, data: bytes) -> None:
+        raise StorageError(f"{key}: read-only file system", path=key)
+
+
+def test_an_older_copy_that_takes_no_write_is_offline_and_not_a_commit_at_every_pass(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    (disk / CHECK_KEY).unlink()
+    with substituted(ReadOnlyStore(open_store(str(disk)))):
+        cluster.brokers._opened.clear()
+        assert controller.check().findings[0].health is Health.FAILED
+        version = cluster.refresh().version
+        controller.check()
+        assert cluster.refresh().version == version
+        assert not cluster.state.brokers[1].online
+    cluster.brokers._opened.clear()
+    assert controller.check().findings[0].health is Health.WENT_BACK
+    assert cluster.refresh().brokers[1].online
+    assert cluster.state.brokers[1].lost_files_at > version
+    assert controller.check().findings[0].health is Health.OK
+
+
 def test_a_controller_that_dies_before_its_commit_leaves_the_loss_to_the_next_one(tmp_path: Path) -> None:
     cluster, disk, _ = with_two_disks(tmp_path)
     first = Controller(cluster)
