@@ -126,7 +126,7 @@ def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: C
     Path(cluster.store.root).rename(tmp_path / "lost")
     refused = run("cluster", "promote", "--to", mirror)
     assert (refused.code, refused.out) == (1, "")
-    assert "Bring the old root back, or force it" in refused.err
+    assert "Bring the old root back, or give --force" in refused.err
     forced = run("cluster", "promote", "--to", mirror, "--force")
     assert forced.code == 0
     assert "WARNING: what was committed at the old root and had not come to the mirror is lost." in forced.err
