@@ -105,7 +105,7 @@ def vacuum(
     if older_than_ms < (0 if force else MIN_AGE_MS):
         raise InvalidRequestError(
             f"an age limit of {older_than_ms} ms is under {MIN_AGE_MS} (a day): writers that take longer from their "
-            "first byte to their commit would have to write again; choose more, or force it"
+            "first byte to their commit would have to write again; choose more, or give --force (force=True)"
         )
     before_ms = coordinator.log.clock.now_ms() - older_than_ms
     superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator)]
