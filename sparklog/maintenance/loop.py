@@ -57,9 +57,12 @@ class Report:
         self.problems.append(place_and_message(error))
 
     def lines(self, known: Sequence[str] | None = None) -> Iterator[str]:
-        """For people: one line of facts, then the remarks; with ``known``, nothing that is not there or is known."""
+        """For people: one line of facts, then the remarks; with ``known``, nothing that is not there or is known.
+
+        A step that failed is not said to have had nothing to do.
+        """
         facts = [f"{name.replace('_', ' ')} {_amount(name, number)}" for name, number in self.counts.items() if number]
-        if facts or known is None:
+        if facts or (known is None and not self.problems):
             yield f"{self.step}: {', '.join(facts) or 'nothing to do'} ({self.seconds:.1f} s)"
         yield from (f"{self.step}: {remark}" for remark in self.remarks() if remark not in (known or ()))
 

@@ -64,12 +64,12 @@ def test_an_error_is_said_with_its_place_and_the_other_steps_go_on() -> None:
     assert problems(reports) == 2
 
 
-def test_a_report_says_that_there_was_nothing_to_do_and_does_not_repeat_a_place() -> None:
+def test_a_report_says_that_there_was_nothing_to_do_unless_that_failed_and_does_not_repeat_a_place() -> None:
     report = Report("roll")
+    assert list(report.lines()) == ["roll: nothing to do (0.0 s)"]
     report.problem(StorageUnavailableError("orders-7 cannot be read", topic="orders", partition=7))
     report.notes.append("orders-8 was changed by another job meanwhile; it is planned again next time")
     assert list(report.lines()) == [
-        "roll: nothing to do (0.0 s)",
         "roll: orders-8 was changed by another job meanwhile; it is planned again next time",
         "roll: failed: orders-7 cannot be read",
     ]
@@ -77,7 +77,7 @@ def test_a_report_says_that_there_was_nothing_to_do_and_does_not_repeat_a_place(
 
 def test_of_very_many_problems_the_first_are_said_and_the_others_counted() -> None:
     report = Report("roll", problems=[f"orders-{number}: broken" for number in range(100)])
-    assert len(list(report.lines())) == 22
+    assert len(list(report.lines())) == 21
     assert list(report.lines())[-1] == "roll: failed: 80 more"
 
 
