@@ -15,6 +15,7 @@ Not for: what a commit means (``fold``) or which one to write (``decide``).
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated
 
 import msgspec
@@ -473,7 +474,8 @@ def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
     expected = tail[len(_DIGEST_FIELD) : len(_DIGEST_FIELD) + 64].decode("ascii", "replace")
     actual = hashlib.sha256(body).hexdigest()
     if not tail.startswith(_DIGEST_FIELD) or not tail.endswith(b'"}\n') or expected != actual:
-        _refuse_newer_format(data, path)
+        if hashlib.sha256(_with_our_format(body)).hexdigest() != expected:  # else it is the number that is damaged
+            _refuse_newer_format(data, path)
         raise _corrupt(path, f"its digest says {expected!r}, its bytes give {actual!r}: it was edited or cut short")
     try:
         commit = _DECODER.decode(body + b"}")
@@ -485,6 +487,10 @@ def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
     if commit.version != version:
         raise _corrupt(path, f"it says it is commit {commit.version}")
     return commit, actual
+
+
+def _with_our_format(body: bytes) -> bytes:
+    return re.sub(rb'\A\{"format":\d+', b'{"format":%d' % FORMAT, body)
 
 
 class _Header(msgspec.Struct):
