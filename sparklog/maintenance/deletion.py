@@ -56,10 +56,11 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     result = Swept()
     state = coordinator.refresh()
     listings = dict(_readable(coordinator, _due(coordinator, state, result), result))
-    live = live_places(coordinator, state, {file.path for files in listings.values() for file in files})
     finished: list[str] = []
     for key, files in listings.items():
         check()
+        state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
+        live = live_places(coordinator, state, {file.path for file in files})
         problems = _delete_files(coordinator, state, files, live, result)
         result.problems += problems
         if not problems:
