@@ -408,6 +408,7 @@ def produce_on_bare_executors(
     return run(command, PATH=path, PYSPARK_PYTHON="python3", PYSPARK_DRIVER_PYTHON=sys.executable)
 
 
+@pytest.mark.slow
 def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: Path, bare_python: Path) -> None:
     finished = produce_on_bare_executors(root, trips, bare_python)
     assert finished.returncode == 1

@@ -144,6 +144,7 @@ def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_by_spark_submit_on_executors_of_their_own(root: str) -> None:
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

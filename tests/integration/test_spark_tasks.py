@@ -135,6 +135,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_task_is_tried_again_on_executors_of_their_own(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
