@@ -96,7 +96,8 @@ def maintain(options: argparse.Namespace) -> str:
         job.say(PROGRAM, line)
 
     upkeep = Upkeep(coordinator, tasks, topic, stop.check, not options.loop, options.mirror)
-    loop = Loop(steps(upkeep, options.only), coordinator.log.clock, stop.check, say)
+    due = steps(upkeep, options.only)
+    loop = Loop(due, coordinator.log.clock, stop.check, say)
     with (
         stopped_by_signals(stop, say),
         repeats_logged_once(),
@@ -107,6 +108,8 @@ def maintain(options: argparse.Namespace) -> str:
             loop.forever()
             return f"ended after {progress.seconds:.0f} s"
         reports = loop.once()
+    if len(reports) < len(due):
+        raise SparklogError(f"stopped after {len(reports)} of {len(due)} steps; what was done by then holds")
     failures = problems(reports)
     if failures:
         raise SparklogError(f"{failures} of the things to do, see above; what could be done is done")

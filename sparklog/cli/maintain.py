@@ -63,12 +63,16 @@ def run(options: argparse.Namespace) -> int:
     stop = Stop()
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
         upkeep = Upkeep(coordinator, runner, pattern, stop.check, options.once, options.mirror or "")
-        loop = Loop(steps(upkeep, only), coordinator.log.clock, stop.check, _say)
+        due = steps(upkeep, only)
+        loop = Loop(due, coordinator.log.clock, stop.check, _say)
         with closing(upkeep), repeats_logged_once():
             if options.loop:
                 loop.forever()
                 return 0
-            return 1 if problems(loop.once()) else 0
+            reports = loop.once()
+            if len(reports) < len(due):
+                return stop.exit_code or 1  # a scheduler is not to take part of a pass for a whole one
+            return 1 if problems(reports) else 0
 
 
 def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | None]:

@@ -277,13 +277,18 @@ def repeats_logged_once() -> Iterator[None]:
 
 
 class Stop:
-    """Whether the program is to end. ``request`` may be called from anywhere, a signal handler included."""
+    """Whether the program is to end. ``request`` may be called from anywhere, a signal handler included.
+
+    ``exit_code`` is what a shell expects of a program that a signal ended before its work was done: 128 and its number.
+    """
 
     def __init__(self) -> None:
         self.requested = False
+        self.exit_code = 0
 
-    def request(self) -> None:
+    def request(self, signal_number: int = 0) -> None:
         self.requested = True
+        self.exit_code = 128 + signal_number if signal_number else 0
 
     def check(self) -> None:
         """Raises StopRequested once that is wanted."""
@@ -298,7 +303,7 @@ def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.requested:
             raise KeyboardInterrupt
-        stop.request()
+        stop.request(number)
         say(f"{signal.Signals(number).name}: stopping as soon as the present task allows; once more to stop at once")
 
     before: Mapping[int, object] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

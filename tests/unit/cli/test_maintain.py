@@ -18,6 +18,8 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.maintenance import steps
+from sparklog.maintenance.replacing import Counts
+from sparklog.maintenance.roll import roll
 
 from .conftest import Run
 
@@ -62,6 +64,21 @@ def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordin
     assert roll.startswith("roll: files rewritten 40, into files 2, bytes read ")
     assert segments(orders, "orders") == 1
     assert values(orders.store.root, "orders") == [f"{number}".encode() for number in range(30)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pass_that_is_stopped_half_way_says_so_by_its_exit_code(
+    run: Run, orders: Coordinator, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def rolled(*arguments: object) -> Counts:
+        counts = roll(*arguments)  # type: ignore[arg-type]
+        os.kill(os.getpid(), number)
+        return counts
+
+    monkeypatch.setattr(steps, "roll", rolled)
+    result = run("maintain", "--once", "--only", "roll,retention")
+    assert result.code == 128 + number
+    assert segments(orders, "orders") == 1, "what was done by then holds"
 
 
 def test_a_second_pass_finds_nothing_to_roll(run: Run, orders: Coordinator) -> None:
