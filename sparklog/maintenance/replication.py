@@ -208,7 +208,7 @@ class _Run:
             self.result.files += len(result.copied)
             self.result.size_bytes += result.size_bytes
             done += result.size_bytes
-            self.result.problems += [f"{path} for broker {result.broker}: {why}" for path, why in result.failed]
+            self.result.problems += _failures(result)
             self._progress(done, max(total, done))
 
     def _join(self, caught_up: Sequence[CaughtUp]) -> bool:
@@ -224,6 +224,17 @@ class _Run:
                 for one, why in expanded.left_out
             ]
         return left_out > 0
+
+
+def _failures(result: CopyResult) -> list[str]:
+    """What was not copied, a line for each cause: a location that went takes all files of a task with it."""
+    paths: dict[str, list[str]] = {}
+    for path, why in result.failed:
+        paths.setdefault(why, []).append(path)
+    return [
+        f"{held[0]}{f' and {len(held) - 1} more files' if len(held) > 1 else ''} for broker {result.broker}: {why}"
+        for why, held in paths.items()
+    ]
 
 
 def _sources(state: State, place: TopicPartition, broker: int) -> tuple[int, ...]:

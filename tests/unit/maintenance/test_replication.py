@@ -10,9 +10,11 @@ from pathlib import Path
 from sparklog.client.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator.brokers import replace_location
+from sparklog.errors import StorageFullError
 from sparklog.maintenance.file_copies import CopyTask, FileToCopy, Throttle, copy_files, is_sound
 from sparklog.maintenance.replication import behind, replicate
 from sparklog.maintenance.runner import InProcess
+from sparklog.store.base import OutputFile
 from sparklog.store.open import open_store, substituted
 from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore
 from tests.unit.maintenance.replicas import TOPIC, Replicas, broken_off
@@ -56,6 +58,23 @@ def test_a_follower_of_a_topic_written_with_acks_1_catches_up(tmp_path: Path) ->
     assert (result.files, len(result.joined)) == (3, 1)
     assert replicas.files(1) == replicas.files(2)
     assert replicas.partition().isr == (1, 2)
+
+
+class FullStore(CountingStore):
+    """Reads as ever, and has room for nothing more."""
+
+    def open_output(self, key: str) -> OutputFile:
+        raise StorageFullError(f"no space left for {key.rpartition('.')[2]} files")
+
+
+def test_a_full_target_is_one_problem_however_many_files_it_does_not_take(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    replicas.cluster.brokers._opened.clear()
+    with substituted(FullStore(open_store(str(replicas.disk(2))))):
+        problems = replicate(replicas.cluster, InProcess()).problems
+    (problem,) = [one for one in problems if "does not take it" in one]
+    assert " and 2 more files for broker 2: " in problem
 
 
 def test_each_byte_is_read_once_and_written_once(tmp_path: Path) -> None:
