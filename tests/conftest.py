@@ -21,6 +21,11 @@ ELSEWHERE = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The soak, which mostly waits, goes first: the other process has a minute of work to do meanwhile."""
+    items.sort(key=lambda item: "soak" not in item.path.parts)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Name what the marker expression leaves out, so that nothing is missed silently."""
     selection = config.option.markexpr
