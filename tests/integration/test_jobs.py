@@ -418,6 +418,7 @@ def test_executors_without_the_package_say_so_and_what_to_do(root: str, trips: P
     assert records(root) == []
 
 
+@pytest.mark.slow
 def test_executors_without_the_package_take_it_from_the_zip(
     root: str, trips: Path, bare_python: Path, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_what_a_function_raises_fails_the_job_with_its_text(spark: SparkSession,
         sparklog.spark.consume(spark, root=root, group="g", topics="orders", process=fails)
 
 
+@pytest.mark.slow
 def test_the_program_for_spark_submit_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
     coordinator = create_cluster(str(tmp_path / "cluster"))
     coordinator.create_topic("orders", 2)
