@@ -1,7 +1,7 @@
 """Rolling and compaction on Spark, against reading and writing the same records with Spark; and what a roll is worth.
 
 .venv/bin/python benchmarks/run.py --only maintenance
-.venv/bin/python benchmarks/maintenance.py --rolling-rows 100000000 --file-rows 4000 --only rolling
+.venv/bin/python benchmarks/maintenance.py --only rolling --rolling-rows 90000000 --runs 1 --warm 0    # 10 GB
 
 Every run works on a copy of a prepared cluster (hard links, since files never change). Rolling merges small files of 8
 partitions; the reference is one Spark job that reads the topic and writes it to another one. Compaction takes records
@@ -60,7 +60,8 @@ MEMORY_LIMIT_MIB = 1024
 
 @dataclass(frozen=True)
 class Sizes:
-    """Records of each part; ``file_rows`` are those of a small file, ``appends`` those of the scan."""
+    """Records of each part; ``file_rows`` are those of a small file, ``appends`` those of the scan. ``warm`` rounds
+    of rolling are not counted."""
 
     rolling_rows: int = 10_000_000
     file_rows: int = 10_000
@@ -69,6 +70,7 @@ class Sizes:
     appends: int = 10_000
     append_rows: int = 100
     runs: int = 3
+    warm: int = 1
 
 
 QUICK = Sizes(2_000_000, 10_000, 2_000_000, 200_000, 1_000, 100, 2)
@@ -100,7 +102,8 @@ def rolling(sizes: Sizes) -> list[Figure]:
                 assert counts[0].files_in == appended, counts[0]
             return seconds
 
-        samples = interleaved(sizes.runs, {"roll": rolled, "read + write": lambda: _read_and_write(spark, prepared)})
+        sides = {"roll": rolled, "read + write": lambda: _read_and_write(spark, prepared)}
+        samples = interleaved(sizes.runs, sides, sizes.warm)
         name = f"rolling of {appended:,} files, {size / 1e9:.2f} GB"
         return [_rate_figure(name, size, samples, "roll", 0.8)]
 
@@ -299,7 +302,8 @@ def main() -> None:
     for field in dataclasses.fields(Sizes):
         parser.add_argument("--" + field.name.replace("_", "-"), type=int)
     arguments = vars(parser.parse_args())
-    asked = {field.name: arguments[field.name] for field in dataclasses.fields(Sizes) if arguments[field.name]}
+    given = {field.name: arguments[field.name] for field in dataclasses.fields(Sizes)}
+    asked = {name: value for name, value in given.items() if value is not None}
     sizes = dataclasses.replace(QUICK if arguments["quick"] else Sizes(), **asked)
     print_table([figure for name in arguments["only"] or PARTS for figure in PARTS[name](sizes)])
 
