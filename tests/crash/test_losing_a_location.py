@@ -128,7 +128,8 @@ def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
         scene = scene_in(tmp_path)
         lose_and_find(
             scene,
-            lambda: run("mount", "-o", "remount,ro", str(disk)),
+            # refused while a writer has a file open
+            lambda: scene.until(lambda: run("mount", "-o", "remount,ro", str(disk)), "read-only disk"),
             lambda: run("mount", "-o", "remount,rw", str(disk)),
         )
 
