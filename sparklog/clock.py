@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Protocol
 
@@ -16,9 +17,19 @@ class Clock(Protocol):
         """Milliseconds since the epoch, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds from an arbitrary start; never goes back, and counts the time for which the machine was suspended."""
 
     def sleep(self, seconds: float) -> None: ...
+
+
+# time.monotonic stands still while a Linux or macOS machine sleeps, so guards that ask "was this process away?" would
+# miss it. CLOCK_BOOTTIME (Linux) and CLOCK_MONOTONIC (macOS) go on; elsewhere time.monotonic counts the sleep itself.
+if hasattr(time, "CLOCK_BOOTTIME"):
+    _ELAPSED_CLOCK: int | None = time.CLOCK_BOOTTIME
+elif sys.platform == "darwin":
+    _ELAPSED_CLOCK = time.CLOCK_MONOTONIC
+else:
+    _ELAPSED_CLOCK = None
 
 
 class SystemClock:
@@ -28,7 +39,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() if _ELAPSED_CLOCK is None else time.clock_gettime(_ELAPSED_CLOCK)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -381,7 +381,11 @@ class IndeterminateCommitError(SparklogError):
 
 
 class StorageError(SparklogError):
-    """The storage failed or refused; ``path`` names the object."""
+    """The storage failed or refused; ``path`` names the object.
+
+    After ``put_if_absent`` the outcome is unknown, whatever the kind of error, unless ``nothing_written`` is true: then
+    the store is certain that nothing was sent, or that what was sent can have no effect any more.
+    """
 
 
 class ObjectNotFoundError(StorageError):

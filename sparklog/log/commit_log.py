@@ -465,10 +465,12 @@ class CommitLog:
             self.store.put_if_absent(commit_key(commit.version), data)
         except ObjectExistsError:
             pass  # maybe by an earlier try of this very request, which the storage's client repeated
-        except StorageUnavailableError as error:
+        except StorageError as error:
+            if error.nothing_written:
+                raise
             if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
                 raise self._indeterminate(commit, error) from error
-            logger.warning("no clear answer to commit %d: %s", commit.version, error)
+            logger.warning("outcome of commit %d unknown, reading it back: %s", commit.version, error)
         else:
             return True
         return self._read_back(commit)

@@ -5,8 +5,11 @@ Rules:
 * A key is a relative path of ``/``-separated parts. An object is visible whole or not at all, never in part.
 * ``put_if_absent`` is the arbiter of commits: of any number of callers, in any number of processes, at most one is told
   that it won. Its outcomes are three: it returns (won), it raises ``ObjectExistsError`` (the key is taken, perhaps by
-  the caller's own earlier request, whose answer was lost) or it raises ``StorageUnavailableError`` (unknown: read the
-  key back). Any other ``StorageError`` means that nothing was written.
+  the caller's own earlier request, whose answer was lost), or it raises another ``StorageError``, of whatever kind:
+  the outcome is unknown, read the key back. Clients retry by themselves, so even a refusal (403) may answer the second
+  of two requests whose first was stored. Only an error with ``nothing_written=True`` is certain: the store raises it
+  where nothing was sent, or where what was sent cannot take effect any more. An error that is no ``StorageError``
+  (``InvalidRequestError``) is raised before anything is sent.
 * When a write returns, it is as durable as the storage can make it.
 * Nothing is cached: what another process wrote a moment ago is seen.
 
