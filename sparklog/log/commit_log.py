@@ -236,34 +236,35 @@ class CommitLog:
         """
         with self._lock:
             self._catch_up_if_away()
-            while not self._read_to_end():
-                pass
+            window = 1
+            while not self._read_to_end(window):
+                window = MAX_READ_AHEAD
             self._follow_checkpoints()
             self._check_here()
             return self._state
 
-    def _read_to_end(self) -> bool:
-        """Read the commits there are now; False where they were removed and a checkpoint was loaded in their place."""
+    def _read_to_end(self, window: int) -> bool:
+        """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
+        that are many. ``window`` is how many to read at a time at first, after the next one."""
         seen = self._now()
         found, end = self._look()
         if not self._check_end(end):
             return False
-        window = 1
-        behind = 0
+        asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
         while True:
             for data in found:
                 self._take_read(data)
-            if len(found) < window:
+            if len(found) < asked:
                 self._seen = seen
                 return True
             behind += len(found)
-            if behind >= FAR_BEHIND_COMMITS:
-                behind = 0
+            if behind >= far_behind:
+                far_behind *= 4
                 if self._jump_to_checkpoint():
                     return False
-            window = min(2 * window, MAX_READ_AHEAD)
+            asked = window = min(2 * window, MAX_READ_AHEAD)
             seen = self._now()
-            found = read_ahead(self.store, self._state.version + 1, window)
+            found = read_ahead(self.store, self._state.version + 1, asked)
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
         """The next commit if there is one, and what is stored at the number of the newest one known here."""
@@ -278,7 +279,8 @@ class CommitLog:
             lambda: read_log_end(self.store, version, with_boundary),
         ]
         found, end = each(lambda look: look(), looks, self.store.parallel_requests)
-        assert isinstance(found, list) and isinstance(end, LogEnd)
+        assert isinstance(found, list)
+        assert isinstance(end, LogEnd)
         if with_boundary:
             self._boundary_seen = looked_at
         return found, end
