@@ -10,8 +10,8 @@ Rules:
   of two requests whose first was stored. Only an error with ``nothing_written=True`` is certain: the store raises it
   where nothing was sent, or where what was sent cannot take effect any more. An error that is no ``StorageError``
   (``InvalidRequestError``) is raised before anything is sent.
-* The outcome of a ``put``, a ``delete`` or an ``OutputFile.close`` that raises is unknown as well. On a storage behind a
-  network it may take effect later, even after a later request of the same caller.
+* The outcome of a ``put``, a ``delete`` or an ``OutputFile.close`` that raises is unknown as well. On a storage behind
+  a network it may take effect later, even after a later request of the same caller.
 * "Does not exist" and "exists" are answers about the key. A missing bucket, a web page of a proxy and an answer cut
   short are none: they are other ``StorageError``s. Whatever a client raises comes out as a ``StorageError``.
 * When a write returns, it is as durable as the storage can make it.

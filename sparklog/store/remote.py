@@ -317,7 +317,11 @@ def is_about_the_object(error: FileExistsError) -> bool:
     for cause in (error.__cause__, error.__context__):
         code = getattr(cause, "error_code", None)
         if code:
-            return str(getattr(code, "value", code)) in ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
+            return str(getattr(code, "value", code)) in (
+                "BlobAlreadyExists",
+                "ConditionNotMet",
+                "TargetConditionNotMet",
+            )
     return True
 
 

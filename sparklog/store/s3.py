@@ -183,9 +183,12 @@ class S3Store(FsspecStore):
     async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
         """One GET, body and all."""
         answer = await client._call_s3("get_object", Bucket=self._bucket, Key=self._prefix + key, **bounds)
-        body = _checked("get_object", answer, self._shown(key))["Body"]
+        body = answer["Body"]
         try:
+            _checked("get_object", answer, self._shown(key))
             data = bytes(await body.read())
+        except StorageError:
+            raise
         except Exception as error:
             raise _BodyError(f"the body ends too early: {type(error).__name__}: {error}") from error
         finally:

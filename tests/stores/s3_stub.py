@@ -29,11 +29,12 @@ DROP, RESET, LATE, HONEST = "drop", "reset", "late", "honest"
 """The connection is closed or reset before an answer; the answer comes when the client waits no more; the truth."""
 
 DATE = "Sun, 22 Nov 2026 08:00:00 GMT"
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 _LISTED_DATE = "2026-11-22T08:00:00.000Z"
 
 
 class Answer(NamedTuple):
-    """What is sent. ``form`` is one of DROP, RESET, LATE and HONEST, or tells what the body is: ``xml`` (an error of the
+    """What is sent. ``form`` is one of DROP, RESET, LATE and HONEST, or what the body is: ``xml`` (an error of the
     service), ``empty``, ``html`` (a proxy's page), ``broken`` (XML that ends in the middle), ``cut`` (fewer bytes than
     were announced)."""
 
@@ -116,7 +117,7 @@ class StubS3:
             "client_kwargs": {"region_name": "us-east-1"},
             "config_kwargs": {
                 "retries": {"max_attempts": 2, "mode": "standard"},
-                "read_timeout": 1,
+                "read_timeout": 0.5,
                 "max_pool_connections": 500,
                 **config,
             },
@@ -281,13 +282,13 @@ def _etag(data: bytes) -> str:
 
 
 def _xml(name: str, inside: str) -> _Response:
-    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<{name} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inside}</{name}>'
-    return _Response(200, {"Content-Type": "application/xml"}, text.encode())
+    body = f'<{name} xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{inside}</{name}>'
+    return _Response(200, {"Content-Type": "application/xml"}, _DECLARATION + body.encode())
 
 
 def _error(status: int, code: str, more: str = "") -> _Response:
-    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{code}, it says</Message>{more}</Error>'
-    return _Response(status, {"Content-Type": "application/xml"}, text.encode())
+    body = f"<Error><Code>{code}</Code><Message>{code}, it says</Message>{more}</Error>"
+    return _Response(status, {"Content-Type": "application/xml"}, _DECLARATION + body.encode())
 
 
 def _response(form: str, status: int, code: str, request: _Request) -> _Response:

@@ -29,7 +29,8 @@ from sparklog.errors import (
     UnsupportedStoreError,
 )
 from sparklog.store.base import LOCK_NAME, Store
-from sparklog.store.local import LOCK_WAIT_SECONDS, LocalStore
+from sparklog.store.local import LocalStore
+from sparklog.store.local_lock import LOCK_WAIT_SECONDS
 from tests.stores import processes
 
 MIB = 1024 * 1024
