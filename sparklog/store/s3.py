@@ -3,8 +3,8 @@
 Rules:
 
 * ``put_if_absent`` is a single PUT with ``If-None-Match: *``, never an upload in parts: some servers ignore the
-  condition there. The name is taken if the server says PreconditionFailed; a 412 without that word is believed once the
-  object is seen. 409 ConditionalRequestConflict means that another conditional write was under way and this one did
+  condition there. The name is taken if the server says PreconditionFailed, or 412 without a word but with a request id
+  of S3. 409 ConditionalRequestConflict means that another conditional write was under way and this one did
   nothing; but an earlier try of the client may have, so an error that follows is as unknown as any other.
 * The client retries by itself, so an answer may be that to the second of two requests. Certain is only what the client
   refuses before it sends: a call without credentials.
@@ -84,17 +84,20 @@ class S3Store(FsspecStore):
             )
         self._prefix = f"{folder}/" if folder else ""
         self._clock = clock or SystemClock()
+        self._endpoint = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (S3Store, (self._url, self._options, self._clock))
 
     @property
     def endpoint_to_probe(self) -> str:
-        try:
-            parts = urlsplit(self._client.get().s3.meta.endpoint_url)
-        except Exception as error:
-            raise self._translate(error, "write", "") from error
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        if not self._endpoint:
+            try:
+                parts = urlsplit(self._client.get().s3.meta.endpoint_url)
+            except Exception as error:
+                raise self._translate(error, "write", "") from error
+            self._endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        return self._endpoint
 
     def put(self, key: str, data: BytesLike) -> None:
         self._call("write", key, "put_object", Body=as_bytes(data))
@@ -108,10 +111,9 @@ class S3Store(FsspecStore):
                 self._send(client, "put_object", key, Body=body, IfNoneMatch="*")
                 return
             except Exception as error:
-                code = error_code(error)
-                if code == "PreconditionFailed" or (code == "412" and self._is_there(key)):
+                if _says_taken(error):
                     raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
-                if code not in ("ConditionalRequestConflict", "409") or pause is None:
+                if error_code(error) not in ("ConditionalRequestConflict", "409") or pause is None:
                     translated = self._translate(error, "write", key)
                     not_sent = number == 0 and type(error).__name__ in _NOT_SENT
                     raise (not_written(translated) if not_sent else translated) from error
@@ -159,13 +161,6 @@ class S3Store(FsspecStore):
     def _send(self, client: Any, method: str, key: str, **arguments: Any) -> Any:
         answer = client.call_s3(method, Bucket=self._bucket, Key=self._prefix + key, **arguments)
         return _checked(method, answer, self._shown(key))
-
-    def _is_there(self, key: str) -> bool:
-        try:
-            self.info(key)
-        except StorageError:
-            return False
-        return True
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
@@ -272,6 +267,13 @@ def _not_from_s3(method: str, reason: str, path: str) -> StorageUnavailableError
     return StorageUnavailableError(
         f"{method} of {path}: not an answer of S3 ({reason}); is a proxy between here and the storage?", path=path
     )
+
+
+def _says_taken(error: Exception) -> bool:
+    response = getattr(error.__cause__ or error, "response", None) or {}
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    code = error_code(error)
+    return code == "PreconditionFailed" or (code == "412" and "x-amz-request-id" in headers)
 
 
 def _is_about_the_key(error: Exception) -> bool:

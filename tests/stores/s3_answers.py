@@ -45,7 +45,6 @@ _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes
 STATUSES = (301, 302, 304, 307, 400, 401, 403, 404, 405, 407, 408, 409, 411, 412, 413, 416, 429, 499)
 STATUSES += (500, 501, 502, 503, 504, 507, 511, 520, 522, 529)
 
-_TRUE_OF_PRESENT = {"PreconditionFailed"}
 _TRUE_OF_ABSENT = {"NoSuchKey", "NoSuchVersion"}
 _TRUE_OF_NEITHER = {"InvalidRange"}
 
@@ -103,10 +102,15 @@ def _is_possible(operation: Operation, effect: str, answer: Answer) -> bool:
     if answer.code == "NoSuchUpload":
         return effect == YES and operation.scripted == "complete"
     return not (
-        (answer.code in _TRUE_OF_PRESENT and not (present and operation.scripted == "put"))
+        (says_taken(answer) and not (present and operation.scripted == "put"))
         or (answer.code in _TRUE_OF_ABSENT and (present or operation.scripted == "put"))
         or answer.code in _TRUE_OF_NEITHER
     )
+
+
+def says_taken(answer: Answer) -> bool:
+    """Whether S3 says with it that the condition failed."""
+    return answer.code == "PreconditionFailed" or (answer.status == 412 and answer.form != "html")
 
 
 def first_points(operation: Operation) -> list[Point]:

@@ -302,7 +302,9 @@ def _response(form: str, status: int, code: str, request: _Request) -> _Response
 
 
 def _encode(response: _Response, method: str, cut: bool) -> bytes:
-    headers = {"x-amz-request-id": "stub", "Date": DATE, **response.headers}
+    headers = {"Date": DATE, **response.headers}
+    if "html" not in headers.get("Content-Type", ""):
+        headers["x-amz-request-id"] = "stub"
     if response.status != 204:
         headers["Content-Length"] = str(len(response.body))
     lines = [f"HTTP/1.1 {response.status} Stub", *(f"{name}: {value}" for name, value in headers.items())]

@@ -124,10 +124,24 @@ def of_aws() -> Exception:
     return translate_boto_error(ClientError({"Error": found}, "PutObject"))
 
 
-@pytest.mark.parametrize("error", [of_aws(), from_s3("PreconditionFailed")])
+def without_a_word(headers: dict[str, str]) -> Exception:
+    metadata = {"HTTPStatusCode": 412, "HTTPHeaders": headers}
+    response = {"Error": {"Code": "412", "Message": "Precondition Failed"}, "ResponseMetadata": metadata}
+    return translate_boto_error(ClientError(response, "PutObject"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error", [of_aws(), from_s3("PreconditionFailed"), without_a_word({"x-amz-request-id": "tx00000abc"})]
+)
 def test_every_servers_word_for_taken_is_the_same_error(error: Exception) -> None:
     with pytest.raises(ObjectExistsError):
         create(error)
+
+
+def test_412_of_who_is_not_s3_does_not_say_that_the_object_exists() -> None:
+    with pytest.raises(StorageError) as caught:
+        create(without_a_word({"content-type": "text/html"}))
+    assert not isinstance(caught.value, ObjectExistsError)
 
 
 @pytest.mark.parametrize("code", ["BucketAlreadyExists", "BucketAlreadyOwnedByYou", "OperationAborted"])
