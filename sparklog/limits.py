@@ -57,6 +57,9 @@ SEGMENT_CHANGES_KEPT = 16
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 """offsets that one segment may span, as in Kafka: a record's offset in a file with gaps is 32 bits from its base."""
 
+MAX_CLOCK_SKEW_MS = 300_000
+"""ms by which the clock of a machine may differ from the storage's before the storage's is used in its place."""
+
 MIN_COMMIT_AGE_MS = 600_000
 """ms for which every commit is kept, whatever the cluster's configs say. Who has looked at the log within the last
 half of it cannot be behind what was removed, however clocks differ by less than the other half."""
