@@ -26,6 +26,7 @@ from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
+from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
@@ -76,6 +77,8 @@ class Coordinator:
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
         self.brokers = BrokerStores(log.store, log.clock, storage_options)
+        self.storage_clock = StorageClock(log.store, log.clock)
+        self.expiry_clock = ExpiryClock(log.clock, self.storage_clock, lambda: self.state.timestamp_ms)
         self._waiting: list[_Request] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
@@ -96,6 +99,10 @@ class Coordinator:
     def refresh(self) -> State:
         """The newest state there is."""
         return self.log.refresh()
+
+    def expiry_time_ms(self) -> int:
+        """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
+        return self.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
@@ -198,8 +205,11 @@ class Coordinator:
         )
 
     def expire_group_offsets(self) -> list[str]:
-        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
-        now_ms = self.log.clock.now_ms()
+        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups.
+
+        For maintenance alone: the members of one group have no business with the offsets of others.
+        """
+        now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
 
     # -- segments

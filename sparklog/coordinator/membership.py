@@ -217,7 +217,6 @@ class GroupMember:
         """A new id, unless the one of an attempt whose outcome is unknown has still to be tried again."""
         if self._member_id:
             return
-        self._quietly(self.coordinator.expire_group_offsets, "expire offsets of inactive groups")
         self._lost |= self._owned.keys()
         self._owned = {}
         name = self.instance_id or self._client_id or "consumer"

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
 from sparklog import limits
-from sparklog.clock import Clock
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import checkpoint
@@ -48,7 +47,13 @@ class CleanUp(NamedTuple):
     checkpoint_files: int
 
 
-def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
+class Times(Protocol):
+    """What says how old a commit is; ``ExpiryClock`` does so whatever the clock of this machine."""
+
+    def now_ms(self) -> int: ...
+
+
+def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     """Remove every commit that the limits let go, what earlier clean-ups left, and old checkpoints.
 
     Lists the commits, so its cost is that of those kept. ``configs`` are the cluster's. Raises StorageError,
@@ -82,7 +87,7 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
 
 
-def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
+def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
     """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
 
     Returns how many went. Three small reads where none is due. Raises StorageError, CorruptMetadataError.

@@ -363,13 +363,6 @@ def test_the_last_offsets_of_a_deleted_topic_do_not_stand_in_the_way(group: Grou
     assert "audit" not in {at.topic for at in group.admin.refresh().groups["g"].offsets.values()}
 
 
-def test_joining_forgets_offsets_that_are_past_their_time(group: Group) -> None:
-    group.admin.commit_group_offsets(GroupCommit(group="old", offsets={("orders", 0): 1}))
-    group.clock.advance(8 * 24 * 3600)
-    group.member()
-    assert "old" not in group.admin.refresh().groups
-
-
 def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: pytest.FixtureRequest) -> None:
     coordinator = create_cluster(MemoryStore(request.node.name))
     coordinator.create_topic("orders", 40)
