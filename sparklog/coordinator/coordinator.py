@@ -27,7 +27,7 @@ from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
-from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
+from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
@@ -211,6 +211,11 @@ class Coordinator:
         """
         now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+
+    def reset_time(self) -> int:
+        """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
+        now_ms = self.storage_clock.now_ms()
+        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments
 

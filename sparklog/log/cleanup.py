@@ -138,8 +138,8 @@ def _advance(store: Store, boundary: Boundary) -> Boundary:
 
 def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
     """The boundary once commits up to ``version``, which is of this time, are removed."""
-    times = present.times
-    if timestamp_ms >= 0 and (not times or timestamp_ms - times[-1][1] >= limits.BOUNDARY_TIMES_EVERY_MS):
+    times = present.times  # the last one may be ahead, where the log's time was reset since
+    if timestamp_ms >= 0 and (not times or abs(timestamp_ms - times[-1][1]) >= limits.BOUNDARY_TIMES_EVERY_MS):
         times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
     return Boundary(version, present.removed_bytes + removed_bytes, times)
 

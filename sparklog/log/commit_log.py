@@ -60,6 +60,7 @@ from sparklog.protocol.commits import (
     Action,
     Commit,
     RegisterBroker,
+    ResetTime,
     commit_key,
     decode_commit,
     encode_commit,
@@ -414,7 +415,9 @@ class CommitLog:
             return Outcome.WON
 
     def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, bytes, str]:
-        state, timestamp = self._state, self.next_timestamp_ms()
+        state = self._state
+        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
+        timestamp = self.next_timestamp_ms() if reset is None else reset
         draft = Draft(state, timestamp)
         for action in actions:
             draft.apply(action)

@@ -12,7 +12,6 @@ from sparklog.coordinator.leases import group_prefix
 from sparklog.coordinator.membership import Change, GroupMember, GroupObserver
 from sparklog.errors import CommitFailedError, FencedInstanceIdError, InconsistentGroupProtocolError
 from sparklog.ids import SeededIds
-from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
