@@ -11,7 +11,7 @@ Rules:
   take time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
 * Measured at the first use, then every ten minutes, and when wall time and elapsed time disagree by more than a minute:
   the wall clock was set, or the machine slept. A measurement is one put and one look.
-* Where the storage cannot be asked, the machine's clock is used, with a warning. Whoever may only read gets that too.
+* Where the storage cannot be asked, the machine's clock is used, with a warning; to who may only read it is no news.
 
 What one process may expire of what is others' goes by ``ExpiryClock``: no clock that is ahead alone can delete
 offsets, records or files before their time.
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import StorageError
+from sparklog.errors import StorageError, StoragePermissionError
 from sparklog.log.layout import CLOCK_KEY
 from sparklog.store.base import Store
 
@@ -129,7 +129,8 @@ class StorageClock:
     def _keep_going_without(self, error: StorageError) -> None:
         """An earlier measurement holds for as long as this machine's clocks agree about the time since."""
         if self._answered:
-            logger.warning("the storage's time is not known, using this machine's: %s", error)
+            level = logging.INFO if isinstance(error, StoragePermissionError) else logging.WARNING
+            logger.log(level, "the storage's time is not known, using this machine's: %s", error)
         self._answered = False
         measured = self._measured
         if measured is None:

@@ -9,7 +9,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import group_prefix
-from sparklog.coordinator.membership import Change, GroupMember, GroupObserver
+from sparklog.coordinator.membership import Change, GroupMember
 from sparklog.errors import CommitFailedError, FencedInstanceIdError, InconsistentGroupProtocolError
 from sparklog.ids import SeededIds
 from sparklog.store.memory import MemoryStore
@@ -260,17 +260,6 @@ def test_when_all_are_stopped_together_nobody_takes_out_the_others_on_waking(gro
     group.clock.advance(3600)
     group.beats(*members, times=3)
     assert len(group.names()) == 4
-
-
-def test_a_tool_takes_out_members_of_a_group_that_died_as_a_whole(group: Group) -> None:
-    group.member(), group.member()
-    observer = GroupObserver(group.admin, "g")
-    found: list[str] = []
-    for _ in range(5):
-        found += observer.expire_silent()
-        group.clock.advance(3)
-    assert len(found) == 2
-    assert group.names() == set()
 
 
 # -- static members
