@@ -26,7 +26,6 @@ from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
@@ -77,8 +76,6 @@ class Coordinator:
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
         self.log = log
         self.brokers = BrokerStores(log.store, log.clock, storage_options)
-        self.storage_clock = StorageClock(log.store, log.clock)
-        self.expiry_clock = ExpiryClock(log.clock, self.storage_clock, lambda: self.state.timestamp_ms)
         self._waiting: list[_Request] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
@@ -102,7 +99,7 @@ class Coordinator:
 
     def expiry_time_ms(self) -> int:
         """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
-        return self.expiry_clock.now_ms()
+        return self.log.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
@@ -214,7 +211,7 @@ class Coordinator:
 
     def reset_time(self) -> int:
         """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
-        now_ms = self.storage_clock.now_ms()
+        now_ms = self.log.storage_clock.now_ms()
         return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments

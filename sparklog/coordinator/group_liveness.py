@@ -80,7 +80,7 @@ class _Leases:
 
     def __init__(self, coordinator: Coordinator, groups: Mapping[str, GroupState]) -> None:
         self._groups = {name: group for name, group in groups.items() if group.members}
-        self._now_ms = coordinator.storage_clock.storage_now_ms() if self._groups else None
+        self._now_ms = coordinator.log.storage_clock.storage_now_ms() if self._groups else None
         self._written: dict[str, int] = {}
         if self._now_ms is not None:
             prefix = group_prefix(next(iter(self._groups))) if len(self._groups) == 1 else LEASES

@@ -95,20 +95,26 @@ class LogEnd(NamedTuple):
     digest: str | None
     boundary: int | None
 
+    @property
+    def removed_up_to(self) -> int:
+        """The boundary, -1 where it was not read."""
+        return -1 if self.boundary is None else self.boundary
+
 
 def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     """Look at commit ``version``, and at the boundary if asked or if that commit is absent. Raises StorageError."""
 
-    def digest() -> str | None:
+    def look_at_commit() -> LogEnd:
         try:
-            return stored_digest(store.get(commit_key(version), limits.MAX_COMMIT_BYTES))
+            return LogEnd(stored_digest(store.get(commit_key(version), limits.MAX_COMMIT_BYTES)), None)
         except ObjectNotFoundError:
-            return None
+            return LogEnd(None, None)
 
-    if not with_boundary:
-        found = digest()
-        return LogEnd(found, read_boundary(store) if found is None else None)
-    looks = [digest, lambda: read_boundary(store)]
-    found, boundary = each(lambda look: look(), looks, store.parallel_requests)
-    assert not isinstance(found, int) and isinstance(boundary, int)
-    return LogEnd(found, boundary)
+    def look_at_boundary() -> LogEnd:
+        return LogEnd(None, read_boundary(store))
+
+    looks = [look_at_commit, look_at_boundary] if with_boundary else [look_at_commit]
+    answers = each(lambda look: look(), looks, store.parallel_requests)
+    if len(answers) == 1 and answers[0].digest is None:
+        answers.append(look_at_boundary())
+    return LogEnd(answers[0].digest, answers[-1].boundary)

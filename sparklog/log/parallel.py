@@ -13,9 +13,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(
-    function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS
-) -> list[Result]:
+def each(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS) -> list[Result]:
     """The function's result for each item, in order. The first error is raised once all requests have ended.
 
     ``at_a_time`` is how many calls may run side by side; with 1 they run here, one after the other.

@@ -190,7 +190,7 @@ def _count(report: Report, counts: Counts) -> None:
 def _cleanup(upkeep: Upkeep, report: Report) -> None:
     coordinator = upkeep.coordinator
     configs = coordinator.refresh().configs
-    done = clean_up(coordinator.store, coordinator.expiry_clock, configs)
+    done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     report.count(dead_group_members_taken_out=_expire_members(upkeep))
     report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
