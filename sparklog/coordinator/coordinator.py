@@ -26,7 +26,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
+from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
@@ -97,6 +97,10 @@ class Coordinator:
     def refresh(self) -> State:
         """The newest state there is."""
         return self.log.refresh()
+
+    def expiry_time_ms(self) -> int:
+        """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
+        return self.log.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
@@ -199,9 +203,17 @@ class Coordinator:
         )
 
     def expire_group_offsets(self) -> list[str]:
-        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
-        now_ms = self.log.clock.now_ms()
+        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups.
+
+        For maintenance alone: the members of one group have no business with the offsets of others.
+        """
+        now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+
+    def reset_time(self) -> int:
+        """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
+        now_ms = self.log.storage_clock.now_ms()
+        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments
 

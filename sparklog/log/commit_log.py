@@ -71,13 +71,14 @@ from sparklog.log.layout import (
 )
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
-from sparklog.log.storage_clock import StorageClock
+from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
     Commit,
     EncodedCommit,
     RegisterBroker,
+    ResetTime,
     actions_key,
     commit_key,
     decode_commit,
@@ -145,7 +146,8 @@ class CommitLog:
         self._incomplete: set[str] = set()
         self._whole = ""
         self._checkpoints_written = 0
-        self._storage_clock = StorageClock(store, clock)
+        self.storage_clock = StorageClock(store, clock)
+        self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
         self._checkpointing = threading.Lock()
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
@@ -534,7 +536,7 @@ class CommitLog:
         ``now`` is the storage's where this machine's clock is far off, so that one wrong clock does not put the log's
         time ahead for everybody.
         """
-        return max(self._storage_clock.now_ms(), self._state.timestamp_ms + 1)
+        return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
     def attempt(self, actions: Sequence[Action]) -> Outcome:
         """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
@@ -565,7 +567,9 @@ class CommitLog:
             return Outcome.WON
 
     def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, EncodedCommit]:
-        state, timestamp = self._state, self.next_timestamp_ms()
+        state = self._state
+        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
+        timestamp = self.next_timestamp_ms() if reset is None else reset
         draft = Draft(state, timestamp)
         for action in actions:
             draft.apply(action)
@@ -718,7 +722,7 @@ class CommitLog:
         """A bounded part of what is due; the maintenance loop does the rest."""
         self._checkpoints_written += 1
         try:
-            cleanup.remove_some_commits(self.store, self.clock, self._state.configs, manifest)
+            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
             if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
                 cleanup.remove_checkpoints(self.store)
         except Exception as error:  # as above

@@ -270,6 +270,12 @@ class MoveCluster(_Action, tag="move_cluster", frozen=True, kw_only=True):
     url: str = ""
 
 
+class ResetTime(_Action, tag="reset_time", frozen=True, kw_only=True):
+    """The log's time was ahead and goes back to ``time_ms``, which is this commit's timestamp."""
+
+    time_ms: Count
+
+
 class WrittenRange(_Struct, frozen=True, kw_only=True):
     """What an application's write added to one partition."""
 
@@ -398,6 +404,7 @@ Action = (
     | ElectController
     | ChangePartition
     | MoveCluster
+    | ResetTime
 )
 
 
@@ -417,9 +424,9 @@ class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
     ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
-    when clocks go back. ``checksum`` is that of all live segments once the commit is applied (see ``checksum``).
-    ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is set, ``actions`` is empty as
-    stored, and the actions are in the object that it names.
+    when clocks go back, but for one that has ``ResetTime``. ``checksum`` is that of all live segments once the commit
+    is applied (see ``checksum``). ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is
+    set, ``actions`` is empty as stored, and the actions are in the object that it names.
     """
 
     format: int
