@@ -43,6 +43,7 @@ from sparklog.errors import (
     StorageError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
@@ -55,6 +56,7 @@ from sparklog.log.layout import (
     read_cluster_file,
 )
 from sparklog.log.segments import TopicSegments, part_up_to
+from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
@@ -420,6 +422,7 @@ class CommitLog:
             draft.apply(action)
         commit = Commit(
             format=FORMAT,
+            needs=levels.NEEDS,
             version=state.version + 1,
             write_id=self.ids.write_id(),
             timestamp=timestamp,
@@ -480,7 +483,10 @@ class CommitLog:
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            try:
+                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
+                return False
 
         return self._read_after(commit, is_ours)
 
@@ -493,8 +499,8 @@ class CommitLog:
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except (StorageError, CorruptMetadataError) as error:  # also absent: the request may still be under way
-                failure = error
+            except (StorageError, CorruptMetadataError, UnsupportedVersionError) as error:
+                failure = error  # also absent: the request may still be under way
                 self.clock.sleep(0.05 * 2**attempt)
         raise self._indeterminate(commit, failure)
 
