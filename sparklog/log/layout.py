@@ -21,6 +21,7 @@ from sparklog.errors import (
     StorageError,
     UnsupportedVersionError,
 )
+from sparklog.protocol import levels
 from sparklog.protocol.file_names import file_name
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
@@ -47,11 +48,13 @@ class Boundary(msgspec.Struct, frozen=True):
 
     ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing. ``times`` are
     some versions that were removed with the ms since the epoch of their commits, oldest first: how old a version is.
+    ``format`` is a level (see ``protocol.levels``); fields of later versions are ignored unless it grew.
     """
 
     boundary: int
     removed_bytes: int = 0
     times: tuple[tuple[int, int], ...] = ()
+    format: int = levels.CURRENT
 
 
 def encode_cluster_file(cluster_id: str) -> bytes:
@@ -114,20 +117,21 @@ def _exists(store: Store, key: str) -> bool:
 
 
 def read_boundary(store: Store) -> int:
-    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError."""
+    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError, UnsupportedVersionError."""
     return read_boundary_file(store).boundary
 
 
 def read_boundary_file(store: Store) -> Boundary:
-    """What boundary.json says. Raises CorruptMetadataError."""
+    """What boundary.json says. Raises CorruptMetadataError, UnsupportedVersionError."""
+    path = f"{store.root}/{BOUNDARY_KEY}"
     try:
         data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError:
         return Boundary(boundary=-1)
     try:
+        levels.check_format(path, data)
         return msgspec.json.decode(data, type=Boundary)
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{BOUNDARY_KEY}"
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from sparklog.errors import UnsupportedVersionError
 
 
@@ -32,7 +34,7 @@ LEVELS = (
         2,
         "0.2.0",
         "commits say which version they need; every number, text and list of a commit has a bound; boundary.json, "
-        "leases and listings of removed files have a format",
+        "announcements and listings of removed files have a format",
     ),
 )
 """Oldest first. This version reads all of them, and writes the last."""
@@ -57,6 +59,23 @@ def needed_version(level: object, stated: object = "") -> str:
     if not known and isinstance(stated, str) and _VERSION.fullmatch(stated):
         known = stated
     return f"sparklog {known} or newer" if known else "a newer sparklog"
+
+
+class _Formatted(msgspec.Struct):
+    """Any stored object; one without a format is of the first level."""
+
+    format: int = FIRST
+    needs: object = ""
+
+
+_FORMATTED_DECODER = msgspec.json.Decoder(_Formatted)
+
+
+def check_format(path: str, data: bytes) -> None:
+    """Refuse an object of a newer format, whatever else is in it. Raises UnsupportedVersionError, MsgspecError."""
+    found = _FORMATTED_DECODER.decode(data)
+    if found.format > CURRENT:
+        raise newer(path, found.format, found.needs)
 
 
 def newer(path: str, level: int, stated: object = "") -> UnsupportedVersionError:
