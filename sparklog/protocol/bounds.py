@@ -29,17 +29,14 @@ LogOffset = Annotated[int, Meta(ge=0, le=limits.MAX_OFFSET)]
 LogOffsetOrNone = Annotated[int, Meta(ge=-1, le=limits.MAX_OFFSET)]
 Partition = Annotated[int, Meta(ge=0, lt=limits.MAX_PARTITIONS_PER_TOPIC)]
 Broker = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Leader = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
-"""A broker, or -1 where there is none."""
+IntOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+"""A leader, an epoch, a generation or a sequence, or -1 where there is none."""
 
 LeaderEpoch = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-LeaderEpochOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
-Generation = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 ProducerId = Annotated[int, Meta(ge=0, le=limits.MAX_PRODUCER_ID)]
 ProducerIdOrNone = Annotated[int, Meta(ge=-1, le=limits.MAX_PRODUCER_ID)]
 ProducerEpoch = Annotated[int, Meta(ge=0, le=limits.MAX_PRODUCER_EPOCH)]
 ProducerEpochOrNone = Annotated[int, Meta(ge=-1, le=limits.MAX_PRODUCER_EPOCH)]
-Sequence = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Timestamp = Annotated[int, Meta(ge=0, le=limits.MAX_COMMIT_TIMESTAMP_MS)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A duration; a setting may be as long as an int64."""
@@ -56,7 +53,6 @@ Files = Annotated[int, Meta(ge=0, le=limits.MAX_STORED_FILES)]
 
 Name = Annotated[str, Meta(min_length=1, max_length=1024)]
 TopicName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TOPIC_NAME_LENGTH)]
-TopicNameOrNone = Annotated[str, Meta(max_length=limits.MAX_TOPIC_NAME_LENGTH)]
 Group = Annotated[str, Meta(min_length=1, max_length=limits.MAX_GROUP_ID_LENGTH)]
 Text = Annotated[str, Meta(max_length=limits.MAX_STORED_TEXT_LENGTH)]
 """Text for people, or of a caller's choice; may be empty."""
@@ -68,6 +64,10 @@ Configs = Annotated[dict[ConfigName, ConfigValue], Meta(max_length=limits.MAX_CO
 ConfigNames = Annotated[list[ConfigName], Meta(max_length=limits.MAX_CONFIGS)]
 Hex32 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Hex64 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+ActionsPath = Annotated[str, Meta(pattern=r"\Ameta/actions/[0-9]{20}-[A-Za-z0-9_-]{1,64}\.json\Z")]
+ActionsSize = Annotated[int, Meta(ge=1, le=limits.MAX_SPILLED_ACTIONS_BYTES)]
+"""The object beside a commit that holds its actions where they are many."""
 
 Brokers = Annotated[list[Broker], Meta(max_length=limits.MAX_REPLICAS)]
 """Replicas of one partition."""

@@ -16,6 +16,7 @@ Not for: what a commit means (``fold``) or which one to write (``decide``).
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,8 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError
 from sparklog.protocol import levels
 from sparklog.protocol.bounds import (
+    ActionsPath,
+    ActionsSize,
     Assignment,
     Assignors,
     Batches,
@@ -34,13 +37,11 @@ from sparklog.protocol.bounds import (
     Configs,
     Files,
     Format,
-    Generation,
     Group,
     Hex32,
     Hex64,
-    Leader,
+    IntOrNone,
     LeaderEpoch,
-    LeaderEpochOrNone,
     LogOffset,
     LogOffsetOrNone,
     Long,
@@ -56,11 +57,9 @@ from sparklog.protocol.bounds import (
     RecordCount,
     Records,
     Row,
-    Sequence,
     Text,
     Timestamp,
     TopicName,
-    TopicNameOrNone,
     Version,
 )
 
@@ -144,7 +143,7 @@ class ChangePartition(_Action, tag="change_partition", frozen=True, kw_only=True
     topic: TopicName
     topic_id: Name
     partition: Partition
-    leader: Leader
+    leader: IntOrNone
     leader_epoch: LeaderEpoch
     isr: Brokers
     replicas: Brokers
@@ -179,7 +178,7 @@ class DeleteTopic(_Action, tag="delete_topic", frozen=True, kw_only=True):
 class AlterConfig(_Action, tag="alter_config", frozen=True, kw_only=True):
     """Dynamic configs of a topic, or of the whole cluster when ``topic`` is empty."""
 
-    topic: TopicNameOrNone = ""
+    topic: Text = ""
     set: Configs = {}
     delete: ConfigNames = []
 
@@ -200,7 +199,7 @@ class Append(_Action, tag="append", frozen=True, kw_only=True):
     log_append_time: bool = False
     producer_id: ProducerIdOrNone = -1
     producer_epoch: ProducerEpochOrNone = -1
-    base_sequence: Sequence = -1
+    base_sequence: IntOrNone = -1
 
 
 class LiveSegment(_Struct, frozen=True, kw_only=True):
@@ -335,7 +334,7 @@ class CommittedOffset(_Struct, frozen=True, kw_only=True):
     topic_id: Name
     partition: Partition
     offset: Offset
-    leader_epoch: LeaderEpochOrNone = -1
+    leader_epoch: IntOrNone = -1
     metadata: Text = ""
 
 
@@ -343,7 +342,7 @@ class CommitOffsets(_Action, tag="commit_offsets", frozen=True, kw_only=True):
     """Positions of a consumer group; generation -1 is a commit from outside the group's membership."""
 
     group: Group
-    generation: Generation = -1
+    generation: IntOrNone = -1
     offsets: list[CommittedOffset]
 
 
@@ -429,13 +428,26 @@ Action = (
 )
 
 
+class SpilledActions(_Struct, frozen=True, kw_only=True):
+    """Where the actions of a commit are that are too many to lie in it: an object of ``size`` bytes at ``path``.
+
+    It holds a JSON array of ``count`` actions, and ``sha256`` is the hash of all its bytes.
+    """
+
+    path: ActionsPath
+    size: ActionsSize
+    sha256: Hex64
+    count: Files
+
+
 class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
     ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
     when clocks go back. ``checksum`` is that of all live segments once the commit is applied (see ``checksum``).
     ``format`` is the level it is written in, ``needs`` the oldest version of sparklog that reads that (see ``levels``).
-    ``writer`` tells people who wrote it; nothing depends on it.
+    ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is set, ``actions`` is empty as
+    stored, and the actions are in the object that it names.
     """
 
     format: Format
@@ -447,10 +459,12 @@ class Commit(_Struct, frozen=True, kw_only=True):
     checksum: Hex32
     writer: Text = ""
     actions: list[Action]
+    spilled: SpilledActions | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Commit)
+_ACTIONS_DECODER = msgspec.json.Decoder(list[Action])
 _DIGEST_FIELD = b',"digest":"'
 _TAIL_BYTES = len(_DIGEST_FIELD) + 64 + len(b'"}\n')
 
@@ -460,15 +474,87 @@ def commit_key(version: int) -> str:
     return f"meta/commits/{version:020d}.json"
 
 
+def actions_key(version: int, write_id: str) -> str:
+    """Where the actions of a commit lie that has too many: ``meta/actions/00000000000000000042-<write id>.json``."""
+    return f"meta/actions/{version:020d}-{write_id}.json"
+
+
+class EncodedCommit(NamedTuple):
+    """A commit as it is stored: its bytes, their digest, and the bytes of the object beside it (none where empty)."""
+
+    data: bytes
+    digest: str
+    spilled: bytes = b""
+
+
+def encode_to_store(commit: Commit) -> EncodedCommit:
+    """The stored bytes of a commit, whose actions go into an object of their own (``actions_key``) where they are many.
+
+    Raises RecordListTooLargeError over ``limits.MAX_SPILLED_ACTIONS_BYTES``, InvalidRequestError as ``encode_commit``.
+    """
+    if len(commit.actions) <= limits.MAX_INLINE_ACTIONS:
+        data = _encode_readable(commit)
+        if len(data) <= limits.MAX_INLINE_ACTIONS_BYTES:
+            return EncodedCommit(*_sign(data))
+    beside = _encode_actions(commit)
+    spilled = SpilledActions(
+        path=actions_key(commit.version, commit.write_id),
+        size=len(beside),
+        sha256=hashlib.sha256(beside).hexdigest(),
+        count=len(commit.actions),
+    )
+    data = _encode_readable(msgspec.structs.replace(commit, actions=[], spilled=spilled))
+    return EncodedCommit(*_sign(data), beside)
+
+
+def _encode_actions(commit: Commit) -> bytes:
+    try:
+        data = _ENCODER.encode(commit.actions)
+        if len(data) <= limits.MAX_SPILLED_ACTIONS_BYTES:
+            _ACTIONS_DECODER.decode(data)
+    except _UNREADABLE as error:
+        raise _unreadable(commit, error) from error
+    if len(data) > limits.MAX_SPILLED_ACTIONS_BYTES:
+        raise RecordListTooLargeError(
+            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
+            f"{limits.MAX_SPILLED_ACTIONS_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce "
+            "before writing), or split the work into several writes",
+            size=len(data),
+        )
+    return data
+
+
+def with_actions(commit: Commit, actions: list[Action]) -> Commit:
+    """A commit as it was before its actions were put beside it."""
+    return msgspec.structs.replace(commit, actions=actions, spilled=None)
+
+
+def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[Action]:
+    """The actions that lie beside a commit. Raises CorruptMetadataError, UnsupportedVersionError."""
+    if len(data) != spilled.size or hashlib.sha256(data).hexdigest() != spilled.sha256:
+        raise _corrupt(spilled.path, f"it is not the object of {spilled.size:,} bytes that commit {version} names")
+    try:
+        actions = _ACTIONS_DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise levels.unknown(spilled.path, FORMAT, error) from error
+    if len(actions) != spilled.count:
+        raise _corrupt(spilled.path, f"it holds {len(actions):,} actions, and commit {version} says {spilled.count:,}")
+    return actions
+
+
+def stored_digest(data: bytes) -> str:
+    """The digest that a stored commit ends with, unchecked: enough to tell two commits apart."""
+    start = len(data) - _TAIL_BYTES + len(_DIGEST_FIELD)
+    return data[max(start, 0) : max(start, 0) + 64].decode("ascii", "replace")
+
+
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
     """The stored bytes of a commit and their digest.
 
     Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``, InvalidRequestError for a commit that no reader
     would take: once stored it could not be mended, and the cluster could not be opened any more.
     """
-    body = _encode_readable(commit)[:-1]
-    digest = hashlib.sha256(body).hexdigest()
-    data = body + _DIGEST_FIELD + digest.encode() + b'"}\n'
+    data, digest = _sign(_encode_readable(commit))
     if len(data) > limits.MAX_COMMIT_BYTES:
         raise RecordListTooLargeError(
             f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
@@ -479,17 +565,31 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     return data, digest
 
 
+def _sign(data: bytes) -> tuple[bytes, str]:
+    """The JSON with its digest as the last field, and the digest."""
+    body = data[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    return body + _DIGEST_FIELD + digest.encode() + b'"}\n', digest
+
+
 def _encode_readable(commit: Commit) -> bytes:
     """JSON that decodes. Fields are checked by the decoder alone, so what is about to be stored goes through it."""
     try:
         data = _ENCODER.encode(commit)
         if len(data) <= limits.MAX_COMMIT_BYTES:
             _DECODER.decode(data)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequestError(
-            f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
-        ) from error
+    except _UNREADABLE as error:
+        raise _unreadable(commit, error) from error
     return data
+
+
+_UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+def _unreadable(commit: Commit, error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
+    )
 
 
 def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
