@@ -6,10 +6,10 @@
 Run it with the code of the version whose files are wanted: level 1 is what commit 48d3fec writes. A level is written
 once and then kept: later versions must open it, read every record, and go on from it (``test_golden_clusters.py``).
 
-    cluster-v1/written/root/        what clients leave: every codec, producers, transactions, groups, a checkpoint
-    cluster-v1/maintained/root/     after rolling, compaction, retention and the clean-up of commits: a boundary
-    cluster-v1/replicated/root/     two brokers; the second one's files are in replicated/broker-1/
-    cluster-v1/*/expected.json      what is in them, bytes as hexadecimal digits
+    cluster-v1/written        what clients leave: every codec, producers, transactions, groups, a checkpoint
+    cluster-v1/maintained     after rolling, compaction, retention and the clean-up of commits: a boundary
+    cluster-v1/replicated     two brokers: the root and broker-1
+    .../expected.json         what is in them, bytes as hexadecimal digits
 
 Ids and times are seeded, so a level is the same whenever it is written, but for versions of Arrow. The second broker is
 registered under an address in memory, ``memory://golden-broker-1``: an address on a disk would be that of one machine.
