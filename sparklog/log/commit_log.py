@@ -50,6 +50,7 @@ from sparklog.errors import (
     StorageError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
@@ -72,6 +73,7 @@ from sparklog.log.layout import (
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
+from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
@@ -575,6 +577,7 @@ class CommitLog:
             draft.apply(action)
         commit = Commit(
             format=FORMAT,
+            needs=levels.NEEDS,
             version=state.version + 1,
             write_id=self.ids.write_id(),
             timestamp=timestamp,
@@ -628,8 +631,10 @@ class CommitLog:
             return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
-        follower = self._read_after(commit, lambda: self.store.get(commit_key(commit.version + 1)))
-        return decode_commit(follower, commit.version + 1)[0].previous == digest
+        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
+
+    def _previous_of(self, version: int) -> str:
+        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
 
     def _end_before(self, commit: Commit) -> LogEnd:
         """What is stored before a commit that was just created, and the boundary."""
@@ -671,7 +676,10 @@ class CommitLog:
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            try:
+                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
+                return False
 
         return self._read_after(commit, is_ours)
 
@@ -684,8 +692,8 @@ class CommitLog:
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except (StorageError, CorruptMetadataError) as error:  # also absent: the request may still be under way
-                failure = error
+            except (StorageError, CorruptMetadataError, UnsupportedVersionError) as error:
+                failure = error  # also absent: the request may still be under way
                 self.clock.sleep(0.05 * 2**attempt)
         raise self._indeterminate(commit, failure)
 
