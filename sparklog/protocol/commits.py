@@ -300,7 +300,7 @@ class MoveCluster(_Action, tag="move_cluster", frozen=True, kw_only=True):
 class ResetTime(_Action, tag="reset_time", frozen=True, kw_only=True):
     """The log's time was ahead and goes back to ``time_ms``, which is this commit's timestamp."""
 
-    time_ms: Count
+    time_ms: Timestamp
 
 
 class WrittenRange(_Struct, frozen=True, kw_only=True):
