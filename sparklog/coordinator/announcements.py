@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.store.base import Store
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def announced(store: Store, now_ms: int) -> Iterator[Announced]:
 # -- one announcement for all reads of a process
 
 _shared: dict[tuple[int, str, int], Announcement] = {}
-_shared_lock = threading.RLock()
+_shared_lock = ProcessLock()
 
 
 def announce(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement | None:
