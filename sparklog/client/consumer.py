@@ -33,6 +33,7 @@ from sparklog.client.consumer_records import (
 from sparklog.client.fetcher import ReadAhead, Taken
 from sparklog.client.one_thread import OneThread
 from sparklog.client.subscription import PartitionPosition, Subscription, as_offset, as_partition
+from sparklog.client.unknown_topics import UnknownTopics
 from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
@@ -77,6 +78,9 @@ class Consumer:
             backoff_max=self._config.tail_backoff_max,
         )
         self._positions = Positions(self._coordinator, self._reader, self._read_ahead, self._subscription, self._config)
+        self._unknown = UnknownTopics(
+            self._coordinator, self._subscription, self._config.client_id, self._config.group_id
+        )
         self._group: GroupSession | None = None
         if self._config.group_id:
             self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
@@ -248,6 +252,7 @@ class Consumer:
             elif subscription.automatic:
                 self._assign_all()
             self._positions.update()
+            self._unknown.warn()
         except _TRANSIENT as error:
             self._read_ahead.log_retry(error)
             pause = self._config.retry_backoff
