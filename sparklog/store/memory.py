@@ -48,6 +48,9 @@ def forget_space(name: str) -> None:
 class MemoryStore:
     """A named space of objects. Thread-safe; picklable within its process."""
 
+    parallel_requests = 1
+    is_private = True
+
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         """``name`` is what follows ``memory://``: the space, then optionally a folder in it."""
         space, _, folder = name.strip("/").partition("/")
@@ -61,6 +64,10 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return ""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]
