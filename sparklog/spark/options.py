@@ -30,6 +30,7 @@ from sparklog.spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.spark.repetition import ON_MISMATCH
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,16 @@ SOURCE_OPTIONS = (
     "commitOffsets",
     "readerLeaseMs",
 )
-SINK_OPTIONS = ("topic", "partitioner", "acks", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
+SINK_OPTIONS = (
+    "topic",
+    "partitioner",
+    "acks",
+    "txnAppId",
+    "txnVersion",
+    "onBatchMismatch",
+    "checkpointLocation",
+    "commitOffsets",
+)
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """What Spark's catalog adds to the options of a table."""
@@ -137,6 +147,9 @@ class SinkOptions:
 
     ``acks`` is -1 where all replicas in sync get the records, 1 or 0 where the leader alone does.
 
+    ``on_mismatch`` says what becomes of a write that differs from the one known under its number (``repetition``);
+    empty where it was not asked for.
+
     ``group`` and ``checkpoint`` say whose consumer offsets a streaming query commits with its output, and where it
     keeps them; both are empty where it commits none.
     """
@@ -150,6 +163,7 @@ class SinkOptions:
     acks: int = -1
     application: str = ""
     application_version: int = -1
+    on_mismatch: str = ""
     group: str = ""
     checkpoint: str = ""
 
@@ -282,6 +296,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         codec_level=_codec_level(options, codec),
         application=application,
         application_version=-1 if version is None else version,
+        on_mismatch=_on_mismatch(options),
         group=options.text("kafka.group.id") if options.boolean("commitOffsets", True) else "",
         checkpoint=options.text("checkpointLocation"),
     )
@@ -485,6 +500,13 @@ def _acks(options: Options) -> int:
     if len({ACKS[value] for value in given.values()}) > 1:
         raise InvalidOptionError(f"options acks and kafka.acks differ: {given}; leave one out", option="acks")
     return next((ACKS[value] for value in given.values()), ACKS["all"])
+
+
+def _on_mismatch(options: Options) -> str:
+    value = options.text("onBatchMismatch").lower()
+    if value and value not in ON_MISMATCH:
+        raise _invalid("onBatchMismatch", value, f"it takes {', '.join(ON_MISMATCH)}")
+    return value
 
 
 def _codec_level(options: Options, codec: str) -> int | None:

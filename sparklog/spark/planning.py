@@ -204,8 +204,8 @@ def announced_read(coordinator: Coordinator, planned: Sequence[PlannedRange], tt
 def select(state: State, subscription: Subscription) -> list[TopicPartition]:
     """The partitions subscribed to, sorted. Raises UnknownTopicOrPartitionError for a topic that is not there.
 
-    Like Spark's Kafka source, ``assign`` passes over partitions that a topic does not have, and a pattern finds any part
-    of a name.
+    Like Spark's Kafka source, ``assign`` passes over partitions that a topic does not have, and a pattern finds any
+    part of a name.
     """
     if subscription.assign:
         for name in subscription.topic_names:

@@ -49,7 +49,8 @@ def _check_minimum(ranges: Sequence[OffsetRange], least: int) -> None:
     tasks = min(least, sum(one.size for one in ranges))  # a task has a record at least
     if tasks > MAX_TASKS:
         raise InvalidOptionError(
-            f"minPartitions={least} would make {tasks:,} tasks, and a job may have {MAX_TASKS:,}; choose a smaller number",
+            f"minPartitions={least} would make {tasks:,} tasks, and a job may have {MAX_TASKS:,}; choose a smaller "
+            "number",
             option="minPartitions",
         )
 
