@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from sparklog.errors import InvalidOptionError
+from sparklog.spark.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.rows import READ_TYPES
 from sparklog.spark.source import SparklogDataSource
@@ -126,6 +127,8 @@ def write(
     """
     _register_source(df.sparkSession)
     _activate(df.sparkSession)
+    if not txn_app_id:
+        warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
         "topic": topic,
         "partitioner": partitioner,
