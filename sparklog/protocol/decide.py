@@ -98,7 +98,8 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
     seen is answered with what that one got, unless that is the write of commit ``application_replaces``, of which the
-    caller knows that it was another one. ``new_topics`` are created with it where they do not exist yet.
+    caller knows that it was another one. ``source_digest`` is remembered with it. ``new_topics`` are created with it
+    where they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
     ``acks`` is Kafka's: -1 (all) needs ``min.insync.replicas`` of those in sync to hold the runs, 1 and 0 one of them.
@@ -109,6 +110,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     application: str = ""
     application_version: int = -1
     application_replaces: int = -1
+    source_digest: str = ""
     new_topics: Sequence[NewTopic] = ()
     groups: Sequence[GroupCommit] = ()
     transaction: ProducerIdentity | None = None
@@ -342,6 +344,7 @@ def _application_write(request: AppendRequest, appended: list[Appended]) -> Appl
             )
             for where, base_offset in first.items()
         ],
+        source_digest=request.source_digest,
     )
 
 

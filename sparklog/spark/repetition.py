@@ -6,8 +6,10 @@ removed, the folder was restored from an older copy, or copied for another query
 drop its rows. The log remembers of each numbered write how many records it added to which partitions, and under what
 it was numbered: the query and the topic that option ``topic`` names.
 
-Certain of a repetition are its number, its topics, and the records of each topic. The records of each partition are
-certain where all rows of a topic were placed by a key or by the column ``partition``; else Spark's batches decide.
+Certain of a repetition are its number, its topics, where its sources end (``stream_checkpoint.batch_digest``), and the
+records of each topic. The records of each partition are certain where all rows of a topic were placed by a key or by
+the column ``partition``; else Spark's batches decide. Where the ends of the sources are known both times, they decide:
+the same was read, however many records a query that chooses by chance may have written.
 
 Rules: pure. Not for: writing (``writer``).
 """
@@ -18,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.protocol.commits import WrittenRange
-from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.decide import AppendRequest, PartitionAppend
 from sparklog.protocol.state import ApplicationState, State
 
 FAIL, SKIP, APPEND = "fail", "skip", "append"
@@ -50,22 +52,25 @@ def numbered_as(state: State, application: str, former: str, topic: str) -> str:
     return former
 
 
-def difference(
-    known: ApplicationState, version: int, appends: Iterable[PartitionAppend], spread: Collection[str], state: State
-) -> str:
+def difference(known: ApplicationState, request: AppendRequest, spread: Collection[str], state: State) -> str:
     """How a write differs from the one that is known under its number or a higher one; empty where it does not.
 
     ``spread`` are the topics whose records another run may place in other partitions.
     """
-    if known.version > version:
+    if known.version > request.application_version:
         return f"comes after number {known.version} (commit {known.commit_version}): only the last one may be repeated"
-    then, now = _by_topic(known.ranges), _by_topic(appends)
+    then, now = _by_topic(known.ranges), _by_topic(request.appends)
+    digests = {known.source_digest, request.source_digest}
     found = []
+    if "" not in digests and len(digests) == 2:
+        found.append("it has read other records of its sources")
     if set(then) != set(now):
         found.append(f"it went to {_names(then)} then, and to {_names(now)} now")
     for topic in sorted(set(then) & set(now)):
         if _is_gone(topic, known, state):
             found.append(f"topic {topic} was deleted since")
+        elif digests == {known.source_digest} and known.source_digest:
+            continue  # the same for certain, though a query may choose among records by chance
         elif then[topic].total() != now[topic].total():
             found.append(f"topic {topic} got {then[topic].total():,} records then, and {now[topic].total():,} now")
         elif topic not in spread and then[topic] != now[topic]:

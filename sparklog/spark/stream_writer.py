@@ -31,7 +31,7 @@ from sparklog.ids import Ids
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.repetition import FAIL, application_of, numbered_as
-from sparklog.spark.stream_checkpoint import batch_offsets
+from sparklog.spark.stream_checkpoint import batch_digest, batch_offsets
 from sparklog.spark.stream_process import set_aside_loaded_objects
 from sparklog.spark.writer import RowWriter, SparklogCommitMessage
 
@@ -95,7 +95,8 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                 f"expected: Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
             )
         group = self.options.group if offsets else ""
-        self.publish(written, self._application(queries.pop()), batchId, group, offsets)
+        application = self._application(queries.pop())
+        self.publish(written, application, batchId, group, offsets, self._digest(batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks wrote, unless a commit may have named it."""
@@ -106,6 +107,10 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
         if not topic:
             return former
         return numbered_as(self._committer().state, application_of(query, topic), former, topic)
+
+    def _digest(self, batch_id: int) -> str:
+        address = self.options.address
+        return batch_digest(self.options.checkpoint, address.storage_options, batch_id, address.root)
 
     def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
         options = self.options

@@ -152,8 +152,11 @@ class RowWriter(Portable):
         version: int,
         group: str = "",
         offsets: Mapping[tuple[str, int], int] | None = None,
+        source_digest: str = "",
     ) -> None:
         """Commit what all tasks wrote, once for each version of the application, with a group's offsets if given.
+
+        ``source_digest`` is one of what the rows were made from, where that is known.
 
         Raises what ``Coordinator.append`` does.
         """
@@ -174,6 +177,7 @@ class RowWriter(Portable):
             appends=appends,
             application=application,
             application_version=version,
+            source_digest=source_digest,
             new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
             acks=self.options.acks,
             groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
@@ -195,7 +199,7 @@ class RowWriter(Portable):
         while result.duplicate:
             known = coordinator.state.applications.get(application)
             if known is not None:
-                why = difference(known, version, request.appends, spread, coordinator.state)
+                why = difference(known, request, spread, coordinator.state)
                 if not why:
                     return result
                 chosen, said = self.options.on_mismatch, mismatch(application, version, why)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparklog.coordinator import Coordinator
+from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.protocol.decide import AppendRequest
 from sparklog.spark.options import sink_options
@@ -226,3 +228,57 @@ def test_a_tasks_rows_are_one_range_of_each_partition_in_what_is_remembered(tmp_
     ranges = log.refresh().applications["query:q:copies"].ranges
     assert sorted((one.partition, one.base_offset, one.records) for one in ranges) == [(0, 0, 5), (1, 0, 5)]
     assert len(read_rows(tmp_path, "value binary", subscribe="copies")) == 10
+
+
+# -- where the sources of a batch end
+
+
+def checkpoint(folder: Path, number: int, *sources: object) -> str:
+    """The offset log of a query as Spark writes it, with what changes from run to run in its second line."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    lines = ["v1", json.dumps({"batchTimestampMs": random.random()}), *map(json.dumps, sources)]
+    (folder / "offsets" / str(number)).write_text("\n".join(lines))
+    return f"file:{folder}"
+
+
+def test_as_many_records_from_elsewhere_in_the_sources_are_another_batch(tmp_path: Path) -> None:
+    """Its offsets were planned a second time under a limit, which is shared out by what each partition has by then."""
+    cluster(tmp_path / "log", copies=2)
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5, "1": 5}})
+    run_batch(tmp_path / "log", 0, rows("a", "b"), checkpointLocation=place)
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 3, "1": 7}})
+    with pytest.raises(InvalidRequestError, match="it has read other records of its sources"):
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place)
+    for _ in range(2):
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place, onBatchMismatch="append")
+    assert texts(tmp_path / "log") == ["a", "b", "c", "d"]
+
+
+def test_a_query_that_chooses_by_chance_is_repeated_where_it_has_read_the_same(tmp_path: Path) -> None:
+    cluster(tmp_path / "log", copies=2)
+    for batch in (rows("a", "b"), rows("b")):
+        place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}}, "-")
+        run_batch(tmp_path / "log", 0, batch, checkpointLocation=place)
+    assert texts(tmp_path / "log") == ["a", "b"]
+
+
+@pytest.mark.parametrize("place", ["/nowhere", "dbfs:/c", "s3://another-bucket/c", "hdfs://namenode:1/c"])
+def test_a_checkpoint_that_cannot_be_read_here_leaves_the_comparison_to_the_counts(tmp_path: Path, place: str) -> None:
+    cluster(tmp_path, copies=1)
+    run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
+    run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
+    with pytest.raises(InvalidRequestError, match="1 records then, and 2 now"):
+        run_batch(tmp_path, 0, rows("a", "b"), checkpointLocation=place)
+    assert texts(tmp_path) == ["a"]
+
+
+def test_a_batch_without_a_known_end_is_compared_by_its_counts(tmp_path: Path) -> None:
+    """A query that was upgraded between the two, or whose checkpoint is not an option of it any more."""
+    cluster(tmp_path / "log", copies=1)
+    run_batch(tmp_path / "log", 0, rows("a"))
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}})
+    run_batch(tmp_path / "log", 0, rows("a"), checkpointLocation=place)
+    run_batch(tmp_path / "log", 1, rows("b"), checkpointLocation=checkpoint(tmp_path / "c", 1, {"orders": {"0": 6}}))
+    run_batch(tmp_path / "log", 1, rows("b"))
+    assert texts(tmp_path / "log") == ["a", "b"]
+    assert len(open_cluster(str(tmp_path / "log")).state.applications["query:q:copies"].source_digest) == 32
