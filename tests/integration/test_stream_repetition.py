@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from queue import Queue
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.spark.stream_listener import LagListener, QueryLag
 
 WAIT_SECONDS = 120
 REFUSED = "micro-batch {} of query:.* {}"
@@ -135,6 +137,28 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy_is_refused_or_left_ou
     produce(spark, log, 30, 40)
     copy(spark, log, place)
     assert values(spark, log) == [*range(20), *range(30, 40)], "20 to 29 were left out, as it was told"
+
+
+def test_a_listener_is_told_of_a_batch_that_was_run_again_and_added_nothing(
+    spark: SparkSession, log: Coordinator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "checkpoint"
+    produce(spark, log, 0, 10)
+    copy(spark, log, place)
+    forget(place, "commits", 0)
+    produce(spark, log, 10, 20)
+    reports: Queue[QueryLag] = Queue()
+    listener = LagListener(reports.put)
+    spark.streams.addListener(listener)
+    try:
+        copy(spark, log, place)
+        found = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
+    finally:
+        spark.streams.removeListener(listener)
+    assert [(one.batch_id, one.is_repetition) for one in found] == [(0, True), (1, False)]
+    assert "micro-batch 0 of run" in caplog.text
+    assert "it added nothing" in caplog.text
+    assert values(spark, log) == list(range(20))
 
 
 def test_write_batch_has_the_same_rules(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
