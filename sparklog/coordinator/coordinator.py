@@ -22,11 +22,11 @@ from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
-from sparklog.ids import Ids
+from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
+from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
@@ -38,6 +38,7 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import guarded
 from sparklog.store.open import open_store
+from sparklog.store.probe import require_conditional_writes
 
 Result = TypeVar("Result")
 
@@ -96,6 +97,10 @@ class Coordinator:
     def refresh(self) -> State:
         """The newest state there is."""
         return self.log.refresh()
+
+    def expiry_time_ms(self) -> int:
+        """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
+        return self.log.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
@@ -198,9 +203,17 @@ class Coordinator:
         )
 
     def expire_group_offsets(self) -> list[str]:
-        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
-        now_ms = self.log.clock.now_ms()
+        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups.
+
+        For maintenance alone: the members of one group have no business with the offsets of others.
+        """
+        now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+
+    def reset_time(self) -> int:
+        """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
+        now_ms = self.log.storage_clock.now_ms()
+        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments
 
@@ -284,7 +297,10 @@ class Coordinator:
         for attempt in range(limits.COMMIT_ATTEMPTS):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
-                if not actions or self.log.attempt(actions) is Outcome.WON:
+                if not actions:
+                    return
+                require_conditional_writes(self.store, self.log.ids)
+                if self.log.attempt(actions) is Outcome.WON:
                     return
             self._back_off(attempt)
         raise CommitConflictError(
@@ -332,7 +348,9 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    log = CommitLog.create(_store(root, storage_options), clock, ids)
+    store = _store(root, storage_options)
+    require_conditional_writes(store, ids or RandomIds())
+    log = CommitLog.create(store, clock, ids)
     log.store = guarded(log.store, CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
