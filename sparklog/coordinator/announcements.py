@@ -26,7 +26,8 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class AnnouncementFile(msgspec.Struct, frozen=True):
     version: int
     until_ms: int
     ttl_ms: int = 0
+    format: int = levels.CURRENT
 
 
 class Announced(NamedTuple):
@@ -104,13 +106,16 @@ class Announcement(NamedTuple):
 
 
 def read_announcement(store: Store, key: str) -> AnnouncementFile | None:
-    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError."""
+    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError,
+    UnsupportedVersionError."""
+    path = f"{store.root}/{key}"
     try:
-        return msgspec.json.decode(store.get(key, MAX_ANNOUNCEMENT_BYTES), type=AnnouncementFile)
+        data = store.get(key, MAX_ANNOUNCEMENT_BYTES)
+        levels.check_format(path, data)
+        return msgspec.json.decode(data, type=AnnouncementFile)
     except ObjectNotFoundError:
         return None
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{key}"
         raise CorruptMetadataError(f"the announcement {path} cannot be read: {error}; delete it", path=path) from error
 
 
@@ -129,7 +134,7 @@ def announced(store: Store, now_ms: int) -> Iterator[Announced]:
     for info in store.list(READERS):
         try:
             found = read_announcement(store, info.key)
-        except CorruptMetadataError:
+        except (CorruptMetadataError, UnsupportedVersionError):
             if info.modified_ms + UNREADABLE_MS >= now_ms:
                 yield Announced(info.key, -1, info.modified_ms)
             continue

@@ -22,7 +22,7 @@ from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
-from sparklog.ids import Ids
+from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
@@ -38,6 +38,7 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import guarded
 from sparklog.store.open import open_store
+from sparklog.store.probe import require_conditional_writes
 
 Result = TypeVar("Result")
 
@@ -296,7 +297,10 @@ class Coordinator:
         for attempt in range(limits.COMMIT_ATTEMPTS):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
-                if not actions or self.log.attempt(actions) is Outcome.WON:
+                if not actions:
+                    return
+                require_conditional_writes(self.store, self.log.ids)
+                if self.log.attempt(actions) is Outcome.WON:
                     return
             self._back_off(attempt)
         raise CommitConflictError(
@@ -344,7 +348,9 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    log = CommitLog.create(_store(root, storage_options), clock, ids)
+    store = _store(root, storage_options)
+    require_conditional_writes(store, ids or RandomIds())
+    log = CommitLog.create(store, clock, ids)
     log.store = guarded(log.store, CLUSTER_KEY)
     return Coordinator(log, storage_options)
 

@@ -33,7 +33,18 @@ from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import checkpoint
-from sparklog.log.layout import CHECKPOINTS, COMMITS, Boundary, read_boundary_file, write_boundary
+from sparklog.log.layout import (
+    ACTIONS,
+    CHECKPOINTS,
+    COMMITS,
+    Boundary,
+    actions_version,
+    checkpoint_version,
+    commit_version,
+    manifest_version,
+    read_boundary_file,
+    write_boundary,
+)
 from sparklog.log.parallel import each
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.store.base import ObjectInfo, Store
@@ -61,7 +72,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     """
     newest = checkpoint.read_newest_listed(store)
     present = read_boundary_file(store)
-    stored = sorted((int(info.key[len(COMMITS) : -len(".json")]), info.size) for info in store.list(COMMITS))
+    stored = _stored(store)
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
     oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
@@ -84,6 +95,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
         boundary = _advance(store, _after(boundary, last, gone_bytes, _time_of(store, last)))
     gone = [version for version, _ in stored if version <= boundary.boundary]
     _delete(store, map(commit_key, gone))
+    _delete_actions(store, boundary.boundary)
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
 
 
@@ -110,8 +122,21 @@ def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], 
             size = sum(each(lambda key: _size(store, key), keys))
             _advance(store, _after(present, end, size, timestamp_ms))
             _delete(store, keys)
+            _delete_actions(store, end)
             return len(keys)
     return 0
+
+
+def _stored(store: Store) -> list[tuple[int, int]]:
+    """The commits that are there with their bytes, oldest first; files of other names are nobody's."""
+    found = ((commit_version(info.key), info.size) for info in store.list(COMMITS))
+    return sorted((version, size) for version, size in found if version is not None)
+
+
+def _delete_actions(store: Store, boundary: int) -> None:
+    """Remove what lay beside commits up to the boundary, and what writers that lost left there."""
+    versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
+    _delete(store, [key for key, version in versions if version is not None and version <= boundary])
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
@@ -206,13 +231,13 @@ def remove_checkpoints(store: Store) -> int:
 
     Returns how many files went. Raises StorageError, CorruptMetadataError.
     """
-    found = list(store.list(CHECKPOINTS))
-    manifests = [info for info in found if info.key.endswith(".json") and info.key != checkpoint.LATEST_KEY]
+    found = [info for info in store.list(CHECKPOINTS) if checkpoint_version(info.key) is not None]
+    manifests = [info for info in found if manifest_version(info.key) is not None]
     if len(manifests) <= limits.CHECKPOINTS_KEPT:
         return 0
     old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
     kept = _kept(sorted(manifests, reverse=True), old_ms)
-    named = {checkpoint.LATEST_KEY, *(info.key for info in kept)}
+    named = {info.key for info in kept}
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)

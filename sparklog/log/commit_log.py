@@ -50,6 +50,7 @@ from sparklog.errors import (
     StorageError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
@@ -72,6 +73,7 @@ from sparklog.log.layout import (
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
+from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
@@ -238,34 +240,35 @@ class CommitLog:
         """
         with self._lock:
             self._catch_up_if_away()
-            while not self._read_to_end():
-                pass
+            window = 1
+            while not self._read_to_end(window):
+                window = MAX_READ_AHEAD
             self._follow_checkpoints()
             self._check_here()
             return self._state
 
-    def _read_to_end(self) -> bool:
-        """Read the commits there are now; False where they were removed and a checkpoint was loaded in their place."""
+    def _read_to_end(self, window: int) -> bool:
+        """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
+        that are many. ``window`` is how many to read at a time at first, after the next one."""
         seen = self._now()
         found, end = self._look()
         if not self._check_end(end):
             return False
-        window = 1
-        behind = 0
+        asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
         while True:
             for data in found:
                 self._take_read(data)
-            if len(found) < window:
+            if len(found) < asked:
                 self._seen = seen
                 return True
             behind += len(found)
-            if behind >= FAR_BEHIND_COMMITS:
-                behind = 0
+            if behind >= far_behind:
+                far_behind *= 4
                 if self._jump_to_checkpoint():
                     return False
-            window = min(2 * window, MAX_READ_AHEAD)
+            asked = window = min(2 * window, MAX_READ_AHEAD)
             seen = self._now()
-            found = read_ahead(self.store, self._state.version + 1, window)
+            found = read_ahead(self.store, self._state.version + 1, asked)
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
         """The next commit if there is one, and what is stored at the number of the newest one known here."""
@@ -280,7 +283,8 @@ class CommitLog:
             lambda: read_log_end(self.store, version, with_boundary),
         ]
         found, end = each(lambda look: look(), looks, self.store.parallel_requests)
-        assert isinstance(found, list) and isinstance(end, LogEnd)
+        assert isinstance(found, list)
+        assert isinstance(end, LogEnd)
         if with_boundary:
             self._boundary_seen = looked_at
         return found, end
@@ -574,6 +578,7 @@ class CommitLog:
             draft.apply(action)
         commit = Commit(
             format=FORMAT,
+            needs=levels.NEEDS,
             version=state.version + 1,
             write_id=self.ids.write_id(),
             timestamp=timestamp,
@@ -627,8 +632,10 @@ class CommitLog:
             return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
-        follower = self._read_after(commit, lambda: self.store.get(commit_key(commit.version + 1)))
-        return decode_commit(follower, commit.version + 1)[0].previous == digest
+        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
+
+    def _previous_of(self, version: int) -> str:
+        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
 
     def _end_before(self, commit: Commit) -> LogEnd:
         """What is stored before a commit that was just created, and the boundary."""
@@ -670,7 +677,10 @@ class CommitLog:
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            try:
+                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
+                return False
 
         return self._read_after(commit, is_ours)
 
@@ -683,8 +693,8 @@ class CommitLog:
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except (StorageError, CorruptMetadataError) as error:  # also absent: the request may still be under way
-                failure = error
+            except (StorageError, CorruptMetadataError, UnsupportedVersionError) as error:
+                failure = error  # also absent: the request may still be under way
                 self.clock.sleep(0.05 * 2**attempt)
         raise self._indeterminate(commit, failure)
 

@@ -24,7 +24,13 @@ import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.announcements import READERS, announced, ends_ms, read_announcement
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, StorageError
+from sparklog.errors import (
+    CorruptMetadataError,
+    ObjectNotFoundError,
+    SparklogError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from sparklog.log.parallel import each
 from sparklog.log.removals import RemovedFile, read_removed
 from sparklog.protocol.commits import ForgetRemovedFiles
@@ -181,7 +187,7 @@ def remove_expired_announcements(store: Store, now_ms: int, older_than_ms: int) 
     """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
     gone = 0
     for info in store.list(READERS):
-        with suppress(CorruptMetadataError):
+        with suppress(CorruptMetadataError, UnsupportedVersionError):
             found = read_announcement(store, info.key)
             if found is not None and ends_ms(info, found) + older_than_ms < now_ms:
                 store.delete(info.key)

@@ -17,7 +17,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
-from sparklog.protocol import log_time
+from sparklog.protocol import levels, log_time
 from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
@@ -83,7 +83,7 @@ def apply(state: State, commit: Commit, digest: str) -> State:
     draft = Draft(state, commit.timestamp)
     for action in commit.actions:
         draft.apply(action)
-    new = draft.finish(commit.version, digest)
+    new = draft.finish(commit.version, digest, commit.format)
     if new.checksum != commit.checksum:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
@@ -131,8 +131,8 @@ class Draft:
         """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
         _FOLDS[type(action)](self, action)
 
-    def finish(self, version: int, digest: str) -> State:
-        """The new state; the draft may be gone on with."""
+    def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
+        """The new state after a commit of this level; the draft may be gone on with."""
         topics = self._maps.get("topics", self._state.topics)
         if self._partitions:
             topics = dict(topics)
@@ -147,6 +147,7 @@ class Draft:
             digest=digest,
             checksum=sums.to_text(self._checksum),
             next_producer_id=self._next_producer_id,
+            level=max(self._state.level, level),
         )
 
     # -- the maps, copied on first change
@@ -357,6 +358,10 @@ class Draft:
         )
 
     def _init_producer(self, action: InitProducer) -> None:
+        if action.producer_id > self._next_producer_id:
+            raise self._refuse(
+                f"it gives out producer id {action.producer_id}, and the next one is {self._next_producer_id}"
+            )
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
         if not action.transactional_id and not action.producer_epoch:
             return  # nobody can fence it: the partitions remember what it wrote for as long as they need to

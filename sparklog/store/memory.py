@@ -65,6 +65,10 @@ class MemoryStore:
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"
 
+    @property
+    def endpoint_to_probe(self) -> str:
+        return ""
+
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]
         if max_bytes is not None and len(data) > max_bytes:

@@ -144,6 +144,10 @@ class FaultyStore:
         return self._store.is_private
 
     @property
+    def endpoint_to_probe(self) -> str:
+        return self._store.endpoint_to_probe
+
+    @property
     def counts(self) -> Counter[str]:
         """How often each operation was called."""
         return Counter(call.operation for call in self.calls)
