@@ -34,7 +34,10 @@ MAX_BATCHES_PER_FILE = 1_000_000
 """record batches. Bounds what an index may claim."""
 
 MAX_APPLICATION_ID_LENGTH = 512
-"""characters of a txnAppId or a streaming query id; it is kept in the state for good."""
+"""characters of a txnAppId or a streaming query id; it is kept in the state, by default for good."""
+
+MAX_FORGOTTEN_PER_COMMIT = 1000
+"""producers or applications that one commit forgets: with names of the longest kind some 0.6 MB."""
 
 MAX_GROUP_ID_LENGTH = 249
 """characters of a consumer group's name."""

@@ -84,7 +84,7 @@ def due_files(coordinator: Coordinator) -> list[RemovedFile]:
 def _due(coordinator: Coordinator, state: State, result: Swept) -> list[str]:
     """The listings whose time has come, and that no reader holds."""
     now_ms = coordinator.log.clock.now_ms()
-    due = [key for key, removed in state.removed_files.items() if removed.delete_at_ms <= now_ms]
+    due = [key for key, removed in sorted(state.removed_files.items()) if removed.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
     if not due:
         return []
@@ -115,7 +115,7 @@ def live_places(coordinator: Coordinator, state: State, paths: Iterable[str]) ->
     found: dict[str, set[int]] = {}
     if not len(wanted):
         return found
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         if not any(partition.segments for partition in topic.partitions):
             continue
         listed = coordinator.segments(topic.name, state)

@@ -115,7 +115,7 @@ def catch_up(store: Store, known: Metadata) -> Metadata:
         if name in state.topics and state.topics[name].topic_id == listed.topic.topic_id:
             with contextlib.suppress(CorruptMetadataError):  # it was found to be wrong, and stays so
                 lists.start(listed.topic.topic_id, listed.table())
-    found = {name: lists.of(topic) for name, topic in state.topics.items()}
+    found = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
     return Metadata(state=state, lists=found, boundary=known.boundary, first=known.first, last=state.version)
 
 

@@ -123,7 +123,7 @@ def mirror(
         if read_boundary_file(root).boundary >= first:  # commits in between are gone; the checkpoint stands for them
             copier.skip_to(newest.version)
             first = newest.version + 1
-    for listing in state.removed_files:
+    for listing in sorted(state.removed_files):
         copier.object(listing)
     digest = ""
     for version in range(first, state.version + 1):

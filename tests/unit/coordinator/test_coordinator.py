@@ -348,7 +348,7 @@ def test_a_shared_coordinator_is_opened_anew_for_a_cluster_made_anew(root: str) 
     create_cluster(root)
     second = shared_cluster(root)
     assert second is not first
-    assert second.state.topics == {}
+    assert not second.state.topics
 
 
 def test_a_deleted_and_created_topic_starts_empty_under_a_new_id(root: str) -> None:
