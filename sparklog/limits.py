@@ -3,6 +3,15 @@
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 """bytes. A commit is read whole by every reader and must go up in one conditional request, never multipart."""
 
+MAX_INLINE_ACTIONS_BYTES = 512 * 1024
+"""bytes. Actions of a commit that take more lie in an object beside it, so that commits stay quick to read again."""
+
+MAX_INLINE_ACTIONS = 4096
+"""actions. More of them lie in an object beside the commit without being measured first."""
+
+MAX_SPILLED_ACTIONS_BYTES = 256 * 1024 * 1024
+"""bytes. The actions of one commit in an object of their own: some 800,000 appends."""
+
 MAX_CLUSTER_FILE_BYTES = 64 * 1024
 """bytes. cluster.json and boundary.json hold a handful of fields."""
 
@@ -59,6 +68,9 @@ SEGMENT_CHANGES_KEPT = 16
 
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 """offsets that one segment may span, as in Kafka: a record's offset in a file with gaps is 32 bits from its base."""
+
+MAX_CLOCK_SKEW_MS = 300_000
+"""ms by which the clock of a machine may differ from the storage's before the storage's is used in its place."""
 
 MIN_COMMIT_AGE_MS = 600_000
 """ms for which every commit is kept, whatever the cluster's configs say. Who has looked at the log within the last

@@ -3,6 +3,7 @@
     cluster.json                                      format version and cluster id; written once
     meta/commits/<20 digits>.json                     the commit log
     meta/boundary.json                                commits at or below this number may be gone
+    meta/clock                                        written to learn the storage's time; its content says nothing
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
 
@@ -28,6 +29,7 @@ from sparklog.store.location import IDENTITY_KEY
 CLUSTER_KEY = "cluster.json"
 MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
+CLOCK_KEY = "meta/clock"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"
 

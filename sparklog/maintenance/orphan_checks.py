@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
-from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, COMMITS
+from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLOCK_KEY, CLUSTER_KEY, COMMITS
 from sparklog.log.locations import CHECK_KEY
 from sparklog.log.removals import REMOVED, read_removed
 from sparklog.log.segments import TopicSegments
@@ -27,7 +27,7 @@ from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, IDENTITY_KEY, CHECK_KEY)
+_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS)
 """Folders that are somebody else's to check, or nobody's: leases come and go."""
 

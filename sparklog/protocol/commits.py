@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -427,12 +427,25 @@ Action = (
 )
 
 
+class SpilledActions(_Struct, frozen=True, kw_only=True):
+    """Where the actions of a commit are that are too many to lie in it: an object of ``size`` bytes at ``path``.
+
+    It holds a JSON array of ``count`` actions, and ``sha256`` is the hash of all its bytes.
+    """
+
+    path: Annotated[str, msgspec.Meta(pattern=r"\Ameta/actions/[0-9]{20}-[A-Za-z0-9_-]{1,64}\.json\Z")]
+    size: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_SPILLED_ACTIONS_BYTES)]
+    sha256: Hex64
+    count: Count
+
+
 class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
     ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
     when clocks go back. ``checksum`` is that of all live segments once the commit is applied (see ``checksum``).
-    ``writer`` tells people who wrote it; nothing depends on it.
+    ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is set, ``actions`` is empty as
+    stored, and the actions are in the object that it names.
     """
 
     format: int
@@ -443,10 +456,12 @@ class Commit(_Struct, frozen=True, kw_only=True):
     checksum: Hex32
     writer: str = ""
     actions: list[Action]
+    spilled: SpilledActions | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Commit)
+_ACTIONS_DECODER = msgspec.json.Decoder(list[Action])
 _DIGEST_FIELD = b',"digest":"'
 _TAIL_BYTES = len(_DIGEST_FIELD) + 64 + len(b'"}\n')
 
@@ -456,15 +471,87 @@ def commit_key(version: int) -> str:
     return f"meta/commits/{version:020d}.json"
 
 
+def actions_key(version: int, write_id: str) -> str:
+    """Where the actions of a commit lie that has too many: ``meta/actions/00000000000000000042-<write id>.json``."""
+    return f"meta/actions/{version:020d}-{write_id}.json"
+
+
+class EncodedCommit(NamedTuple):
+    """A commit as it is stored: its bytes, their digest, and the bytes of the object beside it (none where empty)."""
+
+    data: bytes
+    digest: str
+    spilled: bytes = b""
+
+
+def encode_to_store(commit: Commit) -> EncodedCommit:
+    """The stored bytes of a commit, whose actions go into an object of their own (``actions_key``) where they are many.
+
+    Raises RecordListTooLargeError over ``limits.MAX_SPILLED_ACTIONS_BYTES``, InvalidRequestError as ``encode_commit``.
+    """
+    if len(commit.actions) <= limits.MAX_INLINE_ACTIONS:
+        data = _encode_readable(commit)
+        if len(data) <= limits.MAX_INLINE_ACTIONS_BYTES:
+            return EncodedCommit(*_sign(data))
+    beside = _encode_actions(commit)
+    spilled = SpilledActions(
+        path=actions_key(commit.version, commit.write_id),
+        size=len(beside),
+        sha256=hashlib.sha256(beside).hexdigest(),
+        count=len(commit.actions),
+    )
+    data = _encode_readable(msgspec.structs.replace(commit, actions=[], spilled=spilled))
+    return EncodedCommit(*_sign(data), beside)
+
+
+def _encode_actions(commit: Commit) -> bytes:
+    try:
+        data = _ENCODER.encode(commit.actions)
+        if len(data) <= limits.MAX_SPILLED_ACTIONS_BYTES:
+            _ACTIONS_DECODER.decode(data)
+    except _UNREADABLE as error:
+        raise _unreadable(commit, error) from error
+    if len(data) > limits.MAX_SPILLED_ACTIONS_BYTES:
+        raise RecordListTooLargeError(
+            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
+            f"{limits.MAX_SPILLED_ACTIONS_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce "
+            "before writing), or split the work into several writes",
+            size=len(data),
+        )
+    return data
+
+
+def with_actions(commit: Commit, actions: list[Action]) -> Commit:
+    """A commit as it was before its actions were put beside it."""
+    return msgspec.structs.replace(commit, actions=actions, spilled=None)
+
+
+def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[Action]:
+    """The actions that lie beside a commit. Raises CorruptMetadataError."""
+    if len(data) != spilled.size or hashlib.sha256(data).hexdigest() != spilled.sha256:
+        raise _corrupt(spilled.path, f"it is not the object of {spilled.size:,} bytes that commit {version} names")
+    try:
+        actions = _ACTIONS_DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _corrupt(spilled.path, str(error)) from error
+    if len(actions) != spilled.count:
+        raise _corrupt(spilled.path, f"it holds {len(actions):,} actions, and commit {version} says {spilled.count:,}")
+    return actions
+
+
+def stored_digest(data: bytes) -> str:
+    """The digest that a stored commit ends with, unchecked: enough to tell two commits apart."""
+    start = len(data) - _TAIL_BYTES + len(_DIGEST_FIELD)
+    return data[max(start, 0) : max(start, 0) + 64].decode("ascii", "replace")
+
+
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
     """The stored bytes of a commit and their digest.
 
     Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``, InvalidRequestError for a commit that no reader
     would take: once stored it could not be mended, and the cluster could not be opened any more.
     """
-    body = _encode_readable(commit)[:-1]
-    digest = hashlib.sha256(body).hexdigest()
-    data = body + _DIGEST_FIELD + digest.encode() + b'"}\n'
+    data, digest = _sign(_encode_readable(commit))
     if len(data) > limits.MAX_COMMIT_BYTES:
         raise RecordListTooLargeError(
             f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
@@ -475,17 +562,31 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     return data, digest
 
 
+def _sign(data: bytes) -> tuple[bytes, str]:
+    """The JSON with its digest as the last field, and the digest."""
+    body = data[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    return body + _DIGEST_FIELD + digest.encode() + b'"}\n', digest
+
+
 def _encode_readable(commit: Commit) -> bytes:
     """JSON that decodes. Fields are checked by the decoder alone, so what is about to be stored goes through it."""
     try:
         data = _ENCODER.encode(commit)
         if len(data) <= limits.MAX_COMMIT_BYTES:
             _DECODER.decode(data)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequestError(
-            f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
-        ) from error
+    except _UNREADABLE as error:
+        raise _unreadable(commit, error) from error
     return data
+
+
+_UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+def _unreadable(commit: Commit, error: Exception) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"commit {commit.version} would not be readable: {error}; nothing was written, correct the request"
+    )
 
 
 def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:

@@ -109,6 +109,14 @@ class Store(Protocol):
     def root(self) -> str:
         """Where the keys begin: a path or URL without trailing slash and without credentials."""
 
+    @property
+    def parallel_requests(self) -> int:
+        """How many requests pay off side by side: 1 where a request costs less than a thread."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but this process sees these objects, which end with it."""
+
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         """The whole object.
 

@@ -78,6 +78,9 @@ _first_user: int | None = None
 class HdfsStore:
     """A folder of an HDFS. Thread-safe, picklable (with its options). Refuses forks of a process that used one."""
 
+    parallel_requests = 16
+    is_private = False
+
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
         """``url`` names the NameNode or a name service of the Hadoop configuration (found through HADOOP_CONF_DIR);
         ``options`` are settings as in hdfs-site.xml and win over it."""

@@ -78,6 +78,9 @@ _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class LocalStore:
     """A folder as a store. Thread-safe, picklable, and free of any state that a fork could break."""
 
+    parallel_requests = 1
+    is_private = False
+
     def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
         """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only.
 

@@ -48,6 +48,9 @@ def forget_space(name: str) -> None:
 class MemoryStore:
     """A named space of objects. Thread-safe; picklable within its process."""
 
+    parallel_requests = 1
+    is_private = True
+
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         """``name`` is what follows ``memory://``: the space, then optionally a folder in it."""
         space, _, folder = name.strip("/").partition("/")

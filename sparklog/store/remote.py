@@ -56,6 +56,9 @@ _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, er
 class FsspecStore:
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
 
+    parallel_requests = 16
+    is_private = False
+
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
         scheme, _, rest = url.partition("://")

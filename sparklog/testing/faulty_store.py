@@ -136,6 +136,14 @@ class FaultyStore:
         return self._store.root
 
     @property
+    def parallel_requests(self) -> int:
+        return self._store.parallel_requests
+
+    @property
+    def is_private(self) -> bool:
+        return self._store.is_private
+
+    @property
     def counts(self) -> Counter[str]:
         """How often each operation was called."""
         return Counter(call.operation for call in self.calls)

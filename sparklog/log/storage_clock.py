@@ -1,0 +1,135 @@
+"""The storage's time: the clock that all processes of a cluster share.
+
+A machine's own clock may be off by days. The storage stamps every object it takes with its own time, so a process that
+writes one and looks at it knows how far its clock is off::
+
+    meta/clock    written over and over; its time of modification is the measurement, its content says nothing
+
+Rules:
+
+* A difference of up to ``limits.MAX_CLOCK_SKEW_MS`` is ordinary, and the machine's clock is used as it is: requests
+  take time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
+* Measured at the first use, then every ten minutes, and when wall time and elapsed time disagree by more than a minute:
+  the wall clock was set, or the machine slept. A measurement is one put and one look.
+* Where the storage cannot be asked, the machine's clock is used, with a warning. Whoever may only read gets that too.
+
+Not for: durations (``Clock.monotonic``), and times of records, which are their producers'.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from sparklog import limits
+from sparklog.clock import Clock
+from sparklog.errors import StorageError
+from sparklog.log.layout import CLOCK_KEY
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+MEASURED_EVERY_SECONDS = 600.0
+"""seconds after which the storage is asked again."""
+
+RETRY_SECONDS = 60.0
+"""seconds after which a storage that did not answer is asked again."""
+
+MAX_DIVERGENCE_MS = 60_000
+"""ms by which wall time and elapsed time may disagree since a measurement."""
+
+
+class _Measurement(NamedTuple):
+    """The storage's time, and this machine's two clocks at that moment."""
+
+    storage_ms: int
+    wall_ms: int
+    monotonic: float
+
+    @property
+    def ahead_ms(self) -> int:
+        """By how much this machine's wall clock is ahead of the storage's; negative when it is behind."""
+        return self.wall_ms - self.storage_ms
+
+
+class StorageClock:
+    """The time by the storage's clock, for one store. Thread-safe: two threads may measure at once, which is harmless.
+    Picklable."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._measured: _Measurement | None = None
+        self._asked: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
+        self._answered = True
+
+    def now_ms(self) -> int:
+        """This machine's wall clock, or the storage's where the two differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
+
+        Never raises for a storage that does not answer.
+        """
+        self._measure_if_due()
+        now, measured = self._clock.now_ms(), self._measured
+        if measured is None or abs(measured.ahead_ms) <= limits.MAX_CLOCK_SKEW_MS:
+            return now
+        return now - measured.ahead_ms
+
+    def storage_now_ms(self) -> int | None:
+        """The storage's time itself, to compare with times of modification; None where the storage did not say.
+
+        A request's duration late, and never ahead of the storage's clock but for the drift of ten minutes.
+        """
+        self._measure_if_due()
+        measured = self._measured
+        if measured is None:
+            return None
+        return measured.storage_ms + int((self._clock.monotonic() - measured.monotonic) * 1000)
+
+    def _measure_if_due(self) -> None:
+        if not self._is_due():
+            return
+        before = self._measured
+        self._asked = (self._clock.now_ms(), self._clock.monotonic())
+        try:
+            self._store.put(CLOCK_KEY, b"-")
+            storage_ms = self._store.info(CLOCK_KEY).modified_ms
+            if storage_ms <= 0:
+                raise StorageError(f"{self._store.root} does not say when {CLOCK_KEY} was written")
+        except StorageError as error:
+            self._keep_going_without(error)
+            return
+        self._answered = True
+        # This machine's clocks are read after the answer: what is left out is the request's time, so the storage's
+        # time is never overestimated.
+        measured = _Measurement(storage_ms, self._clock.now_ms(), self._clock.monotonic())
+        self._asked = (measured.wall_ms, measured.monotonic)
+        self._measured = measured
+        was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
+        if abs(measured.ahead_ms) > limits.MAX_CLOCK_SKEW_MS and not was_off:
+            logger.warning(
+                "the clock of this machine is %d s %s the clock of the storage %s, whose time is used: set the clock",
+                abs(measured.ahead_ms) // 1000,
+                "ahead of" if measured.ahead_ms > 0 else "behind",
+                self._store.root,
+            )
+
+    def _is_due(self) -> bool:
+        if self._asked is None:
+            return True
+        wall_ms, monotonic = self._asked
+        elapsed = self._clock.monotonic() - monotonic
+        if abs(self._clock.now_ms() - wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
+            return True
+        return elapsed >= (MEASURED_EVERY_SECONDS if self._answered else RETRY_SECONDS)
+
+    def _keep_going_without(self, error: StorageError) -> None:
+        """An earlier measurement holds for as long as this machine's clocks agree about the time since."""
+        if self._answered:
+            logger.warning("the storage's time is not known, using this machine's: %s", error)
+        self._answered = False
+        measured = self._measured
+        if measured is None:
+            return
+        wall_ms, elapsed = self._clock.now_ms(), self._clock.monotonic() - measured.monotonic
+        if abs(wall_ms - measured.wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
+            self._measured = None
