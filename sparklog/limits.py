@@ -21,6 +21,9 @@ MAX_INDEX_BYTES = 256 * 1024 * 1024
 MAX_CHECKPOINT_PART_BYTES = 4 * 1024 * 1024 * 1024
 """bytes. One part of a checkpoint; larger ones are refused on read."""
 
+MAX_LISTING_BYTES = 1024 * 1024 * 1024
+"""bytes that a listing of removed files may become once decompressed: some ten million files."""
+
 MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 """bytes. A checkpoint's manifest, about 150 bytes per segment file of each topic."""
 

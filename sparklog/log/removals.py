@@ -15,7 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError
+from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
+from sparklog.format.arrow_file import UnknownColumnsError, read_arrow_file
+from sparklog.format.plain_arrays import plain_batch
 from sparklog.ids import Ids
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.segments import Segment
@@ -55,14 +57,10 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
     sizes: dict[tuple[str, int], int] = {}
     for file in files:
         sizes[file.path, file.broker] = sizes.get((file.path, file.broker), 0) + file.size_bytes
-    columns = [
-        pa.array([path for path, _ in sizes], pa.string()),
-        pa.array([broker for _, broker in sizes], pa.int32()),
-        pa.array(list(sizes.values()), pa.int64()),
-    ]
+    columns: list[list[object]] = [[path for path, _ in sizes], [broker for _, broker in sizes], list(sizes.values())]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        writer.write_batch(plain_batch(columns, SCHEMA))
     key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"
     with store.open_output(key) as output:
         output.write(sink.getvalue())
@@ -74,12 +72,15 @@ def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
     path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    except (pa.ArrowException, OSError) as error:
+        rows = read_arrow_file(pa.py_buffer(data), SCHEMA, limits.MAX_LISTING_BYTES, {})
+    except UnknownColumnsError as error:
+        raise UnsupportedVersionError(
+            f"the listing {path} was written by a newer sparklog: {error}, which this one does not know; upgrade it",
+            path=path,
+        ) from error
+    except ValueError as error:
         raise CorruptMetadataError(
             f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path
         ) from error
-    if table.schema != SCHEMA:
-        raise CorruptMetadataError(f"the listing {path} has other columns than expected", path=path)
-    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         yield RemovedFile(*row)

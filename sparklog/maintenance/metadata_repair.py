@@ -201,7 +201,7 @@ def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint],
 def _files(kept: KeptCheckpoint) -> set[str]:
     if kept.manifest is None:
         return set()
-    return {kept.manifest.heads.key, *(file.key for files in kept.manifest.segments.values() for file in files)}
+    return {file.key for file in kept.files}
 
 
 def _hint(store: Store, dry_run: bool) -> Iterator[Repair]:
