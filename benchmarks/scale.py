@@ -151,6 +151,7 @@ class Requests:
         self.coordinator = coordinator
         self._numbers = {"topics": 0, "groups": 0, "ids": 0, "joined": 0}
         self._sequences: dict[str, int] = {}
+        self._producer = coordinator.init_producer().producer_id
         state = coordinator.state
         groups = sum(name.startswith("group-") for name in state.groups)
         self._counts = {"topics": len(state.topics), "groups": groups, "ids": len(state.producers)}
@@ -185,7 +186,7 @@ class Requests:
             self._sequences[name] = sequence + 10
 
     def append_idempotent(self) -> None:
-        self.append(producer=10_000_000)
+        self.append(self._producer)
 
     def init_producer(self) -> None:
         self.coordinator.init_producer(f"transactional-{self._next('ids')}")
@@ -267,8 +268,8 @@ def _checkpoints(coordinator: Coordinator, count: int) -> list[Figure]:
     written, changed, seconds = 0, 0, []
     for _ in range(count):
         known, before = set(os.listdir(folder)), coordinator.state
-        for number in range(interval - 1):
-            getattr(requests, KINDS[number % len(KINDS)])()
+        while (left := coordinator.state.version % interval) != interval - 1:
+            getattr(requests, KINDS[left % len(KINDS)])()
         seconds.append(cpu_seconds(lambda: (requests.append(), log.wait_for_checkpoint())))
         changed += _bytes_changed(coordinator, before)
         new = [name for name in set(os.listdir(folder)) - known if name != "latest.json"]

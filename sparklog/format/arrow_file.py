@@ -9,52 +9,57 @@ Not for: segments, whose index bounds them (``segment_reader``).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from sparklog.format.columns import decompressed_size
 from sparklog.format.message import NOT_COMPRESSED, parse_footer, parse_record_batch, prefix
-from sparklog.format.plain_arrays import plain_array, plain_batch
+from sparklog.format.plain_arrays import plain_array
 
 _MAGIC = b"ARROW1"
 _TAIL = 4 + len(_MAGIC)
+_NONE: Mapping[str, object] = MappingProxyType({})
 
 
-class UnknownColumnsError(ValueError):
-    """A file has columns that this code does not know: a newer one wrote it."""
+def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBatch]:
+    """The file's own schema, and its rows.
 
-
-def read_arrow_file(data: pa.Buffer, schema: pa.Schema, limit: int, defaults: dict[str, object]) -> pa.RecordBatch:
-    """The file's rows in the columns of ``schema``, of which those in ``defaults`` may be absent.
-
-    ``limit`` bounds the bytes that its buffers become; 0 admits no compression. Raises ValueError, UnknownColumnsError.
+    ``limit`` bounds the bytes that its compressed buffers become; 0 admits none. Raises ValueError.
     """
     _check_size(data, limit)
     try:
         table = pa.ipc.open_file(data).read_all().combine_chunks()
         batches = table.to_batches()
         for batch in batches:
-            batch.validate(full=True)
+            if batch.num_rows:  # an empty column may have no buffers, which Arrow calls invalid
+                batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it is no Arrow file: {error}") from error
-    names = set(table.column_names)
-    unknown = sorted(names - set(schema.names))
-    if unknown:
-        raise UnknownColumnsError(f"it has the columns {', '.join(unknown)}")
-    missing = [field.name for field in schema if field.name not in names and field.name not in defaults]
-    found = [field for field in schema if field.name in names]
-    wrong = [field.name for field in found if table.schema.field(field.name).type != field.type]
-    if missing or wrong or len(names) != len(table.column_names):
-        raise ValueError(f"its columns are {table.schema.to_string()}, and {schema.to_string()} was expected")
-    if not batches:
-        return plain_batch([()] * len(schema), schema)
-    (rows,) = batches
-    columns = [
-        rows.column(field.name)
-        if field.name in names
-        else plain_array([defaults[field.name]] * rows.num_rows, field.type)
-        for field in schema
-    ]
+    if batches:
+        return table.schema, batches[0]
+    return table.schema, pa.RecordBatch.from_arrays([_empty(field.type) for field in table.schema], schema=table.schema)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, 0, [None] * kind.num_buffers)
+
+
+def with_columns(rows: pa.RecordBatch, schema: pa.Schema, defaults: Mapping[str, object] = _NONE) -> pa.RecordBatch:
+    """The rows in these columns, of which those in ``defaults`` may be absent; others are left out.
+
+    Raises ValueError.
+    """
+    columns = []
+    for field in schema:
+        places = rows.schema.get_all_field_indices(field.name)
+        if not places and field.name in defaults:
+            columns.append(plain_array([defaults[field.name]] * rows.num_rows, field.type))
+        elif len(places) == 1 and rows.schema.field(places[0]).type == field.type:
+            columns.append(rows.column(places[0]))
+        else:
+            raise ValueError(f"its columns are {rows.schema.to_string()}, and {field} was expected among them")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

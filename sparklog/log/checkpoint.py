@@ -23,7 +23,6 @@ Format 1 (heads in one Arrow file, segment files in the manifest) is read, and b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -35,7 +34,6 @@ from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
     SparklogError,
-    UnsupportedVersionError,
 )
 from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
@@ -49,19 +47,19 @@ from sparklog.log.checkpoint_files import (
     write_file,
     write_segments_file,
 )
-from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.layout import CHECKPOINTS, manifest_version
 from sparklog.log.lists import NO_LISTS, ListCache, Lists, TopicList
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.log.tiers import PartReference, Plan, Rows, merged, plan
+from sparklog.protocol import levels
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import BytesLike, Store
 
-FORMAT = 2
+FORMAT = levels.CURRENT
 LATEST_KEY = CHECKPOINTS + "latest.json"
-_MANIFEST_KEY = re.compile(re.escape(CHECKPOINTS) + r"\d{20}-[A-Za-z0-9_-]{1,64}\.json")
 
 MAX_HEAD_PARTS = 40
 """parts of the heads, all of which are read to open a cluster, side by side."""
@@ -137,8 +135,9 @@ def read_newest_listed(store: Store) -> Manifest | None:
 
 def _listed(store: Store) -> list[str]:
     """The manifests there are, newest first."""
-    found = (info.key for info in store.list(CHECKPOINTS))
-    return sorted((key for key in found if _MANIFEST_KEY.fullmatch(key)), reverse=True)
+    return sorted(
+        (info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None), reverse=True
+    )
 
 
 def read_newest_state(
@@ -186,7 +185,7 @@ def _hinted_key(store: Store) -> str | None:
         key = _LATEST_DECODER.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)).manifest
     except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
         return None  # only a hint: the listing is right
-    return key if _MANIFEST_KEY.fullmatch(key) else None
+    return key if manifest_version(key) is not None else None
 
 
 def read_manifest(store: Store, key: str) -> Manifest:
@@ -199,9 +198,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
             return _MANIFEST_DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(f"checkpoint {path} cannot be read: {error}; {MEND}", path=path) from error
-    raise UnsupportedVersionError(
-        f"checkpoint {path} has format {found}, this sparklog reads up to {FORMAT}; upgrade it", path=path
-    )
+    raise levels.newer(path, found)
 
 
 def read_heads(store: Store, manifest: Manifest) -> State:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, StorageError, UnsupportedVersionError
-from sparklog.format.arrow_file import UnknownColumnsError, read_arrow_file
+from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.checksum import crc32c
 from sparklog.log.segments import DEFAULTS, SCHEMA
 from sparklog.log.tiers import PartReference
@@ -82,13 +82,15 @@ def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: 
     """The rows of an Arrow file; columns in ``defaults`` may be absent. Errors as ``read_segments_file``."""
     data, path = read_file(store, file), f"{store.root}/{file.key}"
     try:
-        return read_arrow_file(data, schema, 0, defaults)
-    except UnknownColumnsError as error:
-        raise UnsupportedVersionError(
-            f"checkpoint file {path} was written by a newer sparklog: {error}, which this one does not know; "
-            "upgrade it",
-            path=path,
-        ) from error
+        stored, rows = read_arrow_file(data, 0)
+        unknown = sorted(set(stored.names) - set(schema.names))
+        if unknown:
+            raise UnsupportedVersionError(
+                f"checkpoint file {path} was written by a newer sparklog: it has the columns {', '.join(unknown)}, "
+                "which this one does not know; upgrade it",
+                path=path,
+            )
+        return with_columns(rows, schema, defaults)
     except ValueError as error:
         raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
 

@@ -42,7 +42,7 @@ from sparklog.protocol.state import (
 )
 from sparklog.store.base import BytesLike
 
-_KEYS: dict[str, tuple[tuple[type, ...], type]] = {
+KEYS: dict[str, tuple[tuple[type, ...], type]] = {
     "topics": ((str,), TopicState),
     "partitions": ((str, int), PartitionState),
     "partition_producers": ((str, int, int), PartitionProducer),
@@ -65,7 +65,7 @@ def _default(field: Any) -> Any:
     return msgspec.field(default=field.default)
 
 
-SCALARS: Any = msgspec.defstruct("_Cluster", [(one.name, one.type, _default(one)) for one in _OTHERS])
+SCALARS: Any = msgspec.defstruct("ClusterRow", [(one.name, one.type, _default(one)) for one in _OTHERS])
 CLUSTER: Entry = ("cluster",)
 
 
@@ -85,19 +85,19 @@ def _part_type(name: str, bodies: dict[str, Any]) -> type[msgspec.Struct]:
     """A struct of rows by kind, each a tuple of the key's fields and one of these bodies."""
 
     def rows(kind: str) -> Any:
-        key = _KEYS[kind][0] if kind in _KEYS else ()
+        key = KEYS[kind][0] if kind in KEYS else ()
         return types.GenericAlias(list, (types.GenericAlias(tuple, (*key, bodies[kind])),))
 
-    kinds: list[Any] = [(kind, rows(kind), msgspec.field(default_factory=list)) for kind in ("cluster", *_KEYS)]
+    kinds: list[Any] = [(kind, rows(kind), msgspec.field(default_factory=list)) for kind in ("cluster", *KEYS)]
     return msgspec.defstruct(name, kinds)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-_TYPED = _part_type("_Typed", {**{kind: body | None for kind, (_, body) in _KEYS.items()}, "cluster": SCALARS})
-_RAW = _part_type("_Raw", dict.fromkeys((*_KEYS, "cluster"), msgspec.Raw))
+TYPED = _part_type("HeadRows", {**{kind: body | None for kind, (_, body) in KEYS.items()}, "cluster": SCALARS})
+_RAW = _part_type("_Raw", dict.fromkeys((*KEYS, "cluster"), msgspec.Raw))
 # Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time
 # are the first to decode a type that holds other types.
-_TYPED_DECODER = msgspec.json.Decoder(_TYPED, dec_hook=persistent)
+_TYPED_DECODER = msgspec.json.Decoder(TYPED, dec_hook=persistent)
 _RAW_DECODER = msgspec.json.Decoder(_RAW)
 
 
@@ -174,11 +174,11 @@ def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
 def assemble(parts: Iterable[BytesLike]) -> State:
     """The state that parts hold, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
     scalars: Any = None
-    found: dict[str, dict[Any, Any]] = {kind: {} for kind in _KEYS}
+    found: dict[str, dict[Any, Any]] = {kind: {} for kind in KEYS}
     for data in parts:
         part = _TYPED_DECODER.decode(data)
         scalars = part.cluster[-1][0] if part.cluster else scalars  # type: ignore[attr-defined]
-        for kind, (key, _) in _KEYS.items():
+        for kind, (key, _) in KEYS.items():
             rows = getattr(part, kind)
             found[kind].update(rows if len(key) == 1 else ((row[:-1], row[-1]) for row in rows))
     if scalars is None:

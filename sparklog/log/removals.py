@@ -15,10 +15,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, UnsupportedVersionError
-from sparklog.format.arrow_file import UnknownColumnsError, read_arrow_file
+from sparklog.errors import CorruptMetadataError
+from sparklog.format.arrow_file import read_arrow_file, with_columns
 from sparklog.format.plain_arrays import plain_batch
 from sparklog.ids import Ids
+from sparklog.protocol import levels
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState
@@ -32,6 +33,8 @@ SCHEMA = pa.schema(
         pa.field("size_bytes", pa.int64(), False),
     ]
 )
+_FORMAT = b"sparklog.format"
+"""In the schema's metadata: a level (see ``protocol.levels``). Columns of later versions are ignored unless it grew."""
 
 
 class RemovedFile(NamedTuple):
@@ -59,8 +62,9 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
         sizes[file.path, file.broker] = sizes.get((file.path, file.broker), 0) + file.size_bytes
     columns: list[list[object]] = [[path for path, _ in sizes], [broker for _, broker in sizes], list(sizes.values())]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(plain_batch(columns, SCHEMA))
+    schema = SCHEMA.with_metadata({_FORMAT: str(levels.CURRENT)})
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(plain_batch(columns, schema))
     key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"
     with store.open_output(key) as output:
         output.write(sink.getvalue())
@@ -68,16 +72,15 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
 
 
 def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
-    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError."""
+    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
     try:
-        rows = read_arrow_file(pa.py_buffer(data), SCHEMA, limits.MAX_LISTING_BYTES, {})
-    except UnknownColumnsError as error:
-        raise UnsupportedVersionError(
-            f"the listing {path} was written by a newer sparklog: {error}, which this one does not know; upgrade it",
-            path=path,
-        ) from error
+        schema, rows = read_arrow_file(pa.py_buffer(data), limits.MAX_LISTING_BYTES)
+        stated = (schema.metadata or {}).get(_FORMAT, b"")
+        if stated.isdigit() and int(stated) > levels.CURRENT:
+            raise levels.newer(path, int(stated))
+        rows = with_columns(rows, SCHEMA)
     except ValueError as error:
         raise CorruptMetadataError(
             f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path

@@ -19,7 +19,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
-from sparklog.protocol import indexes
+from sparklog.protocol import indexes, levels, log_time
 from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
@@ -51,6 +51,7 @@ from sparklog.protocol.commits import (
     RegisterBroker,
     RemoveFiles,
     ReplaceSegments,
+    ResetTime,
     UnregisterBroker,
     commit_key,
 )
@@ -110,7 +111,7 @@ def fold(state: State, commit: Commit, digest: str) -> Folded:
     draft = Draft(state, commit.timestamp)
     for action in commit.actions:
         draft.apply(action)
-    new = draft.finish(commit.version, digest)
+    new = draft.finish(commit.version, digest, commit.format)
     if new.checksum != commit.checksum:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
@@ -127,7 +128,7 @@ def _check_follows(state: State, commit: Commit) -> None:
             f"it names {commit.previous} as the digest of commit {state.version}, whose bytes give {state.digest}: "
             "one of the two was edited or replaced",
         )
-    if commit.timestamp <= state.timestamp_ms:
+    if commit.timestamp <= state.timestamp_ms and ResetTime(time_ms=commit.timestamp) not in commit.actions:
         raise _contradiction(commit.version, f"its time {commit.timestamp} is not after {state.timestamp_ms}")
 
 
@@ -162,8 +163,8 @@ class Draft:
         """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
         _FOLDS[type(action)](self, action)
 
-    def finish(self, version: int, digest: str) -> State:
-        """The new state; the draft may be gone on with."""
+    def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
+        """The new state after a commit of this level; the draft may be gone on with."""
         topics: Map[str, TopicState] = self._field("topics")
         for name, partitions in self._partitions.items():
             checksum = sums.to_text(self._topic_sums[name])
@@ -176,6 +177,7 @@ class Draft:
             digest=digest,
             checksum=sums.to_text(self._checksum),
             next_producer_id=self._next_producer_id,
+            level=max(self._state.level, level),
         )
 
     # -- the only places that change an entry
@@ -407,6 +409,32 @@ class Draft:
     def _move_cluster(self, action: MoveCluster) -> None:
         self._fields["moved_to"] = action.url
 
+    def _reset_time(self, action: ResetTime) -> None:
+        """What the state holds of times after this one is set to it; rare, so it may look at everything."""
+        now_ms = action.time_ms
+        for name, group in log_time.groups_until(self._field("groups"), now_ms):
+            for key, offset in group.offsets.items():
+                if offset is not self._group(name).offsets[key]:
+                    self.touched.add(("offsets", name, key))
+            self._put("groups", name, group)
+        for listing, removed in log_time.removed_until(self._field("removed_files"), now_ms, self._state.timestamp_ms):
+            self._put("removed_files", listing, removed)
+        for number, known in self._field("producers").items():
+            if known.timestamp_ms > now_ms:
+                self._put("producers", number, replace(known, timestamp_ms=now_ms))
+        for name, topic in self._field("topics").items():
+            if topic.created_ms > now_ms:
+                self._put("topics", name, replace(topic, created_ms=now_ms))
+            self._reset_partitions(name, topic.topic_id, now_ms)
+
+    def _reset_partitions(self, topic: str, topic_id: str, now_ms: int) -> None:
+        for number, partition in enumerate(self._partition_list(topic, topic_id)):
+            changed = log_time.partition_until(partition, now_ms)
+            if changed is not partition:
+                late = (one for one, known in partition.producers.items() if known.timestamp_ms > now_ms)
+                self.touched.update(("partition_producers", topic, number, one) for one in late)
+                self._put_partition(topic, number, changed)
+
     def _application_write(self, action: ApplicationWrite) -> None:
         written = ApplicationState(
             version=action.application_version,
@@ -422,6 +450,10 @@ class Draft:
     # -- producers
 
     def _init_producer(self, action: InitProducer) -> None:
+        if action.producer_id > self._next_producer_id:
+            raise self._refuse(
+                f"it gives out producer id {action.producer_id}, and the next one is {self._next_producer_id}"
+            )
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
         if not action.transactional_id and not action.producer_epoch:
             return  # nobody can fence it: the partitions remember what it wrote for as long as they need to
@@ -580,6 +612,7 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     ElectController: Draft._elect_controller,
     ChangePartition: Draft._change_partition,
     MoveCluster: Draft._move_cluster,
+    ResetTime: Draft._reset_time,
 }
 
 

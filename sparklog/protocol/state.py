@@ -19,6 +19,7 @@ import msgspec
 from immutables import Map
 
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.protocol import levels
 from sparklog.protocol.commits import GENESIS_DIGEST, WrittenRange
 
 NO_TIMESTAMP_US = -(2**63)
@@ -224,8 +225,8 @@ class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
 
     ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
-    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it. ``indexes`` follow
-    from the rest and are not stored.
+    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it. ``level`` is the
+    highest of its commits (see ``levels``). ``indexes`` follow from the rest and are not stored.
     """
 
     cluster_id: str
@@ -244,6 +245,7 @@ class State(_Frozen, frozen=True, kw_only=True):
     controller: ControllerState = ControllerState()
     writer_fence: int = -1
     moved_to: str = ""
+    level: int = levels.FIRST
     indexes: Indexes = Indexes()
 
     def topic(self, name: str) -> TopicState:

@@ -103,9 +103,7 @@ class World:
         recent = {name: [one for one in events if one.version > since] for name, events in self.recent.items()}
         recent = {name: events for name, events in recent.items() if events}
         touched = [entry for entry, version in self.touched.items() if version > since]
-        return checkpoint.write_checkpoint(
-            store, self.ids, self.state, base, recent, 0, touched, cache
-        )
+        return checkpoint.write_checkpoint(store, self.ids, self.state, base, recent, 0, touched, cache)
 
 
 def _create(world: World, state: State) -> list[Action]:
@@ -214,7 +212,7 @@ def _delete_group(world: World, state: State) -> list[Action]:
 
 
 def _producers(world: World, state: State) -> list[Action]:
-    number = world.random.randint(0, 5)
+    number = world.random.randint(0, min(5, state.next_producer_id))
     if world.random.random() < 0.3:
         return [ForgetProducers(producers=[number])]
     return [InitProducer(producer_id=number, producer_epoch=state.version + 1, transactional_id=f"x{number}")]
