@@ -440,6 +440,7 @@ class Draft:
             version=action.application_version,
             commit_version=self._state.version + 1,
             ranges=tuple(action.ranges),
+            source_digest=action.source_digest,
         )
         self._put("applications", action.application, written)
 
