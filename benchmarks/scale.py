@@ -93,7 +93,9 @@ def build(folder: Path, size: Size) -> None:
         ],
     )
     _commit_all(coordinator, [_application(number, size, topics) for number in range(size.ids)])
-    coordinator.log.write_checkpoint()
+    coordinator.log.wait_for_checkpoint()
+    log = coordinator.log
+    checkpoint.write_checkpoint(log.store, log.ids, log.state, None, {})  # whole, as it is every now and then
 
 
 def topic_name(number: int) -> str:

@@ -20,15 +20,22 @@ from sparklog.protocol.state import EMPTY, GroupState, Indexes, ProducerState, S
 
 def indexed(state: State) -> State:
     """The state with indexes made from its other parts."""
-    found = Indexes()
-    for name in sorted(state.topics):
-        found = with_topic(found, name)
-    for number in sorted(state.producers):
-        found = with_producer(found, number, None, state.producers[number])
+    ids = {state.producers[number].transactional_id: number for number in sorted(state.producers)}
+    ids.pop("", None)
+    subscribers: dict[str, dict[str, bool]] = {}
+    offsets: dict[str, dict[str, int]] = {}
     for name, group in state.groups.items():
-        found = with_members(found, name, frozenset(), subscribed(group))
+        for topic in subscribed(group):
+            subscribers.setdefault(topic, {})[name] = True
         for offset in group.offsets.values():
-            found = with_offset(found, name, offset.topic_id, 1)
+            counts = offsets.setdefault(offset.topic_id, {})
+            counts[name] = counts.get(name, 0) + 1
+    found = Indexes(
+        transactional_ids=Map(ids),
+        topic_names=Map({collision_key(name): name for name in sorted(state.topics)}),
+        subscribers=Map({topic: Map(names) for topic, names in subscribers.items()}),
+        offsets=Map({topic_id: Map(counts) for topic_id, counts in offsets.items()}),
+    )
     return replace(state, indexes=found)
 
 

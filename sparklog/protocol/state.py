@@ -28,11 +28,12 @@ NO_TIMESTAMP_US = -(2**63)
 EMPTY: Map[Any, Any] = Map()
 
 
-class _Frozen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Common settings of the parts of the state."""
+class _Frozen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Common settings of the parts of the state. What is immutable is part of no cycle, so the collector of cycles has
+    no business with the hundreds of thousands that there may be."""
 
 
-class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
+class SequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One remembered append of a producer: sequences ``first..last`` got the offsets from ``base_offset`` on."""
 
     first: int
