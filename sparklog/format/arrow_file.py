@@ -43,7 +43,7 @@ def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBa
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, 0, [None] * kind.num_buffers)
+    return pa.Array.from_buffers(kind, 0, [None] + [pa.py_buffer(bytes(8))] * (kind.num_buffers - 1))
 
 
 def with_columns(rows: pa.RecordBatch, schema: pa.Schema, defaults: Mapping[str, object] = _NONE) -> pa.RecordBatch:
