@@ -25,6 +25,7 @@ BENCHMARKS = {
     "lookup": ("benchmarks.lookup", "run"),
     "commit": ("benchmarks.commit", "run"),
     "racing": ("benchmarks.commit", "run_racing"),
+    "scale": ("benchmarks.scale", "run"),
     "produce": ("benchmarks.produce", "run"),
     "read": ("benchmarks.read", "run"),
     "projection": ("benchmarks.read", "run_projection"),

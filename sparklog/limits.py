@@ -21,6 +21,9 @@ MAX_INDEX_BYTES = 256 * 1024 * 1024
 MAX_CHECKPOINT_PART_BYTES = 4 * 1024 * 1024 * 1024
 """bytes. One part of a checkpoint; larger ones are refused on read."""
 
+MAX_LISTING_BYTES = 1024 * 1024 * 1024
+"""bytes that a listing of removed files may become once decompressed: some ten million files."""
+
 MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
 """bytes. A checkpoint's manifest, about 150 bytes per segment file of each topic."""
 
@@ -43,7 +46,10 @@ MAX_BATCHES_PER_FILE = 1_000_000
 """record batches. Bounds what an index may claim."""
 
 MAX_APPLICATION_ID_LENGTH = 512
-"""characters of a txnAppId or a streaming query id; it is kept in the state for good."""
+"""characters of a txnAppId or a streaming query id; it is kept in the state, by default for good."""
+
+MAX_FORGOTTEN_PER_COMMIT = 1000
+"""producers or applications that one commit forgets: with names of the longest kind some 0.6 MB."""
 
 MAX_GROUP_ID_LENGTH = 249
 """characters of a consumer group's name."""

@@ -29,7 +29,7 @@ class _Owner(NamedTuple):
 def committed_offsets(state: State, group: GroupState) -> dict[TopicPartition, GroupOffset]:
     """What a group has committed of topics that exist; offsets of a topic that was created again do not count."""
     live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    found = [one for one in group.offsets.values() if (one.topic, one.topic_id) in live]
+    found = [one for _, one in sorted(group.offsets.items()) if (one.topic, one.topic_id) in live]
     return {TopicPartition(one.topic, one.partition): one for one in found}
 
 

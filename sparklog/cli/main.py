@@ -24,6 +24,7 @@ COMMANDS = {
     "consumer-groups": "describe and delete consumer groups, and set their offsets",
     "groups": "list groups with type and protocol",
     "transactions": "list and describe transactional ids and producers",
+    "applications": "list and forget applications whose writes are numbered",
     "producer-perf-test": "measure how fast records can be sent",
     "consumer-perf-test": "measure how fast records can be read",
     "verifiable-producer": "send numbers and print as JSON what came of each",

@@ -16,7 +16,7 @@ from sparklog.cli.runners import add_runner_options, check_runner_options, task_
 if TYPE_CHECKING:
     import re
 
-STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "mirror")
+STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
 
 
@@ -31,6 +31,7 @@ def parser() -> CommandParser:
         "  compaction   keep the newest record of each key, where cleanup.policy says compact\n"
         "  deletion     delete files that left the log more than file.delete.delay.ms ago\n"
         "  cleanup      remove old commits, checkpoints, dead members of groups, and offsets of groups that are gone\n"
+        "  expiry       forget transactional ids, producers and applications that have been silent for long\n"
         "  mirror       with --mirror: copy what is new of the commit log there\n"
         "A step that fails is said, and the others go on. Stopping is safe at any time.",
         "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",

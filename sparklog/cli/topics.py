@@ -268,7 +268,7 @@ def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState
         return [described_topic(state, name) for name in _existing(options, listed)]
     if options.topic is not None:
         print("Only topic id will be used when both --topic and --topic-id are specified")
-    found = [topic for topic in state.topics.values() if topic.topic_id == options.topic_id]
+    found = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
     if not found and not options.if_exists:
         raise UsageError(f"TopicId '{options.topic_id}' does not exist as expected", prefixed=True)
     return found

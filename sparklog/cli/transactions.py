@@ -2,7 +2,7 @@
 
 A transaction is one commit. None is ever seen open, so ``find-hanging`` finds nothing and ``abort`` has nothing to
 abort; ``force-terminate`` fences the producer that uses a transactional id, so that what it has not committed yet
-never is.
+never is; ``forget``, which Kafka's tool has not, removes it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FLAGS = {
     "abort": ("topic", "partition", "start-offset", "producer-id", "producer-epoch", "coordinator-epoch"),
     "find-hanging": ("broker-id", "max-transaction-timeout", "topic", "partition"),
     "force-terminate": ("transactional-id",),
+    "forget": ("transactional-id",),
 }
 """The actions and what each takes."""
 
@@ -37,7 +38,8 @@ def parser() -> CommandParser:
         "describe-producers  print the producers that a partition knows\n"
         "find-hanging        find transactions that hang: none can, since a transaction is one commit\n"
         "abort               refused, since no transaction is ever open\n"
-        "force-terminate     fence the producer that uses a transactional id",
+        "force-terminate     fence the producer that uses a transactional id\n"
+        "forget              forget a transactional id at once, as its expiration does",
         "sparklog transactions list --bootstrap-server /data/log",
         "ACTION [OPTIONS]",
     )
@@ -76,13 +78,14 @@ def run(options: argparse.Namespace) -> int:
         "find-hanging": _find_hanging,
         "abort": _abort,
         "force-terminate": _force_terminate,
+        "forget": _forget,
     }
     with AdminClient(bootstrap_servers=root, storage_options=storage_options) as admin:
         return actions[action](admin, options)
 
 
 def _check(options: argparse.Namespace, action: str) -> None:
-    if action in ("describe", "force-terminate"):
+    if action in ("describe", "force-terminate", "forget"):
         require(options, "transactional-id")
     if action in ("describe-producers", "abort"):
         require(options, "topic")
@@ -194,6 +197,18 @@ def _force_terminate(admin: AdminClient, options: argparse.Namespace) -> int:
         admin.fence_producers([name])
     except NotFoundError as error:
         complain(f"Failed to force terminate transactionalId `{name}`: {error}")
+        return 1
+    return 0
+
+
+def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
+    from sparklog.errors import NotFoundError
+
+    name = options.transactional_id
+    try:
+        admin.forget_transactional_ids([name])
+    except NotFoundError as error:
+        complain(f"Failed to forget transactionalId `{name}`: {error}")
         return 1
     return 0
 

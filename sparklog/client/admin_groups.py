@@ -263,9 +263,13 @@ def protocol_type(group: states.GroupState) -> str:
 
 def committed(state: State, group: str) -> dict[TopicPartition, GroupOffset]:
     """What a group has committed of topics that exist; offsets of a topic that was created again do not count."""
-    known = state.groups.get(group, states.GroupState()).offsets.values()
+    offsets = state.groups.get(group, states.GroupState()).offsets
     live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    return {TopicPartition(one.topic, one.partition): one for one in known if (one.topic, one.topic_id) in live}
+    return {
+        TopicPartition(one.topic, one.partition): one
+        for _, one in sorted(offsets.items())
+        if (one.topic, one.topic_id) in live
+    }
 
 
 def _position(offset: GroupOffset | None) -> OffsetAndMetadata:

@@ -22,6 +22,7 @@ from sparklog.client.admin_types import (
     member_of,
 )
 from sparklog.errors import InvalidRequestError, InvalidTxnStateError, NotFoundError
+from sparklog.protocol import decide_expiry
 from sparklog.protocol import state as states
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
@@ -122,6 +123,14 @@ class TransactionAdmin(AdminBase):
         self.describe_transactions(names)
         for name in names:
             self._opened().init_producer(name)
+
+    def forget_transactional_ids(self, transactional_ids: Iterable[str]) -> None:
+        """Forget these, as their expiration does: who uses one commits no more, and a new producer gets a new id.
+
+        Raises NotFoundError for one that nobody has used; then none is forgotten.
+        """
+        names = list(transactional_ids)
+        self._opened().submit(lambda state: decide_expiry.forget_transactional_ids(state, names))
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> NoReturn:
         """Raises InvalidTxnStateError: there is no open transaction to abort."""

@@ -162,7 +162,7 @@ _OWN = (
     ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1, effective=True),
     ConfigDef(
         "transactional.id.expiration.ms", "int", "604800000", "Time in ms after which an unused transactional id goes.",
-        minimum=1,
+        minimum=1, effective=True,
     ),
     ConfigDef(
         "transaction.max.timeout.ms", "int", "900000", "Longest timeout in ms that a transaction may ask for.",
@@ -170,7 +170,13 @@ _OWN = (
     ),
     ConfigDef(
         "producer.id.expiration.ms", "int", "86400000", "Time in ms after which an idle producer's sequences go.",
-        minimum=1,
+        minimum=1, effective=True,
+    ),
+    ConfigDef(
+        "application.id.expiration.ms", "long", "-1",
+        "Time in ms after which a silent txnAppId or streaming query is forgotten, whose repeated writes are stored "
+        "twice from then on; -1: never.",
+        minimum=1, also=-1, effective=True,
     ),
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.log.parallel import each
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
 from sparklog.store.process_lock import ProcessLock
@@ -131,15 +133,36 @@ def announced(store: Store, now_ms: int) -> Iterator[Announced]:
 
     One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
     """
-    for info in store.list(READERS):
-        try:
-            found = read_announcement(store, info.key)
-        except (CorruptMetadataError, UnsupportedVersionError):
-            if info.modified_ms + UNREADABLE_MS >= now_ms:
-                yield Announced(info.key, -1, info.modified_ms)
-            continue
-        if found is not None and ends_ms(info, found) >= now_ms:
-            yield Announced(info.key, found.version, ends_ms(info, found))
+    return iter(read_all_announcements(store, now_ms).valid)
+
+
+class Announcements(NamedTuple):
+    """The readers that are announced, and those whose announcements are over."""
+
+    valid: list[Announced]
+    expired: list[Announced]
+
+
+def read_all_announcements(store: Store, now_ms: int) -> Announcements:
+    """All there are, as of this time, many read at a time. Raises StorageError."""
+    infos = list(store.list(READERS))
+    found = each(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
+    result = Announcements([], [])
+    for info, read in zip(infos, found, strict=True):
+        if isinstance(read, AnnouncementFile):
+            until_ms = ends_ms(info, read)
+            (result.valid if until_ms >= now_ms else result.expired).append(Announced(info.key, read.version, until_ms))
+        elif read and info.modified_ms + UNREADABLE_MS >= now_ms:
+            result.valid.append(Announced(info.key, -1, info.modified_ms))
+    return result
+
+
+def _read_listed(store: Store, info: ObjectInfo) -> AnnouncementFile | bool:
+    """An announcement; True for one that is there and cannot be read, False for one that is gone."""
+    try:
+        return read_announcement(store, info.key) or False
+    except (CorruptMetadataError, UnsupportedVersionError):
+        return True
 
 
 # -- one announcement for all reads of a process

@@ -298,7 +298,7 @@ def _to_balance(state: State, percentage: int) -> list[TopicPartition]:
     over = {broker for broker, share in elections.imbalance(state).items() if share * 100 > percentage}
     online = elections.online_brokers(state)
     found: list[TopicPartition] = []
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         for number, partition in enumerate(topic.partitions):
             first = partition.replicas[0]
             if first in over and first != partition.leader and first in partition.isr and first in online:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
     """The partitions without a leader whose topic lets a replica take over that is not in sync."""
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         leaderless = [number for number, partition in enumerate(topic.partitions) if partition.leader < 0]
         if leaderless and TopicConfig.resolve(topic.configs, state.configs).get("unclean.leader.election.enable"):
             yield from (

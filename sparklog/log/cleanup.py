@@ -45,6 +45,7 @@ from sparklog.log.layout import (
     read_boundary_file,
     write_boundary,
 )
+from sparklog.log.lists import ListCache
 from sparklog.log.parallel import each
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.store.base import ObjectInfo, Store
@@ -238,13 +239,13 @@ def remove_checkpoints(store: Store) -> int:
     old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
     kept = _kept(sorted(manifests, reverse=True), old_ms)
     named = {info.key for info in kept}
+    lists = ListCache(store)
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)
         except ObjectNotFoundError:  # this process was stopped since the listing, and another clean-up went on
             return 0
-        named.add(manifest.heads.key)
-        named.update(file.key for files in manifest.segments.values() for file in files)
+        named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
     gone = [info.key for info in found if info.key not in named and info.modified_ms < old_ms]
     is_manifest = {info.key for info in manifests}
     _delete(store, (key for key in gone if key in is_manifest))

@@ -71,6 +71,7 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
+from sparklog.log.lists import ListCache, read_list
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
@@ -87,7 +88,7 @@ from sparklog.protocol.commits import (
     decode_commit,
     encode_to_store,
 )
-from sparklog.protocol.fold import Draft, apply
+from sparklog.protocol.fold import Draft, Entry, fold
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
@@ -152,6 +153,7 @@ class CommitLog:
         self.storage_clock = StorageClock(store, clock)
         self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
         self._checkpointing = threading.Lock()
+        self._list_cache = ListCache(store)
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
         self._boundary_seen: _Moment | None = None
@@ -222,6 +224,7 @@ class CommitLog:
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
         self._recent: dict[str, list[SegmentEvent]] = {}
         self._recent_count = 0
+        self._touched: dict[Entry, int] = {}
         self._parts: dict[str, list[pa.RecordBatch]] = {}
         self._lists: dict[str, tuple[TopicState, TopicSegments]] = {}
 
@@ -314,7 +317,7 @@ class CommitLog:
         if newest.version > state.version:
             self._load(listed=True)
             return False
-        if checkpoint.read_heads(self.store, newest).digest != state.digest:
+        if checkpoint.read_digest(self.store, newest) != state.digest:
             raise self._not_there(end)
         return True
 
@@ -412,7 +415,8 @@ class CommitLog:
 
     def _take(self, commit: Commit, digest: str, size: int) -> None:
         """Advance the state by one commit, whose stored bytes are so many."""
-        self._state = apply(self._state, commit, digest)
+        self._state, touched = fold(self._state, commit, digest)
+        self._touched.update(dict.fromkeys(touched, commit.version))
         self._commit_bytes += size
         for topic_id, events in segment_events(commit).items():
             self._recent.setdefault(topic_id, []).extend(events)
@@ -484,10 +488,11 @@ class CommitLog:
         return newest is not None and newest.topic_id == topic.topic_id
 
     def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
-        if self._base is None or topic_id not in self._base.segments:
+        if self._base is None:
             return []
         if topic_id not in self._parts:
-            self._parts[topic_id] = checkpoint.read_segments(self.store, self._base.segments[topic_id])
+            listed = checkpoint.read_lists(self.store, self._base, self._list_cache).of(topic_id)
+            self._parts[topic_id] = read_list(self.store, listed)
         return self._parts[topic_id]
 
     def _leave_incomplete_base(self) -> bool:
@@ -629,7 +634,7 @@ class CommitLog:
             return True
         if newest is not None and newest.version == commit.version:
             manifest = newest
-            return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
+            return self._read_after(commit, lambda: checkpoint.read_digest(self.store, manifest)) == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
         return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
@@ -645,7 +650,7 @@ class CommitLog:
         if end.digest != commit.previous and end.removed_up_to < commit.version - 1:
             newest = checkpoint.read_newest_listed(self.store)
             if newest is not None and newest.version == commit.version - 1:
-                digest = checkpoint.read_heads(self.store, newest).digest
+                digest = checkpoint.read_digest(self.store, newest)
                 return LogEnd(digest, end.boundary)  # a checkpoint stands for it
         return end
 
@@ -776,10 +781,13 @@ class CommitLog:
                 for topic_id, events in self._recent.items()
                 if (recent := [event for event in events if event.version > since])
             }
+            touched = [entry for entry, version in self._touched.items() if version > since]
         began = self._now()
         try:
             self._check_whole(base)
-            manifest = checkpoint.write_checkpoint(self.store, self.ids, state, base, changed, commit_bytes)
+            manifest = checkpoint.write_checkpoint(
+                self.store, self.ids, state, base, changed, commit_bytes, touched, self._list_cache
+            )
         except CorruptMetadataError as error:
             if error.missing and base is not None:
                 error.context["heads"] = base.heads.key
@@ -808,14 +816,14 @@ class CommitLog:
         """
         if base is None or base.heads.key == self._whole:
             return
-        if not checkpoint.is_whole(self.store, base):
+        if not checkpoint.is_whole(self.store, base, self._list_cache):
             path = f"{self.store.root}/{base.heads.key}"
             raise CorruptMetadataError(f"files of the checkpoint {path} are missing", path=path, missing=True)
         self._whole = base.heads.key
 
     def _withdraw_unless_whole(self, manifest: checkpoint.Manifest) -> None:
         """This process was stopped while it wrote: what it had written by then may have been taken for left behind."""
-        if not checkpoint.is_whole(self.store, manifest):
+        if not checkpoint.is_whole(self.store, manifest, self._list_cache):
             checkpoint.withdraw(self.store, manifest)
             path = f"{self.store.root}/{manifest.heads.key}"
             raise CorruptMetadataError(
@@ -843,3 +851,4 @@ class CommitLog:
             if (kept := [event for event in events if event.version > manifest.version])
         }
         self._recent_count = sum(len(events) for events in self._recent.values())
+        self._touched = {entry: version for entry, version in self._touched.items() if version > manifest.version}

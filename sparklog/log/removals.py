@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError
+from sparklog.format.arrow_file import read_arrow_file, with_columns
+from sparklog.format.plain_arrays import plain_batch
 from sparklog.ids import Ids
 from sparklog.protocol import levels
 from sparklog.protocol.commits import RemoveFiles
@@ -58,15 +60,11 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
     sizes: dict[tuple[str, int], int] = {}
     for file in files:
         sizes[file.path, file.broker] = sizes.get((file.path, file.broker), 0) + file.size_bytes
-    columns = [
-        pa.array([path for path, _ in sizes], pa.string()),
-        pa.array([broker for _, broker in sizes], pa.int32()),
-        pa.array(list(sizes.values()), pa.int64()),
-    ]
+    columns: list[list[object]] = [[path for path, _ in sizes], [broker for _, broker in sizes], list(sizes.values())]
     sink = pa.BufferOutputStream()
     schema = SCHEMA.with_metadata({_FORMAT: str(levels.CURRENT)})
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        writer.write_batch(plain_batch(columns, schema))
     key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"
     with store.open_output(key) as output:
         output.write(sink.getvalue())
@@ -78,16 +76,14 @@ def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
     path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    except (pa.ArrowException, OSError) as error:
+        schema, rows = read_arrow_file(pa.py_buffer(data), limits.MAX_LISTING_BYTES)
+        stated = (schema.metadata or {}).get(_FORMAT, b"")
+        if stated.isdigit() and int(stated) > levels.CURRENT:
+            raise levels.newer(path, int(stated))
+        rows = with_columns(rows, SCHEMA)
+    except ValueError as error:
         raise CorruptMetadataError(
             f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path
         ) from error
-    stated = (table.schema.metadata or {}).get(_FORMAT, b"")
-    if stated.isdigit() and int(stated) > levels.CURRENT:
-        raise levels.newer(path, int(stated))
-    if any(field not in table.schema for field in SCHEMA):
-        raise CorruptMetadataError(f"the listing {path} has other columns than expected", path=path)
-    table = table.select(SCHEMA.names)
-    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         yield RemovedFile(*row)

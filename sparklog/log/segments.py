@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError
+from sparklog.format.plain_arrays import plain_batch
 from sparklog.protocol.segments import Segment, SegmentEvent, SegmentsReplaced
 from sparklog.protocol.state import TopicState
 
@@ -30,6 +31,11 @@ _TYPES = {
 }
 SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.int64()), False) for name in _FIELDS])
 """The columns of a part of a checkpoint: those of ``Segment``, sorted by partition and base offset."""
+
+DEFAULTS: dict[str, object] = {
+    one.name: one.default for one in msgspec.structs.fields(Segment) if one.default is not msgspec.NODEFAULT
+}
+"""The columns that a part written before there were such may lack."""
 
 
 _MOST_ROWS_AT_ONCE = 4096
@@ -305,8 +311,7 @@ def to_part(segments: Sequence[Segment]) -> pa.RecordBatch:
     ordered = sorted(segments, key=lambda segment: (segment.partition, segment.base_offset))
     rows = [msgspec.structs.astuple(segment) for segment in ordered]
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in _FIELDS]
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return plain_batch(columns, SCHEMA)
 
 
 def part_up_to(part: pa.RecordBatch, version: int) -> pa.RecordBatch:

@@ -16,9 +16,11 @@ import pyarrow as pa
 from sparklog import limits
 from sparklog.errors import CorruptionError, ObjectNotFoundError
 from sparklog.log import checkpoint
-from sparklog.log.checkpoint import LATEST_KEY, FileReference, Manifest
+from sparklog.log.checkpoint import LATEST_KEY, Manifest
+from sparklog.log.checkpoint_files import AnyReference, FileReference
 from sparklog.log.layout import CHECKPOINTS, checkpoint_version, manifest_version
-from sparklog.log.segments import TopicSegments
+from sparklog.log.lists import ListCache, Lists, tail_segments
+from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.findings import WARNING, Finding
 from sparklog.protocol.state import State, TopicState
@@ -39,6 +41,8 @@ class KeptCheckpoint:
     version: int
     manifest: Manifest | None = None
     state: State | None = None
+    lists: Lists | None = None
+    files: Sequence[AnyReference] = ()
     fault: str = ""
     path: str = ""
     kind: str = kinds.DAMAGED_CHECKPOINT
@@ -72,6 +76,7 @@ class Checkpoints:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._cache = ListCache(store)
         self._parts: OrderedDict[str, pa.RecordBatch] = OrderedDict()
         self._rows = 0
         found = [info.key for info in store.list(CHECKPOINTS) if info.key != LATEST_KEY]
@@ -89,7 +94,10 @@ class Checkpoints:
             if kept.manifest.version != kept.version:
                 kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} says that it is of version {kept.manifest.version}")
                 return kept
+            kept.files = [*kept.manifest.head_parts, *kept.manifest.lists]
             kept.state = checkpoint.read_heads(self._store, kept.manifest)
+            kept.lists = checkpoint.read_lists(self._store, kept.manifest, self._cache)
+            kept.files = checkpoint.files_of(self._store, kept.manifest, self._cache)
             if kept.state.version != kept.version:
                 kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
         except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
@@ -102,9 +110,10 @@ class Checkpoints:
 
     def lists(self, kept: KeptCheckpoint, topic: TopicState) -> pa.RecordBatch | None:
         """The list of a topic's segments in a checkpoint, in order; None, and a fault, where it cannot be had."""
-        assert kept.manifest is not None
+        assert kept.lists is not None
+        listed = kept.lists.of(topic.topic_id)
         try:
-            parts = self._read_parts(kept.manifest.segments.get(topic.topic_id, []))
+            parts = [*self._read_parts(listed.files), to_part(tail_segments(listed))]
             return TopicSegments(topic, parts, []).table()
         except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
             path = getattr(error, "path", None) or kept.key
@@ -143,9 +152,7 @@ class Checkpoints:
         named = set()
         for kept in self.kept:
             named.add(kept.key)
-            if kept.manifest is not None:
-                named.add(kept.manifest.heads.key)
-                named.update(file.key for files in kept.manifest.segments.values() for file in files)
+            named.update(file.key for file in kept.files)
         return [key for key in self.keys if key not in named]
 
 

@@ -16,20 +16,18 @@ Not for: files that no listing names (``vacuum``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.announcements import READERS, announced, ends_ms, read_announcement
+from sparklog.coordinator.announcements import Announcements, read_all_announcements
 from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
     SparklogError,
     StorageError,
-    UnsupportedVersionError,
 )
 from sparklog.log.parallel import each
 from sparklog.log.removals import RemovedFile, read_removed
@@ -38,6 +36,9 @@ from sparklog.protocol.decision import Decision
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
+
+EXPIRED_ANNOUNCEMENTS_KEPT_MS = 3_600_000
+"""ms that a sweep leaves an announcement that is over, for a reader that renews it late."""
 
 
 @dataclass
@@ -61,7 +62,10 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     """
     result = Swept()
     state = coordinator.refresh()
-    due = _due(coordinator, state, coordinator.expiry_time_ms(), result)
+    now_ms = coordinator.expiry_time_ms()
+    readers = read_all_announcements(coordinator.store, now_ms)
+    _remove_old(coordinator.store, readers, now_ms - EXPIRED_ANNOUNCEMENTS_KEPT_MS)
+    due = _due(state, readers, now_ms, result)
     listings = dict(_readable(coordinator, due, result))
     finished: list[str] = []
     for key, files in listings.items():
@@ -82,19 +86,18 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
 def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     """What a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), Swept()
-    listings = _readable(coordinator, _due(coordinator, state, now_ms, result), result)
+    readers = read_all_announcements(coordinator.store, now_ms)
+    listings = _readable(coordinator, _due(state, readers, now_ms, result), result)
     files = [file for _, listed in listings for file in listed if file.broker in state.brokers]
     live = live_places(coordinator, state, {file.path for file in files})
     return [file for file in files if file.broker not in live.get(file.path, ())]
 
 
-def _due(coordinator: Coordinator, state: State, now_ms: int, result: Swept) -> list[str]:
+def _due(state: State, readers: Announcements, now_ms: int, result: Swept) -> list[str]:
     """The listings whose time has come, and that no reader holds."""
-    due = [key for key, removed in state.removed_files.items() if removed.delete_at_ms <= now_ms]
+    due = [key for key, removed in sorted(state.removed_files.items()) if removed.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
-    if not due:
-        return []
-    oldest = min((reader.version for reader in announced(coordinator.store, now_ms)), default=None)
+    oldest = min((reader.version for reader in readers.valid), default=None)
     free = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
     result.listings_held_by_readers += len(due) - len(free)
     return free
@@ -121,7 +124,7 @@ def live_places(coordinator: Coordinator, state: State, paths: Iterable[str]) ->
     found: dict[str, set[int]] = {}
     if not len(wanted):
         return found
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         if not any(partition.segments for partition in topic.partitions):
             continue
         listed = coordinator.segments(topic.name, state)
@@ -185,11 +188,10 @@ def _forgotten(state: State, listings: Iterable[str]) -> Decision:
 
 def remove_expired_announcements(store: Store, now_ms: int, older_than_ms: int) -> int:
     """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
-    gone = 0
-    for info in store.list(READERS):
-        with suppress(CorruptMetadataError, UnsupportedVersionError):
-            found = read_announcement(store, info.key)
-            if found is not None and ends_ms(info, found) + older_than_ms < now_ms:
-                store.delete(info.key)
-                gone += 1
-    return gone
+    return _remove_old(store, read_all_announcements(store, now_ms), now_ms - older_than_ms)
+
+
+def _remove_old(store: Store, readers: Announcements, before_ms: int) -> int:
+    old = [reader.key for reader in readers.expired if reader.until_ms < before_ms]
+    each(store.delete, old)
+    return len(old)

@@ -24,7 +24,7 @@ _ACTION = "copy the folder `meta/` away as it is, and report this: every commit 
 def check_lists(state: State, lists: Mapping[str, TopicSegments]) -> Iterator[Finding]:
     """Check the list of every topic, and that the topics' checksums add up to the cluster's."""
     total = sums.EMPTY
-    for name, topic in state.topics.items():
+    for name, topic in sorted(state.topics.items()):
         total = sums.add(total, sums.from_text(topic.checksum))
         yield from _check_topic(topic, lists[name])
     if sums.to_text(total) != state.checksum:

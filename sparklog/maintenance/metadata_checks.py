@@ -36,6 +36,7 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
+from sparklog.log.lists import TopicList
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
@@ -121,7 +122,7 @@ def catch_up(store: Store, known: Metadata) -> Metadata:
         if name in state.topics and state.topics[name].topic_id == listed.topic.topic_id:
             with contextlib.suppress(CorruptMetadataError):  # it was found to be wrong, and stays so
                 lists.start(listed.topic.topic_id, listed.table())
-    found = {name: lists.of(topic) for name, topic in state.topics.items()}
+    found = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
     return Metadata(state=state, lists=found, boundary=known.boundary, first=known.first, last=state.version)
 
 
@@ -300,7 +301,7 @@ class _Replay:
         self._best = (self._empty, self._lists)
         self._findings: list[Finding] = []
         self._open: list[Finding] = []  # breaks that no checkpoint has stood in for yet
-        self._compared: dict[str, tuple[str, ...]] = {}
+        self._compared: dict[str, TopicList] = {}
         self._previous: tuple[int, str] = (-1, GENESIS_DIGEST)  # the newest commit read, and its digest
         self._result = Metadata(state=self._empty, boundary=boundary)
 
@@ -447,8 +448,8 @@ class _Replay:
                 return
 
     def _same_list(self, kept: KeptCheckpoint, topic: TopicState) -> bool:
-        assert kept.manifest is not None
-        keys = tuple(file.key for file in kept.manifest.segments.get(topic.topic_id, []))
+        assert kept.lists is not None
+        keys = kept.lists.of(topic.topic_id)
         if self._compared.get(topic.topic_id) == keys and not self._lists.changed(topic.topic_id):
             return True
         listed = self._checkpoints.lists(kept, topic)

@@ -177,9 +177,9 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
     if dry_run:
         return _repair(what, CHECKPOINTS, dry_run)
     lists: dict[str, list[SegmentEvent]] = {}
-    for name, topic in metadata.state.topics.items():
+    for topic in metadata.state.topics_in_order():
         numbers = range(len(topic.partitions))
-        lists[topic.topic_id] = [s for number in numbers for s in metadata.lists[name].partition(number)]
+        lists[topic.topic_id] = [s for number in numbers for s in metadata.lists[topic.name].partition(number)]
     written = checkpoint.write_checkpoint(store, ids, metadata.state, None, lists)
     return _repair(what, written.heads.key.removesuffix(".heads") + ".json", dry_run)
 
@@ -200,7 +200,7 @@ def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint],
 def _files(kept: KeptCheckpoint) -> set[str]:
     if kept.manifest is None:
         return set()
-    return {kept.manifest.heads.key, *(file.key for files in kept.manifest.segments.values() for file in files)}
+    return {file.key for file in kept.files}
 
 
 def _hint(store: Store, dry_run: bool) -> Iterator[Repair]:

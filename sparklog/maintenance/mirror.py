@@ -59,6 +59,7 @@ from sparklog.log.layout import (
     read_cluster_file,
     write_boundary,
 )
+from sparklog.log.lists import read_list
 from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.protocol.decide_brokers import check_apart
@@ -126,7 +127,7 @@ def mirror(
         if read_boundary_file(root).boundary >= first:  # commits in between are gone; the checkpoint stands for them
             copier.skip_to(newest.version)
             first = newest.version + 1
-    for listing in state.removed_files:
+    for listing in sorted(state.removed_files):
         copier.object(listing)
     digest = ""
     for version in range(first, state.version + 1):
@@ -201,9 +202,10 @@ class _Copier:
     def checkpoint(self, manifest: checkpoint.Manifest) -> None:
         """A checkpoint and all its files, the manifest after them and the hint last."""
         checkpoint.read_heads(self._root, manifest)  # not to stand for commits that are gone unless it can be read
-        for files in manifest.segments.values():
-            checkpoint.read_segments(self._root, files)
-        for file in (manifest.heads, *(file for files in manifest.segments.values() for file in files)):
+        lists = checkpoint.read_lists(self._root, manifest)
+        for topic_id in lists.topic_ids():
+            read_list(self._root, lists.of(topic_id))
+        for file in checkpoint.files_of(self._root, manifest):
             self.object(file.key)
         self.object(manifest.heads.key.removesuffix(".heads") + ".json")
         with suppress(ObjectNotFoundError):

@@ -56,7 +56,7 @@ def off_broker(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
     Raises InvalidReplicaAssignmentError where there are too few others.
     """
     load = {number: 0 for number in available_brokers(state) if number != broker}
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         for partition in topic.partitions:
             for replica in partition.replicas:
                 if replica in load:

@@ -67,7 +67,7 @@ def behind(
     state: State, topics: Collection[str] | None = None, brokers: Collection[int] | None = None
 ) -> Iterator[tuple[TopicPartition, int]]:
     """The replicas that are not in sync and whose broker is online, of these topics and brokers (None: all)."""
-    for name, topic in state.topics.items():
+    for name, topic in sorted(state.topics.items()):
         if topics is not None and name not in topics:
             continue
         for number, partition in enumerate(topic.partitions):

@@ -7,6 +7,7 @@
     compaction    keeps the latest record of each key
     deletion      deletes the files that left the log a while ago
     cleanup       forgets old commits, checkpoints, dead members of groups, and the offsets of groups that are gone
+    expiry        forgets transactional ids, producers and applications that have been silent for long
     mirror        copies what is new of the commit log to a mirror, where there is to be one
 
 Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
@@ -34,6 +35,7 @@ from sparklog.errors import SparklogError
 from sparklog.log.cleanup import clean_up
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.expiry import expire
 from sparklog.maintenance.loop import Report, Step, place_and_message
 from sparklog.maintenance.mirror import mirror_of
 from sparklog.maintenance.replacing import Counts
@@ -209,6 +211,15 @@ def _expire_members(upkeep: Upkeep) -> int:
     return gone
 
 
+def _expiry(upkeep: Upkeep, report: Report) -> None:
+    done = expire(upkeep.coordinator, upkeep.check)
+    report.count(
+        transactional_ids_expired=done.transactional_ids,
+        producers_of_partitions_expired=done.partition_producers,
+        applications_expired=done.applications,
+    )
+
+
 def _mirror(upkeep: Upkeep, report: Report) -> None:
     done = mirror_of(upkeep.coordinator, upkeep.mirror)
     report.count(commits_copied=done.commits, bytes_copied=done.size_bytes)
@@ -233,6 +244,7 @@ STEPS: dict[str, Kind] = {
     "compaction": Kind(_compaction, "log.cleaner.backoff.ms"),
     "deletion": Kind(_deletion, "log.segment.delete.delay.ms"),
     "cleanup": Kind(_cleanup, "offsets.retention.check.interval.ms"),
+    "expiry": Kind(_expiry, "offsets.retention.check.interval.ms"),
     "mirror": Kind(_mirror, HEARTBEAT_INTERVAL, "mirror"),
 }
 """In the order of a pass."""

@@ -51,7 +51,7 @@ def _found(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectIn
 def _surplus(coordinator: Coordinator, state: State, store: Store, broker: int) -> Iterator[ObjectInfo]:
     needed: set[str] = set()
     elsewhere: set[str] = set()
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         if not any(partition.segments for partition in topic.partitions):
             continue
         listed = coordinator.segments(topic.name, state)

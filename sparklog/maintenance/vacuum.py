@@ -147,13 +147,13 @@ class _Needed:
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self._paths: set[str] = set()
-        for topic in state.topics.values():
+        for topic in state.topics_in_order():
             if any(partition.segments for partition in topic.partitions):
                 listed = coordinator.segments(topic.name, state)
                 for number in range(len(topic.partitions)):
                     for table in listed.partition(number).tables():
                         self._paths.update(table.column("path").to_pylist())
-        for key in state.removed_files:
+        for key in sorted(state.removed_files):
             with suppress(ObjectNotFoundError):  # of a listing that was lost a vacuum is what finds the files
                 self._paths.update(file.path for file in read_removed(coordinator.store, key))
 

@@ -337,6 +337,29 @@ class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
     committed_epoch: ProducerEpochOrNone = -1
 
 
+class ForgetProducers(_Action, tag="forget_producers", frozen=True, kw_only=True):
+    """These transactional producers have been silent for long, or are to be forgotten: what they have not committed yet
+    never is. A transactional id that comes back gets a new producer id.
+    """
+
+    producers: list[ProducerId]
+
+
+class ForgetPartitionProducers(_Action, tag="forget_partition_producers", frozen=True, kw_only=True):
+    """A partition remembers the appends of these producers no longer: one that is repeated would be stored twice."""
+
+    topic: TopicName
+    topic_id: Name
+    partition: Partition
+    producers: list[ProducerId]
+
+
+class ForgetApplications(_Action, tag="forget_applications", frozen=True, kw_only=True):
+    """Nothing is known any more of these applications' writes: one that is repeated would be stored twice."""
+
+    applications: list[Name]
+
+
 class CommittedOffset(_Struct, frozen=True, kw_only=True):
     """A group's position in one partition: the next offset to read."""
 
@@ -435,6 +458,9 @@ Action = (
     | ElectController
     | ChangePartition
     | MoveCluster
+    | ForgetProducers
+    | ForgetPartitionProducers
+    | ForgetApplications
     | ResetTime
 )
 

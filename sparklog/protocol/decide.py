@@ -55,7 +55,6 @@ from sparklog.protocol.decide_producers import (
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import last_sequence
 from sparklog.protocol.names import (
-    collides,
     collision_key,
     validate_application_id,
     validate_partition_count,
@@ -146,7 +145,7 @@ def create_topic(state: State, new: NewTopic) -> Decision:
     validate_written_topic(new.name)
     if new.name in state.topics:
         raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
-    other = next((name for name in state.topics if collides(name, new.name)), None)
+    other = state.indexes.topic_names.get(collision_key(new.name))
     if other is not None:
         raise InvalidTopicError(
             f"topic {new.name!r} collides with the existing topic {other!r}: names may not differ only in "

@@ -89,7 +89,7 @@ def replicas_on(state: State, broker: int) -> list[TopicPartition]:
     """The partitions that a broker holds a replica of, or is to."""
     return [
         TopicPartition(topic.name, number)
-        for topic in state.topics.values()
+        for topic in state.topics_in_order()
         for number, partition in enumerate(topic.partitions)
         if broker in partition.replicas
     ]

@@ -333,7 +333,7 @@ def delete_group_offsets(state: State, group: str, partitions: Sequence[tuple[st
             topic=used[0],
         )
     wanted = set(partitions)
-    gone = [offset for offset in known.offsets.values() if (offset.topic, offset.partition) in wanted]
+    gone = [offset for _, offset in sorted(known.offsets.items()) if (offset.topic, offset.partition) in wanted]
     return _deletion(group, gone)
 
 
@@ -361,10 +361,10 @@ def expire_offsets(state: State, now_ms: int) -> Decision:
     """
     oldest_ms = now_ms - ClusterConfig.resolve(state.configs).offsets_retention_minutes * 60_000
     decided: Decision = Decision([], [])
-    for name, group in state.groups.items():
+    for name, group in sorted(state.groups.items()):
         if group.members or group.empty_since_ms > oldest_ms:
             continue
-        stale = [offset for offset in group.offsets.values() if offset.timestamp_ms <= oldest_ms]
+        stale = [offset for _, offset in sorted(group.offsets.items()) if offset.timestamp_ms <= oldest_ms]
         if len(stale) == len(group.offsets):
             decided.actions.append(DeleteGroup(group=name))
         elif stale:

@@ -38,9 +38,9 @@ def init_producer(state: State, transactional_id: str = "", present: ProducerIde
     if present is not None:
         _check_is_present(state, present)
     fence: list[Action] = []
-    known = next((item for item in state.producers.items() if item[1].transactional_id == transactional_id), None)
-    if transactional_id and known is not None:
-        number, producer = known
+    number = state.indexes.transactional_ids.get(transactional_id) if transactional_id else None
+    if number is not None:
+        producer = state.producers[number]
         identity = ProducerIdentity(number, producer.epoch + 1)
         if identity.producer_epoch < MAX_PRODUCER_EPOCH:
             return Decision([_init(identity, transactional_id, producer.committed_epoch)], identity)

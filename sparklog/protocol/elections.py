@@ -169,7 +169,7 @@ def _changes(state: State, online: Collection[int], went_back: Collection[int]) 
     """
     offline = [number for number in state.brokers if number not in online]
     gone = {*offline, *went_back}
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         for number, partition in enumerate(topic.partitions):
             if partition.leader in online and not any(broker in gone for broker in partition.isr):
                 continue
@@ -237,7 +237,7 @@ def imbalance(state: State) -> dict[int, float]:
     """Of the partitions that each broker is the preferred leader of, the share that others lead (0 to 1)."""
     preferred: dict[int, int] = {}
     others: dict[int, int] = {}
-    for topic in state.topics.values():
+    for topic in state.topics_in_order():
         for partition in topic.partitions:
             first = partition.replicas[0]
             preferred[first] = preferred.get(first, 0) + 1

@@ -2,22 +2,24 @@
 
 Rules: pure; refuses a commit that does not follow from the state it is applied to (a wrong version, predecessor,
 checksum, or an action that contradicts the state) with CorruptMetadataError, since a commit in the log has been decided
-already and can only fail to apply when its bytes are not what was decided. A commit costs the size of its change and of
-the few maps it touches, not of the cluster.
+already and can only fail to apply when its bytes are not what was decided. A commit costs the size of its change, not
+of the cluster. Nothing expires because of a commit's time, which is one client's clock: what is silent for long is
+forgotten by actions that say so (``decide_expiry``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from immutables import Map
 from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
-from sparklog.protocol import levels, log_time
+from sparklog.protocol import indexes, levels, log_time
 from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
@@ -38,6 +40,9 @@ from sparklog.protocol.commits import (
     DeleteTopic,
     ElectController,
     FenceWriters,
+    ForgetApplications,
+    ForgetPartitionProducers,
+    ForgetProducers,
     ForgetRemovedFiles,
     InitProducer,
     JoinGroup,
@@ -51,6 +56,7 @@ from sparklog.protocol.commits import (
     commit_key,
 )
 from sparklog.protocol.state import (
+    EMPTY,
     ApplicationState,
     BrokerState,
     ControllerState,
@@ -65,13 +71,30 @@ from sparklog.protocol.state import (
     TopicState,
 )
 
-_OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition
+_OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
 
-TRANSACTIONAL_ID_EXPIRATION_MS = 604_800_000
-"""How long a silent transactional id is remembered: Kafka's default of ``transactional.id.expiration.ms``, a week."""
+Entry = tuple[Any, ...]
+"""Names an entry of the state: its kind, and where it is. Kinds and places are those of ``ENTRIES``."""
 
-PRODUCER_ID_EXPIRATION_MS = 86_400_000
-"""How long a partition remembers a silent producer: Kafka's default of ``producer.id.expiration.ms``, one day."""
+ENTRIES = {
+    "topics": "its name; all of it but its partitions",
+    "partitions": "topic, number; all of it but its producers",
+    "partition_producers": "topic, number, producer id",
+    "brokers": "its id",
+    "producers": "its id",
+    "applications": "its name",
+    "groups": "its name; all of it but its offsets",
+    "offsets": "group, key of the offset",
+    "removed_files": "key of the listing",
+}
+"""The kinds of entries: what a checkpoint stores one by one. Every other field of the state it stores each time."""
+
+
+class Folded(NamedTuple):
+    """A state, and the entries that its last commit may have changed, added or removed."""
+
+    state: State
+    touched: frozenset[Entry]
 
 
 def apply(state: State, commit: Commit, digest: str) -> State:
@@ -79,6 +102,11 @@ def apply(state: State, commit: Commit, digest: str) -> State:
 
     Raises CorruptMetadataError when the commit does not follow from ``state``.
     """
+    return fold(state, commit, digest).state
+
+
+def fold(state: State, commit: Commit, digest: str) -> Folded:
+    """As ``apply``, and which entries the commit touched."""
     _check_follows(state, commit)
     draft = Draft(state, commit.timestamp)
     for action in commit.actions:
@@ -88,7 +116,7 @@ def apply(state: State, commit: Commit, digest: str) -> State:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
         )
-    return new
+    return Folded(new, frozenset(draft.touched))
 
 
 def _check_follows(state: State, commit: Commit) -> None:
@@ -113,15 +141,19 @@ def _contradiction(version: int, why: str) -> CorruptMetadataError:
 
 
 class Draft:
-    """A state in the making: copies each map once, when it first changes. Not thread-safe; lives for one commit.
+    """A state in the making. Not thread-safe; lives for one commit.
 
+    ``touched`` are the entries that may have changed. Whatever changes one goes through ``_put``, ``_drop``,
+    ``_put_partition`` or ``_put_offset``, which note it.
     ``decide`` uses it too, to see what the earlier actions of a commit that is being put together amount to.
     """
 
     def __init__(self, state: State, timestamp_ms: int) -> None:
         self._state = state
         self._timestamp_ms = timestamp_ms
-        self._maps: dict[str, Any] = {}
+        self.touched: set[Entry] = set()
+        self._fields: dict[str, Any] = {}
+        self._indexes = state.indexes
         self._partitions: dict[str, list[PartitionState]] = {}
         self._topic_sums: dict[str, int] = {}
         self._checksum = sums.from_text(state.checksum)
@@ -133,15 +165,13 @@ class Draft:
 
     def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
         """The new state after a commit of this level; the draft may be gone on with."""
-        topics = self._maps.get("topics", self._state.topics)
-        if self._partitions:
-            topics = dict(topics)
-            for name, partitions in self._partitions.items():
-                checksum = sums.to_text(self._topic_sums[name])
-                topics[name] = replace(topics[name], partitions=tuple(partitions), checksum=checksum)
+        topics: Map[str, TopicState] = self._field("topics")
+        for name, partitions in self._partitions.items():
+            checksum = sums.to_text(self._topic_sums[name])
+            topics = topics.set(name, replace(topics[name], partitions=tuple(partitions), checksum=checksum))
         return replace(
             self._state,
-            **{**self._maps, "topics": topics},
+            **{**self._fields, "topics": topics, "indexes": self._indexes},
             version=version,
             timestamp_ms=self._timestamp_ms,
             digest=digest,
@@ -150,19 +180,48 @@ class Draft:
             level=max(self._state.level, level),
         )
 
-    # -- the maps, copied on first change
+    # -- the only places that change an entry
 
-    def _map(self, name: str) -> dict[Any, Any]:
-        if name not in self._maps:
-            self._maps[name] = dict(getattr(self._state, name))
-        return self._maps[name]  # type: ignore[no-any-return]
+    def _field(self, name: str) -> Any:
+        return self._fields[name] if name in self._fields else getattr(self._state, name)
+
+    def _put(self, kind: str, key: Any, value: Any) -> None:
+        self._fields[kind] = self._field(kind).set(key, value)
+        self.touched.add((kind, key))
+
+    def _drop(self, kind: str, key: Any) -> None:
+        known: Map[Any, Any] = self._field(kind)
+        if key in known:
+            self._fields[kind] = known.delete(key)
+            self.touched.add((kind, key))
+
+    def _put_partition(self, topic: str, number: int, partition: PartitionState) -> None:
+        """Its producers are entries of their own."""
+        partitions = self._partitions[topic]
+        self.touched.update((("topics", topic), ("partitions", topic, number)))  # the topic: its checksum
+        if number == len(partitions):
+            partitions.append(partition)
+        else:
+            partitions[number] = partition
+
+    def _put_offset(self, group: str, known: GroupState, key: str, offset: GroupOffset | None) -> GroupState:
+        """The group with an offset, or without."""
+        before = known.offsets.get(key)
+        if before is None and offset is None:
+            return known
+        self.touched.add(("offsets", group, key))
+        if before is not None and (offset is None or offset.topic_id != before.topic_id):
+            self._indexes = indexes.with_offset(self._indexes, group, before.topic_id, -1)
+        if offset is not None and (before is None or offset.topic_id != before.topic_id):
+            self._indexes = indexes.with_offset(self._indexes, group, offset.topic_id, 1)
+        offsets = known.offsets.delete(key) if offset is None else known.offsets.set(key, offset)
+        return replace(known, offsets=offsets)
 
     def _refuse(self, why: str) -> CorruptMetadataError:
         return _contradiction(self._state.version + 1, why)
 
     def _topic(self, name: str, topic_id: str) -> TopicState:
-        topics = self._maps.get("topics", self._state.topics)
-        topic = topics.get(name)
+        topic = self._field("topics").get(name)
         if topic is None or topic.topic_id != topic_id:
             raise self._refuse(f"it changes topic {name!r} with id {topic_id}, which does not exist")
         return topic  # type: ignore[no-any-return]
@@ -177,35 +236,39 @@ class Draft:
     # -- brokers, topics, configs
 
     def _register_broker(self, action: RegisterBroker) -> None:
-        brokers = self._map("brokers")
-        if action.broker in brokers:
+        if action.broker in self._field("brokers"):
             raise self._refuse(f"broker {action.broker} is registered already")
-        brokers[action.broker] = BrokerState(broker=action.broker, url=action.url)
+        self._put_broker(action.broker, BrokerState(broker=action.broker, url=action.url))
+
+    def _put_broker(self, number: int, broker: BrokerState | None) -> None:
+        """Brokers are few, and a plain dict."""
+        others = {other: known for other, known in self._field("brokers").items() if other != number or broker}
+        self._fields["brokers"] = others if broker is None else {**others, number: broker}
+        self.touched.add(("brokers", number))
 
     def _unregister_broker(self, action: UnregisterBroker) -> None:
-        brokers = self._map("brokers")
-        if action.broker not in brokers:
+        if action.broker not in self._field("brokers"):
             raise self._refuse(f"broker {action.broker} is not registered")
-        del brokers[action.broker]
+        self._put_broker(action.broker, None)
 
     def _change_broker(self, action: ChangeBroker) -> None:
-        brokers = self._map("brokers")
-        if action.broker not in brokers:
+        known = self._field("brokers").get(action.broker)
+        if known is None:
             raise self._refuse(f"broker {action.broker} is not registered")
-        known = brokers[action.broker]
-        brokers[action.broker] = BrokerState(
+        changed = BrokerState(
             broker=known.broker,
             url=action.url or known.url,
             online=known.online if action.online is None else action.online,
             cordoned=known.cordoned if action.cordoned is None else action.cordoned,
             lost_files_at=self._state.version + 1 if action.lost_files or action.url else known.lost_files_at,
         )
+        self._put_broker(action.broker, changed)
 
     def _elect_controller(self, action: ElectController) -> None:
-        known = self._maps.get("controller", self._state.controller)
+        known = self._field("controller")
         if action.controller_epoch <= known.epoch:
             raise self._refuse(f"controller epoch {action.controller_epoch} is not after {known.epoch}")
-        self._maps["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
+        self._fields["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
 
     def _change_partition(self, action: ChangePartition) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
@@ -213,20 +276,27 @@ class Draft:
         wrong = changes.why_not_led(partition, action)
         if wrong:
             raise self._refuse(f"{action.topic}-{action.partition} cannot change: {wrong}")
-        partitions[action.partition] = changes.led(partition, action)
+        self._put_partition(action.topic, action.partition, changes.led(partition, action))
 
     def _create_topic(self, action: CreateTopic) -> None:
-        topics = self._map("topics")
-        if action.topic in topics:
+        if action.topic in self._field("topics"):
             raise self._refuse(f"topic {action.topic!r} exists already")
-        topics[action.topic] = TopicState(
+        created = TopicState(
             name=action.topic,
             topic_id=action.topic_id,
             created_ms=self._timestamp_ms,
-            partitions=tuple(self._new_partition(replicas) for replicas in action.replicas),
+            partitions=(),
             configs=dict(action.configs),
         )
-        self._rebalance_subscribers(action.topic)
+        self._put("topics", action.topic, created)
+        self._indexes = indexes.with_topic(self._indexes, action.topic)
+        self._add_partitions(action.topic, action.topic_id, action.replicas)
+
+    def _add_partitions(self, topic: str, topic_id: str, replicas: list[list[int]]) -> None:
+        partitions = self._partition_list(topic, topic_id)
+        for brokers in replicas:
+            self._put_partition(topic, len(partitions), self._new_partition(brokers))
+        self._rebalance_subscribers(topic)
 
     def _new_partition(self, replicas: list[int]) -> PartitionState:
         if not replicas:
@@ -234,28 +304,29 @@ class Draft:
         return PartitionState(replicas=tuple(replicas), isr=tuple(replicas), leader=replicas[0])
 
     def _create_partitions(self, action: CreatePartitions) -> None:
-        partitions = self._partition_list(action.topic, action.topic_id)
-        partitions.extend(self._new_partition(replicas) for replicas in action.replicas)
-        self._rebalance_subscribers(action.topic)
+        self._add_partitions(action.topic, action.topic_id, action.replicas)
 
     def _delete_topic(self, action: DeleteTopic) -> None:
-        topic = self._topic(action.topic, action.topic_id)
-        live = self._topic_sums.pop(action.topic, sums.from_text(topic.checksum))
-        self._partitions.pop(action.topic, None)
-        del self._map("topics")[action.topic]
+        partitions = self._partition_list(action.topic, action.topic_id)
+        for number, partition in enumerate(partitions):
+            self.touched.add(("partitions", action.topic, number))
+            self.touched.update(("partition_producers", action.topic, number, known) for known in partition.producers)
+        live = self._topic_sums.pop(action.topic)
+        del self._partitions[action.topic]
+        self._drop("topics", action.topic)
+        self._indexes = indexes.without_topic(self._indexes, action.topic)
         self._checksum = sums.subtract(self._checksum, live)
-        self._forget_offsets_of(action.topic_id, len(topic.partitions))
+        self._forget_offsets_of(action.topic_id, len(partitions))
         self._rebalance_subscribers(action.topic)
 
     def _alter_config(self, action: AlterConfig) -> None:
         if not action.topic:
-            self._maps["configs"] = _altered(self._map("configs"), action)
+            self._fields["configs"] = _altered(self._field("configs"), action)
             return
-        topics = self._map("topics")
-        if action.topic not in topics:
+        topic = self._field("topics").get(action.topic)
+        if topic is None:
             raise self._refuse(f"it configures topic {action.topic!r}, which does not exist")
-        topic = topics[action.topic]
-        topics[action.topic] = replace(topic, configs=_altered(topic.configs, action))
+        self._put("topics", action.topic, replace(topic, configs=_altered(topic.configs, action)))
 
     # -- records
 
@@ -269,7 +340,9 @@ class Draft:
             )
         added = sums.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
         self._count(action.topic, added, sums.EMPTY)
-        partitions[action.partition] = _appended(partition, action, self._timestamp_ms)
+        self._put_partition(action.topic, action.partition, _appended(partition, action, self._timestamp_ms))
+        if action.producer_id >= 0:
+            self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
     def _partition_of(self, action: _OfPartition, partitions: list[PartitionState]) -> PartitionState:
         if action.partition >= len(partitions):
@@ -289,7 +362,8 @@ class Draft:
             raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {wrong}")
         hashes = [sums.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
         self._count(action.topic, sums.total(hashes), sums.from_text(action.removed.checksum))
-        partitions[action.partition] = changes.replaced(partition, action, self._state.version + 1)
+        replaced = changes.replaced(partition, action, self._state.version + 1)
+        self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
@@ -298,7 +372,8 @@ class Draft:
         if wrong:
             raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {wrong}")
         self._count(action.topic, sums.EMPTY, sums.from_text(action.removed.checksum))
-        partitions[action.partition] = changes.deleted(partition, action, self._state.version + 1)
+        deleted = changes.deleted(partition, action, self._state.version + 1)
+        self._put_partition(action.topic, action.partition, deleted)
 
     def _delete_records(self, action: DeleteRecords) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
@@ -308,55 +383,72 @@ class Draft:
             raise self._refuse(
                 f"it starts {action.topic}-{action.partition} at {action.log_start_offset}, outside {start} to {end}"
             )
-        partitions[action.partition] = replace(partition, log_start_offset=action.log_start_offset)
+        started = replace(partition, log_start_offset=action.log_start_offset)
+        self._put_partition(action.topic, action.partition, started)
 
     # -- files out of the log
 
     def _remove_files(self, action: RemoveFiles) -> None:
-        self._map("removed_files")[action.listing] = RemovedFiles(
+        removed = RemovedFiles(
             version=self._state.version + 1,
             delete_at_ms=self._timestamp_ms + action.delay_ms,
             files=action.files,
             size_bytes=action.size_bytes,
         )
+        self._put("removed_files", action.listing, removed)
 
     def _forget_removed_files(self, action: ForgetRemovedFiles) -> None:
-        waiting = self._map("removed_files")
         for listing in action.listings:
-            waiting.pop(listing, None)
+            self._drop("removed_files", listing)
 
     def _fence_writers(self, action: FenceWriters) -> None:
         if action.version > self._state.version:
             raise self._refuse(f"it fences writers at version {action.version}, which is not there yet")
-        self._maps["writer_fence"] = max(action.version, self._state.writer_fence)
+        self._fields["writer_fence"] = max(action.version, self._state.writer_fence)
 
     def _move_cluster(self, action: MoveCluster) -> None:
-        self._maps["moved_to"] = action.url
+        self._fields["moved_to"] = action.url
 
     def _reset_time(self, action: ResetTime) -> None:
         """What the state holds of times after this one is set to it; rare, so it may look at everything."""
-        now_ms, state = action.time_ms, self._state
-        groups, removed = self._map("groups"), self._map("removed_files")
-        groups.update(list(log_time.groups_until(groups, now_ms)))
-        removed.update(list(log_time.removed_until(removed, now_ms, state.timestamp_ms)))
-        producers = self._map("producers")
-        for number, known in list(producers.items()):
+        now_ms = action.time_ms
+        for name, group in log_time.groups_until(self._field("groups"), now_ms):
+            for key, offset in group.offsets.items():
+                if offset is not self._group(name).offsets[key]:
+                    self.touched.add(("offsets", name, key))
+            self._put("groups", name, group)
+        for listing, removed in log_time.removed_until(self._field("removed_files"), now_ms, self._state.timestamp_ms):
+            self._put("removed_files", listing, removed)
+        for number, known in self._field("producers").items():
             if known.timestamp_ms > now_ms:
-                producers[number] = replace(known, timestamp_ms=now_ms)
-        topics = self._map("topics")
-        for name, topic in list(topics.items()):
+                self._put("producers", number, replace(known, timestamp_ms=now_ms))
+        for name, topic in self._field("topics").items():
             if topic.created_ms > now_ms:
-                topics[name] = replace(topic, created_ms=now_ms)
-            partitions = self._partition_list(name, topic.topic_id)
-            partitions[:] = [log_time.partition_until(partition, now_ms) for partition in partitions]
+                self._put("topics", name, replace(topic, created_ms=now_ms))
+            self._reset_partitions(name, topic.topic_id, now_ms)
+
+    def _reset_partitions(self, topic: str, topic_id: str, now_ms: int) -> None:
+        for number, partition in enumerate(self._partition_list(topic, topic_id)):
+            changed = log_time.partition_until(partition, now_ms)
+            if changed is not partition:
+                late = (one for one, known in partition.producers.items() if known.timestamp_ms > now_ms)
+                self.touched.update(("partition_producers", topic, number, one) for one in late)
+                self._put_partition(topic, number, changed)
 
     def _application_write(self, action: ApplicationWrite) -> None:
-        self._map("applications")[action.application] = ApplicationState(
+        written = ApplicationState(
             version=action.application_version,
             commit_version=self._state.version + 1,
             ranges=tuple(action.ranges),
             source_digest=action.source_digest,
         )
+        self._put("applications", action.application, written)
+
+    def _forget_applications(self, action: ForgetApplications) -> None:
+        for application in action.applications:
+            self._drop("applications", application)
+
+    # -- producers
 
     def _init_producer(self, action: InitProducer) -> None:
         if action.producer_id > self._next_producer_id:
@@ -366,24 +458,42 @@ class Draft:
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
         if not action.transactional_id and not action.producer_epoch:
             return  # nobody can fence it: the partitions remember what it wrote for as long as they need to
-        oldest = self._timestamp_ms - TRANSACTIONAL_ID_EXPIRATION_MS
-        producers = {number: known for number, known in self._map("producers").items() if known.timestamp_ms >= oldest}
-        producers[action.producer_id] = ProducerState(
+        changed = ProducerState(
             epoch=action.producer_epoch,
             transactional_id=action.transactional_id,
             committed_epoch=action.committed_epoch,
             timestamp_ms=self._timestamp_ms,
         )
-        self._maps["producers"] = producers
+        self._change_producer(action.producer_id, changed)
+
+    def _change_producer(self, number: int, changed: ProducerState | None) -> None:
+        before = self._field("producers").get(number)
+        self._indexes = indexes.with_producer(self._indexes, number, before, changed)
+        if changed is None:
+            self._drop("producers", number)
+        else:
+            self._put("producers", number, changed)
+
+    def _forget_producers(self, action: ForgetProducers) -> None:
+        for number in action.producers:
+            self._change_producer(number, None)
+
+    def _forget_partition_producers(self, action: ForgetPartitionProducers) -> None:
+        partitions = self._partition_list(action.topic, action.topic_id)
+        partition = self._partition_of(action, partitions)
+        producers = partition.producers
+        for number in action.producers:
+            if number in producers:
+                producers = producers.delete(number)
+                self.touched.add(("partition_producers", action.topic, action.partition, number))
+        self._put_partition(action.topic, action.partition, replace(partition, producers=producers))
 
     # -- groups
 
     def _commit_offsets(self, action: CommitOffsets) -> None:
-        groups = self._map("groups")
-        group: GroupState = groups.get(action.group, GroupState())
-        offsets = dict(group.offsets)
+        group: GroupState = self._field("groups").get(action.group) or GroupState()
         for item in action.offsets:
-            offsets[f"{item.topic_id}:{item.partition}"] = GroupOffset(
+            offset = GroupOffset(
                 topic=item.topic,
                 topic_id=item.topic_id,
                 partition=item.partition,
@@ -392,60 +502,85 @@ class Draft:
                 metadata=item.metadata,
                 timestamp_ms=self._timestamp_ms,
             )
-        groups[action.group] = replace(group, offsets=offsets)
+            group = self._put_offset(action.group, group, f"{item.topic_id}:{item.partition}", offset)
+        self._change_group(action.group, group)
+
+    def _change_group(self, name: str, changed: GroupState) -> None:
+        before: GroupState | None = self._field("groups").get(name)
+        if before is None or before.members is not changed.members:
+            subscribed = indexes.subscribed(before), indexes.subscribed(changed)
+            self._indexes = indexes.with_members(self._indexes, name, *subscribed)
+        self._put("groups", name, changed)
 
     def _join_group(self, action: JoinGroup) -> None:
-        groups = self._map("groups")
-        group = groups.get(action.group, GroupState())
-        groups[action.group] = membership.with_member(group, action, self._partition_counts())
+        group = self._field("groups").get(action.group) or GroupState()
+        self._change_group(action.group, membership.with_member(group, action, self._partition_counts()))
 
     def _leave_group(self, action: LeaveGroup) -> None:
         group = self._group(action.group)
-        self._map("groups")[action.group] = membership.without_members(
-            group, action.members, self._partition_counts(), self._timestamp_ms
-        )
+        left = membership.without_members(group, action.members, self._partition_counts(), self._timestamp_ms)
+        self._change_group(action.group, left)
 
     def _acknowledge_revocation(self, action: AcknowledgeRevocation) -> None:
         group = self._group(action.group)
         if action.member not in group.members:
             raise self._refuse(f"member {action.member} is not in group {action.group!r}")
-        self._map("groups")[action.group] = membership.acknowledged(group, action.member)
+        self._change_group(action.group, membership.acknowledged(group, action.member))
 
     def _delete_group(self, action: DeleteGroup) -> None:
-        self._group(action.group)
-        del self._map("groups")[action.group]
+        group = self._group(action.group)
+        for key in group.offsets:
+            group = self._put_offset(action.group, group, key, None)
+        self._indexes = indexes.with_members(self._indexes, action.group, indexes.subscribed(group), frozenset())
+        self._drop("groups", action.group)
 
     def _delete_offsets(self, action: DeleteOffsets) -> None:
         group = self._group(action.group)
-        gone = {f"{one.topic_id}:{one.partition}" for one in action.partitions}
-        offsets = {key: offset for key, offset in group.offsets.items() if key not in gone}
-        self._map("groups")[action.group] = replace(group, offsets=offsets)
+        for one in action.partitions:
+            group = self._put_offset(action.group, group, f"{one.topic_id}:{one.partition}", None)
+        self._change_group(action.group, group)
 
     def _group(self, name: str) -> GroupState:
-        group = self._maps.get("groups", self._state.groups).get(name)
+        group: GroupState | None = self._field("groups").get(name)
         if group is None:
             raise self._refuse(f"it changes group {name!r}, which does not exist")
-        return group  # type: ignore[no-any-return]
+        return group
 
-    def _partition_counts(self) -> dict[str, int]:
-        topics = self._maps.get("topics", self._state.topics)
-        return {name: len(self._partitions.get(name, topic.partitions)) for name, topic in topics.items()}
+    def _partition_counts(self) -> Mapping[str, int]:
+        return _Counts(self._field("topics"), self._partitions)
 
     def _rebalance_subscribers(self, topic: str) -> None:
         """A topic came, grew or went: groups that subscribe to it begin a generation."""
-        groups = self._maps.get("groups", self._state.groups)
-        concerned = [
-            name for name, group in groups.items() if any(topic in member.topics for member in group.members.values())
-        ]
-        for name in concerned:
-            self._map("groups")[name] = membership.rebalanced(groups[name], self._partition_counts())
+        for name in self._indexes.subscribers.get(topic, EMPTY):
+            self._change_group(name, membership.rebalanced(self._group(name), self._partition_counts()))
 
     def _forget_offsets_of(self, topic_id: str, partitions: int) -> None:
-        keys = {f"{topic_id}:{partition}" for partition in range(partitions)}
-        for name, group in list(self._maps.get("groups", self._state.groups).items()):
-            if not keys.isdisjoint(group.offsets):
-                offsets = {key: offset for key, offset in group.offsets.items() if key not in keys}
-                self._map("groups")[name] = replace(group, offsets=offsets)
+        for name in self._indexes.offsets.get(topic_id, EMPTY):
+            group = self._group(name)
+            for partition in range(partitions):
+                group = self._put_offset(name, group, f"{topic_id}:{partition}", None)
+            self._change_group(name, group)
+
+
+class _Counts(Mapping[str, int]):
+    """The numbers of partitions of all topics, each looked up when it is asked for."""
+
+    def __init__(self, topics: Map[str, TopicState], changed: Mapping[str, list[PartitionState]]) -> None:
+        self._topics = topics
+        self._changed = changed
+
+    def __getitem__(self, topic: str) -> int:
+        changed = self._changed.get(topic)
+        return len(self._topics[topic].partitions if changed is None else changed)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
 
 
 # A table of the class: bound methods in each draft would be reference cycles, three a commit, for the collector.
@@ -458,6 +593,9 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     Append: Draft._append,
     ApplicationWrite: Draft._application_write,
     InitProducer: Draft._init_producer,
+    ForgetProducers: Draft._forget_producers,
+    ForgetPartitionProducers: Draft._forget_partition_producers,
+    ForgetApplications: Draft._forget_applications,
     CommitOffsets: Draft._commit_offsets,
     JoinGroup: Draft._join_group,
     LeaveGroup: Draft._leave_group,
@@ -509,11 +647,9 @@ def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> P
     )
 
 
-def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> dict[int, PartitionProducer]:
-    """The partition's producers after an append; those silent for longer than Kafka remembers them are dropped."""
-    oldest = timestamp_ms - PRODUCER_ID_EXPIRATION_MS
-    kept = {number: known for number, known in partition.producers.items() if known.timestamp_ms >= oldest}
-    known = kept.get(action.producer_id)
+def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> Map[int, PartitionProducer]:
+    """The partition's producers after an append."""
+    known = partition.producers.get(action.producer_id)
     earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
     latest = SequenceRange(
         action.base_sequence,
@@ -521,12 +657,12 @@ def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int)
         action.base_offset,
         action.run.records,
     )
-    kept[action.producer_id] = PartitionProducer(
+    remembered = PartitionProducer(
         epoch=action.producer_epoch,
         appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
         timestamp_ms=timestamp_ms,
     )
-    return kept
+    return partition.producers.set(action.producer_id, remembered)
 
 
 def last_sequence(base_sequence: int, records: int) -> int:

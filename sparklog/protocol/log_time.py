@@ -44,7 +44,7 @@ def groups_until(groups: Mapping[str, GroupState], now_ms: int) -> Iterator[tupl
         }
         if late or group.empty_since_ms > now_ms:
             empty_since_ms = min(group.empty_since_ms, now_ms)
-            yield name, replace(group, offsets={**group.offsets, **late}, empty_since_ms=empty_since_ms)
+            yield name, replace(group, offsets=group.offsets.update(late), empty_since_ms=empty_since_ms)
 
 
 def removed_until(removed: Mapping[str, RemovedFiles], now_ms: int, was_ms: int) -> Iterator[tuple[str, RemovedFiles]]:
@@ -62,4 +62,4 @@ def partition_until(partition: PartitionState, now_ms: int) -> PartitionState:
     if not late:
         return partition
     present = {number: replace(known, timestamp_ms=now_ms) for number, known in late.items()}
-    return replace(partition, producers={**partition.producers, **present})
+    return replace(partition, producers=partition.producers.update(present))

@@ -5,11 +5,18 @@ are kept per topic beside the heads (``log.segments``), and are loaded only for 
 
 Immutable: a new state shares with the old one what did not change, so a state held by a reader is a consistent snapshot
 of every topic for as long as the reader keeps it. Thread-safe for that reason.
+
+Maps that grow with the cluster are persistent (``immutables.Map``): a change of one entry costs the same whatever their
+size. They are mappings like any other, but they iterate in no order that means anything and that two processes share:
+sort where order matters. Small ones are plain dicts, which nobody changes.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+from immutables import Map
 
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.protocol import levels
@@ -18,12 +25,15 @@ from sparklog.protocol.commits import GENESIS_DIGEST, WrittenRange
 NO_TIMESTAMP_US = -(2**63)
 """``max_timestamp_us`` of a partition without records."""
 
-
-class _Frozen(msgspec.Struct, frozen=True):
-    """Common settings of the parts of the state."""
+EMPTY: Map[Any, Any] = Map()
 
 
-class SequenceRange(msgspec.Struct, frozen=True, array_like=True):
+class _Frozen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Common settings of the parts of the state. What is immutable is part of no cycle, so the collector of cycles has
+    no business with the hundreds of thousands that there may be."""
+
+
+class SequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One remembered append of a producer: sequences ``first..last`` got the offsets from ``base_offset`` on."""
 
     first: int
@@ -69,7 +79,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     segments: int = 0
     size_bytes: int = 0
     max_timestamp_us: int = NO_TIMESTAMP_US
-    producers: dict[int, PartitionProducer] = {}
+    producers: Map[int, PartitionProducer] = EMPTY
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     cleaned_offset: int = 0
@@ -187,7 +197,7 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
     assignor: str = ""
     members: dict[str, MemberState] = {}
     target: dict[str, Partitions] = {}
-    offsets: dict[str, GroupOffset] = {}
+    offsets: Map[str, GroupOffset] = EMPTY
     empty_since_ms: int = 0
 
     @property
@@ -199,12 +209,26 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
         return "Stable" if settled else "PreparingRebalance"
 
 
+class Indexes(_Frozen, frozen=True, kw_only=True):
+    """What follows from the rest of the state, kept so that nobody has to look through all of it (see ``indexes``).
+
+    ``transactional_ids``: the producer of each. ``topic_names``: topics by what their names collide under.
+    ``subscribers``: the groups with a member that subscribes to a topic, by its name. ``offsets``: how many offsets
+    each group has of a topic, by its id.
+    """
+
+    transactional_ids: Map[str, int] = EMPTY
+    topic_names: Map[str, str] = EMPTY
+    subscribers: Map[str, Map[str, bool]] = EMPTY
+    offsets: Map[str, Map[str, int]] = EMPTY
+
+
 class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
 
     ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
     appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it. ``level`` is the
-    highest of its commits (see ``levels``).
+    highest of its commits (see ``levels``). ``indexes`` follow from the rest and are not stored.
     """
 
     cluster_id: str
@@ -213,17 +237,18 @@ class State(_Frozen, frozen=True, kw_only=True):
     digest: str = GENESIS_DIGEST
     checksum: str = "0" * 32
     next_producer_id: int = 0
-    topics: dict[str, TopicState] = {}
+    topics: Map[str, TopicState] = EMPTY
     brokers: dict[int, BrokerState] = {}
     configs: dict[str, str] = {}
-    producers: dict[int, ProducerState] = {}
-    applications: dict[str, ApplicationState] = {}
-    groups: dict[str, GroupState] = {}
-    removed_files: dict[str, RemovedFiles] = {}
+    producers: Map[int, ProducerState] = EMPTY
+    applications: Map[str, ApplicationState] = EMPTY
+    groups: Map[str, GroupState] = EMPTY
+    removed_files: Map[str, RemovedFiles] = EMPTY
     controller: ControllerState = ControllerState()
     writer_fence: int = -1
     moved_to: str = ""
     level: int = levels.FIRST
+    indexes: Indexes = Indexes()
 
     def topic(self, name: str) -> TopicState:
         """The topic, or UnknownTopicOrPartitionError."""
@@ -234,6 +259,10 @@ class State(_Frozen, frozen=True, kw_only=True):
                 topic=name,
             )
         return found
+
+    def topics_in_order(self) -> list[TopicState]:
+        """All topics by name."""
+        return [self.topics[name] for name in sorted(self.topics)]
 
     def partition(self, topic: str, partition: int) -> PartitionState:
         """The partition, or UnknownTopicOrPartitionError."""

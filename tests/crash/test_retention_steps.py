@@ -174,7 +174,7 @@ def _nothing_is_left(store: MemoryStore, now_ms: int, fault: Fault) -> None:
     """In the end the log has three files, and no listing and no commit is left that is not needed."""
     sweep(opened(store, now_ms + 2 * MINUTE_MS))
     state = opened(store, now_ms).state
-    assert state.removed_files == {}
+    assert not state.removed_files
     logs = [info.key for info in store.list() if info.key.endswith(".log")]
     assert sorted(key.split("/")[0] for key in logs) == ["audit-0", "orders-0"], f"{fault}"
     listings = [info.key for info in store.list(REMOVED)]

@@ -17,7 +17,17 @@ import msgspec
 import pyarrow as pa
 
 from sparklog.coordinator import announcements, controller, leases
-from sparklog.log import checkpoint, layout, locations, removals, segments
+from sparklog.log import (
+    checkpoint,
+    checkpoint_files,
+    checkpoint_v1,
+    heads,
+    layout,
+    lists,
+    locations,
+    removals,
+    segments,
+)
 from sparklog.maintenance import mirror
 from sparklog.protocol import commits, state
 
@@ -25,7 +35,17 @@ FOLDER = Path(__file__).parent / "schemas"
 
 STRUCTS: tuple[Any, ...] = (
     commits.Commit,
-    state.State,
+    heads.SCALARS,
+    state.ApplicationState,
+    state.BrokerState,
+    state.GroupOffset,
+    state.MemberState,
+    state.PartitionProducer,
+    state.ProducerState,
+    state.RemovedFiles,
+    lists._Rows,
+    lists._Stored,
+    checkpoint_files.FileReference,
     checkpoint.Manifest,
     checkpoint._Latest,
     layout.ClusterFile,
@@ -40,7 +60,7 @@ STRUCTS: tuple[Any, ...] = (
 """What is stored as JSON; what they hold is described with them."""
 
 TABLES: dict[str, pa.Schema] = {
-    "checkpoint heads": checkpoint._HEADS_SCHEMA,
+    "checkpoint heads of level 1": checkpoint_v1._SCHEMA,
     "checkpoint segments": segments.SCHEMA,
     "removed files": removals.SCHEMA,
 }
@@ -50,6 +70,9 @@ def describe() -> dict[str, Any]:
     """Everything that is stored, by name, without what is only for people."""
     _, components = msgspec.json.schema_components(STRUCTS)
     described: dict[str, Any] = {name: _without_texts(schema) for name, schema in sorted(components.items())}
+    for struct in (state.TopicState, state.PartitionState, state.GroupState):  # what they hold is rows of its own
+        described[struct.__name__] = [f"{one.encode_name}: {one.type}" for one in msgspec.structs.fields(struct)]
+    described["rows of heads"] = {kind: [str(part) for part in row] for kind, row in heads.KEYS.items()}
     for name, schema in TABLES.items():
         described[name] = [f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema]
     return described

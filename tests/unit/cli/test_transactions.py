@@ -123,3 +123,11 @@ def test_wrong_flags_are_refused(run: Run, used: Coordinator, arguments: list[st
     result = run("transactions", *arguments)
     assert (result.code, result.out) == (1, "")
     assert complaint in result.err
+
+
+def test_a_transactional_id_is_forgotten(run: Run, used: Coordinator) -> None:
+    assert run("transactions", "forget", "--transactional-id", "billing").code == 0
+    assert [row[0] for row in table(run("transactions", "list"))[1:]] == ["new"]
+    result = run("transactions", "forget", "--transactional-id", "billing")
+    assert (result.code, result.out) == (1, "")
+    assert "`billing`: transactional id 'billing' is not known" in result.err

@@ -155,6 +155,6 @@ def test_a_deletion_killed_at_any_step_and_run_again_lists_every_file_once() -> 
         with suppress(UnknownTopicOrPartitionError):
             open_cluster(inner).delete_topic("orders")
         state = open_cluster(inner).state
-        assert state.topics == {}, f"{fault}"
+        assert not state.topics, f"{fault}"
         assert len(state.removed_files) == 1, f"{fault}"
         assert all(len(list(read_removed(inner, key))) == 1 for key in state.removed_files), f"{fault}"

@@ -13,11 +13,12 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
-from sparklog.log import checkpoint, cleanup
+from sparklog.log import checkpoint, cleanup, lists
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.commit_log import AWAY_SECONDS, Outcome
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, COMMITS, Boundary, read_boundary, segment_key, write_boundary
+from sparklog.log.lists import read_list
 from sparklog.protocol.commits import FORMAT, AlterConfig, Commit, RegisterBroker, commit_key, encode_commit
 from sparklog.protocol.decide import AppendRequest
 from sparklog.store.base import Store
@@ -360,7 +361,7 @@ def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
     assert cleanup.remove_checkpoints(store) > 0
     with suppress(CorruptMetadataError):
         assert reader.log._base is not None
-        checkpoint.read_segments(store, reader.log._base.segments[old.topic("orders").topic_id])
+        read_list(store, checkpoint.read_lists(store, reader.log._base).of(old.topic("orders").topic_id))
         raise AssertionError("its files are still there: this test shows nothing")
     listed = reader.segments("orders", old).partition(0)
     assert [segment.base_offset for segment in listed] == [0, 1, 2]
@@ -397,12 +398,12 @@ def test_the_files_of_a_checkpoint_are_read_back_before_it_counts() -> None:
 
 def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
     store, coordinator = checkpointed(clock, 12)
     manifest = checkpoint.read_newest(store)
     assert manifest is not None
     clock.advance(WEEK)
-    (files,) = manifest.segments.values()
-    store.delete(files[0].key)
+    store.delete(checkpoint.read_lists(store, manifest).files()[0].key)
     assert clean(coordinator).commits == 0
     assert cleanup.remove_some_commits(store, clock, {}, manifest) == 0
     assert stored(store)[0] == 0

@@ -10,10 +10,22 @@ import pytest
 from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError
+from sparklog.log import checkpoint, lists
 from sparklog.log.checkpoint import read_newest
+from sparklog.log.checkpoint_files import FileReference
 from sparklog.log.layout import CHECKPOINTS, Boundary, write_boundary
+from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+
+
+@pytest.fixture(autouse=True)
+def _a_file_for_each_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
+
+
+def segment_files(store: Store, manifest: checkpoint.Manifest) -> list[FileReference]:
+    return checkpoint.read_lists(store, manifest).files()
 
 
 def cluster_whose_newest_checkpoint_lacks_a_file(checkpoints: int) -> Coordinator:
@@ -22,8 +34,8 @@ def cluster_whose_newest_checkpoint_lacks_a_file(checkpoints: int) -> Coordinato
     for number in range(checkpoints):
         append_records(cluster, "orders", [Record(value=b"%d" % number)])
         manifest = cluster.log.write_checkpoint()
-    for files in manifest.segments.values():
-        cluster.store.delete(files[-1].key)
+    for file in segment_files(cluster.store, manifest):
+        cluster.store.delete(file.key)
     append_records(cluster, "orders", [Record(value=b"after")])
     return cluster
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import ClusterMovedError, ClusterNotFoundError
+from sparklog.log import lists
 from sparklog.log.commit_log import CommitLog
 from sparklog.maintenance.findings import ERROR, WARNING
 from sparklog.maintenance.fsck import check_cluster
@@ -130,9 +131,13 @@ def test_a_commit_that_contradicts_the_log_is_named(cluster: DamagedCluster) -> 
     assert "checksum of live segments" in found.message
 
 
-@pytest.mark.parametrize("suffix", [".json", ".heads", ".segments"])
+@pytest.mark.parametrize("suffix", [".json", ".heads", ".lists", ".segments"])
 @pytest.mark.parametrize("how", ["flip", "cut", "delete"])
-def test_damage_to_a_checkpoint_is_named_and_can_be_repaired(cluster: DamagedCluster, suffix: str, how: str) -> None:
+def test_damage_to_a_checkpoint_is_named_and_can_be_repaired(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, suffix: str, how: str
+) -> None:
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
+    cluster: DamagedCluster = request.getfixturevalue("cluster")
     path = next(path for path in checkpoint_files(cluster, suffix) if path.name != "latest.json")
     content = path.read_bytes()
     if how == "delete":

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sparklog.coordinator import open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.format.index import decode_index
+from sparklog.log import lists
 from sparklog.maintenance.findings import Report
 from sparklog.maintenance.repair import repair_cluster
 from sparklog.protocol.commits import commit_key
@@ -247,8 +248,11 @@ def with_checkpoint(cluster: DamagedCluster) -> DamagedCluster:
     return cluster
 
 
-@pytest.mark.parametrize("suffix", [".json", ".heads", ".segments"])
-def test_a_damaged_checkpoint_is_replaced_and_the_cluster_opens_as_before(cluster: DamagedCluster, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".json", ".heads", ".lists", ".segments"])
+def test_a_damaged_checkpoint_is_replaced_and_the_cluster_opens_as_before(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
     wanted = with_checkpoint(cluster).reopened().state
     folder = cluster.root / "meta" / "checkpoints"
     [path] = [path for path in folder.glob(f"*{suffix}") if path.name != "latest.json"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.limits import SEGMENT_CHANGES_KEPT
@@ -100,7 +101,7 @@ def test_counts_that_differ_are_named() -> None:
 def lists(checksum: str, total: str) -> list[Finding]:
     segments = [segment(0, 5), segment(5, 9, 3)]
     topic = TopicState(name="orders", topic_id="id", created_ms=0, partitions=(partition(segments),), checksum=checksum)
-    state = State(cluster_id="c", topics={"orders": topic}, checksum=total)
+    state = State(cluster_id="c", topics=Map({"orders": topic}), checksum=total)
     return list(check_lists(state, {"orders": TopicSegments(topic, [], segments)}))
 
 

@@ -146,4 +146,4 @@ def test_offsets_of_groups_that_are_gone_expire(log: Log) -> None:
     log.cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(0)})
     log.clock.advance(8 * DAY)
     assert log.run("cleanup")["cleanup"].counts["groups_whose_offsets_expired"] == 1
-    assert log.cluster.refresh().groups == {}
+    assert not log.cluster.refresh().groups

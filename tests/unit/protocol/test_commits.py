@@ -38,6 +38,9 @@ from sparklog.protocol.commits import (
     DeleteTopic,
     ElectController,
     FenceWriters,
+    ForgetApplications,
+    ForgetPartitionProducers,
+    ForgetProducers,
     ForgetRemovedFiles,
     GroupPartition,
     InitProducer,
@@ -186,6 +189,8 @@ ALL_ACTIONS: list[Action] = [
     CommitOffsets(group="g", generation=1, offsets=[CommittedOffset(**OF_PARTITION, offset=1, leader_epoch=1)]),
     JoinGroup(group="g", member="m", session_timeout_ms=1, rebalance_timeout_ms=1),
     DeleteOffsets(group="g", partitions=[GroupPartition(**OF_PARTITION)]),
+    ForgetProducers(producers=[1]),
+    ForgetPartitionProducers(**OF_PARTITION, producers=[1]),
 ]
 """One of each action that holds an integer."""
 
@@ -195,6 +200,10 @@ def test_every_action_with_an_integer_is_among_those_that_are_tried() -> None:
     without = {
         DeleteTopic,
         AlterConfig,
+        ForgetApplications,
+        ForgetApplications,
+        ForgetPartitionProducers,
+        ForgetProducers,
         ForgetRemovedFiles,
         MoveCluster,
         LeaveGroup,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.errors import (
@@ -27,7 +28,8 @@ from sparklog.protocol.decide import Appended, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, init_producer
 from sparklog.protocol.decision import Decision
-from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS, Draft, apply
+from sparklog.protocol.fold import Draft, apply
+from sparklog.protocol.indexes import indexed
 from sparklog.protocol.state import ProducerState, State
 from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
 
@@ -297,7 +299,7 @@ def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_
     state = after(with_topic(), init_producer(with_topic(), "tx"))
     number = next(iter(state.producers))
     last = MAX_PRODUCER_EPOCH - 1
-    state = replace(state, producers={number: ProducerState(epoch=last, transactional_id="tx")})
+    state = indexed(replace(state, producers=Map({number: ProducerState(epoch=last, transactional_id="tx")})))
     decision = init_producer(state, "tx")
     assert decision.result == (number + 1, 0)
     state = after(state, decision)
@@ -327,14 +329,6 @@ def test_sequences_wrap_after_the_largest_32_bit_number() -> None:
     state = after(state, produced(state, 2**31 - 2, records=3))
     state = after(state, produced(state, 1))
     assert state.topics["orders"].partitions[0].log_end_offset == 6
-
-
-def test_a_silent_producer_is_forgotten_after_a_day_of_commits() -> None:
-    state = with_topic()
-    state = after(state, produced(state, 0))
-    late = decide.append(state, request(item(producer_id=8, producer_epoch=0, base_sequence=0)))
-    state = commit(state, late.actions, timestamp=state.timestamp_ms + PRODUCER_ID_EXPIRATION_MS + 1)
-    assert set(state.topics["orders"].partitions[0].producers) == {8}
 
 
 # -- the fold refuses what does not follow

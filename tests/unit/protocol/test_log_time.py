@@ -56,9 +56,9 @@ def test_a_reset_leaves_nothing_after_the_present_and_nothing_else_changed() -> 
     assert decision.result == before.timestamp_ms - NOW_MS
     state = commit(before, decision.actions, NOW_MS)
     assert max(times(state)) == NOW_MS
-    assert [min(time, NOW_MS) for time in times(before)] == times(state)
+    assert sorted(min(time, NOW_MS) for time in times(before)) == sorted(times(state))
     assert state.checksum == before.checksum
-    assert state.groups.keys() == before.groups.keys()
+    assert set(state.groups) == set(before.groups)
 
 
 def test_files_that_left_the_log_keep_the_time_they_have_left() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
 from sparklog.protocol.retention import (
     LOG_START_OFFSET,
@@ -225,7 +226,7 @@ def test_only_a_policy_with_delete_lets_records_go_by_age_or_size(policy: str, g
     for name in ("retention.ms", "retention.bytes"):
         own = {key: value for key, value in configs.items() if key in (name, "cleanup.policy")}
         topic = TopicState(name="t", topic_id="i", created_ms=0, partitions=(partition,), configs=own)
-        retention = retention_of(State(cluster_id="c", topics={"t": topic}), topic)
+        retention = retention_of(State(cluster_id="c", topics=Map({"t": topic})), topic)
         found = gone(deletable(groups, partition, retention, NOW))
         assert found == (goes if name == "retention.ms" or not goes else [0, 1, 2])
 
@@ -236,13 +237,15 @@ def test_every_policy_lets_segments_below_the_log_start_offset_go(policy: str) -
     topic = TopicState(
         name="t", topic_id="i", created_ms=0, partitions=(partition,), configs={"cleanup.policy": policy}
     )
-    retention = retention_of(State(cluster_id="c", topics={"t": topic}), topic)
+    retention = retention_of(State(cluster_id="c", topics=Map({"t": topic})), topic)
     assert gone(deletable(groups, partition, retention, NOW)) == [0]
 
 
 def test_the_defaults_of_the_cluster_hold_for_a_topic_without_configs_of_its_own() -> None:
     topic = TopicState(name="t", topic_id="i", created_ms=0, partitions=())
-    state = State(cluster_id="c", topics={"t": topic}, configs={"log.retention.hours": "1", "log.retention.bytes": "7"})
+    state = State(
+        cluster_id="c", topics=Map({"t": topic}), configs={"log.retention.hours": "1", "log.retention.bytes": "7"}
+    )
     assert retention_of(state, topic) == Retention(True, 3_600_000, 7)
     assert retention_of(State(cluster_id="c"), topic) == Retention(True, 604_800_000, -1)
 

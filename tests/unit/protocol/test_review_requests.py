@@ -7,11 +7,13 @@ import pytest
 from sparklog.errors import CommitFailedError, InvalidRequestError, InvalidTopicError, ProducerFencedError
 from sparklog.protocol import decide, decide_groups
 from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, NewTopic
+from sparklog.protocol.decide_expiry import expire_partition_producers
 from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
 from sparklog.protocol.decide_producers import ProducerIdentity, init_producer
-from sparklog.protocol.fold import PRODUCER_ID_EXPIRATION_MS
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
+
+DAY_MS = 86_400_000
 
 
 def committed_transaction() -> tuple[State, AppendRequest, ProducerIdentity]:
@@ -39,9 +41,8 @@ def test_a_transaction_is_answered_as_committed_also_where_its_topic_was_deleted
 
 def test_a_transaction_is_answered_as_committed_also_where_its_partition_has_forgotten_the_producer() -> None:
     state, transaction, _ = committed_transaction()
-    later = state.timestamp_ms + PRODUCER_ID_EXPIRATION_MS + 1
-    other = item(1, producer_id=77, producer_epoch=0, base_sequence=0)
-    state = commit(state, decide.append(state, request(other)).actions, timestamp=later)
+    state = commit(state, [], timestamp=state.timestamp_ms + DAY_MS + 1)
+    state = after(state, expire_partition_producers(state, state.timestamp_ms))
     answer = decide.append(state, transaction)
     assert (answer.actions, answer.result.appended[0].base_offset) == ([], UNKNOWN_OFFSET)
 

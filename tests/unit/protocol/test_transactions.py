@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.errors import ProducerFencedError, UnknownProducerIdError
 from sparklog.limits import IDEMPOTENT_BATCHES_KEPT
 from sparklog.protocol import decide
 from sparklog.protocol.decide import PartitionAppend
+from sparklog.protocol.decide_expiry import forget_transactional_ids
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
-from sparklog.protocol.fold import TRANSACTIONAL_ID_EXPIRATION_MS
+from sparklog.protocol.indexes import indexed
 from sparklog.protocol.state import State
-from tests.unit.protocol.states import after, commit, item, request, with_topic
+from tests.unit.protocol.states import after, item, request, with_topic
 
 
 def begun() -> tuple[State, ProducerIdentity]:
@@ -108,7 +110,7 @@ def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_o
     state, producer = begun()
     last = ProducerIdentity(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
     known = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
-    state = replace(state, producers={producer.producer_id: known})
+    state = indexed(replace(state, producers=Map({producer.producer_id: known})))
     transaction = request(run_of(last), transaction=last)
     decision = decide.append(state, transaction)
     assert decision.result.producer is None
@@ -120,10 +122,9 @@ def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_o
     assert init_producer(state, "tx").result == ProducerIdentity(producer.producer_id + 1, 1)
 
 
-def test_a_transactional_id_that_was_silent_for_a_week_is_forgotten() -> None:
+def test_a_transactional_id_that_is_forgotten_commits_no_more() -> None:
     state, producer = begun()
-    late = state.timestamp_ms + TRANSACTIONAL_ID_EXPIRATION_MS + 1
-    state = commit(state, init_producer(state, "other").actions, timestamp=late)
+    state = after(state, forget_transactional_ids(state, ["tx"]))
     assert producer.producer_id not in state.producers
     with pytest.raises(UnknownProducerIdError):
         decide.append(state, request(run_of(producer), transaction=producer))
@@ -135,4 +136,4 @@ def test_producers_without_a_transactional_id_leave_nothing_in_the_state() -> No
         decision = init_producer(state)
         assert decision.result == ProducerIdentity(expected, 0)
         state = after(state, decision)
-    assert state.producers == {}
+    assert not state.producers

@@ -1,0 +1,90 @@
+"""Small Arrow files of the metadata, read with a bound on what they become in memory.
+
+Rules: pure. A compressed buffer says itself how long it becomes; all of them are added up before the first is
+decompressed, so that a file of some kilobytes cannot take gigabytes. What is read has passed Arrow's full validation.
+Any fault is a ValueError.
+Not for: segments, whose index bounds them (``segment_reader``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from sparklog.format.columns import decompressed_size
+from sparklog.format.message import NOT_COMPRESSED, parse_footer, parse_record_batch, prefix
+from sparklog.format.plain_arrays import plain_array
+
+_MAGIC = b"ARROW1"
+_TAIL = 4 + len(_MAGIC)
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBatch]:
+    """The file's own schema, and its rows.
+
+    ``limit`` bounds the bytes that its compressed buffers become; 0 admits none. Raises ValueError.
+    """
+    _check_size(data, limit)
+    try:
+        table = pa.ipc.open_file(data).read_all().combine_chunks()
+        batches = table.to_batches()
+        for batch in batches:
+            if batch.num_rows:  # an empty column may have no buffers, which Arrow calls invalid
+                batch.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"it is no Arrow file: {error}") from error
+    if batches:
+        return table.schema, batches[0]
+    return table.schema, pa.RecordBatch.from_arrays([_empty(field.type) for field in table.schema], schema=table.schema)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, 0, [None] + [pa.py_buffer(bytes(8))] * (kind.num_buffers - 1))
+
+
+def with_columns(rows: pa.RecordBatch, schema: pa.Schema, defaults: Mapping[str, object] = _NONE) -> pa.RecordBatch:
+    """The rows in these columns, of which those in ``defaults`` may be absent; others are left out.
+
+    Raises ValueError.
+    """
+    columns = []
+    for field in schema:
+        places = rows.schema.get_all_field_indices(field.name)
+        if not places and field.name in defaults:
+            columns.append(plain_array([defaults[field.name]] * rows.num_rows, field.type))
+        elif len(places) == 1 and rows.schema.field(places[0]).type == field.type:
+            columns.append(rows.column(places[0]))
+        else:
+            raise ValueError(f"its columns are {rows.schema.to_string()}, and {field} was expected among them")
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _check_size(data: pa.Buffer, limit: int) -> None:
+    """Add up what compressed buffers claim to become."""
+    size = data.size
+    if size < 2 * len(_MAGIC) + 6 or data.slice(size - len(_MAGIC)).to_pybytes() != _MAGIC:
+        raise ValueError("it does not end as an Arrow file does")
+    (length,) = struct.unpack("<i", data.slice(size - _TAIL, 4).to_pybytes())
+    if not 0 < length <= size - _TAIL:
+        raise ValueError(f"its footer claims {length} bytes")
+    total = 0
+    for block in parse_footer(data.slice(size - _TAIL - length, length)):
+        if block.position < 0 or block.position + 8 > size:
+            raise ValueError(f"a message at {block.position} in a file of {size} bytes")
+        metadata = data.slice(block.position, prefix(data.slice(block.position, 8)))
+        message = parse_record_batch(metadata)
+        if message.compression == NOT_COMPRESSED:
+            continue
+        if not limit:
+            raise ValueError("its buffers are compressed, which those of such a file never are")
+        body = data.slice(block.position + metadata.size)
+        for start, count in zip(message.buffers[::2], message.buffers[1::2], strict=True):
+            if start < 0 or count < 0 or start + count > body.size:
+                raise ValueError(f"a buffer at {start} of {count} bytes in a body of {body.size}")
+            total += decompressed_size(body.slice(start, count))
+    if total > limit:
+        raise ValueError(f"its buffers claim to become {total:,} bytes, and {limit:,} are the most")
