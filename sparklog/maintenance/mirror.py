@@ -224,6 +224,8 @@ class _Copier:
                 f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
                 path=path,
             )
+        if commit.spilled is not None:  # before the commit that names it
+            self.object(commit.spilled.path)
         self._put_commit(commit_key(version), data)
         return digest
 
