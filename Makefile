@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
+
+test-faults: $(STAMP) ## every outcome that a storage's client can show, driven through the stores and the protocol; some minutes
+	@$(PY) -m pytest -m faults $(PYTEST_ARGS) tests
 
 test-slow: $(STAMP) ## the tests that take minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests

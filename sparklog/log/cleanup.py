@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
 from sparklog import limits
-from sparklog.clock import Clock
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import checkpoint
@@ -59,7 +58,13 @@ class CleanUp(NamedTuple):
     checkpoint_files: int
 
 
-def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
+class Times(Protocol):
+    """What says how old a commit is; ``ExpiryClock`` does so whatever the clock of this machine."""
+
+    def now_ms(self) -> int: ...
+
+
+def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     """Remove every commit that the limits let go, what earlier clean-ups left, and old checkpoints.
 
     Lists the commits, so its cost is that of those kept. ``configs`` are the cluster's. Raises StorageError,
@@ -94,7 +99,7 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
 
 
-def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
+def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
     """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
 
     Returns how many went. Three small reads where none is due. Raises StorageError, CorruptMetadataError.
@@ -158,8 +163,8 @@ def _advance(store: Store, boundary: Boundary) -> Boundary:
 
 def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
     """The boundary once commits up to ``version``, which is of this time, are removed."""
-    times = present.times
-    if timestamp_ms >= 0 and (not times or timestamp_ms - times[-1][1] >= limits.BOUNDARY_TIMES_EVERY_MS):
+    times = present.times  # the last one may be ahead, where the log's time was reset since
+    if timestamp_ms >= 0 and (not times or abs(timestamp_ms - times[-1][1]) >= limits.BOUNDARY_TIMES_EVERY_MS):
         times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
     return Boundary(version, present.removed_bytes + removed_bytes, times)
 

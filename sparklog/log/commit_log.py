@@ -62,6 +62,7 @@ from sparklog.log.commit_files import (
     read_commit,
     read_log_end,
 )
+from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CHECKPOINTS,
     CLUSTER_KEY,
@@ -72,7 +73,7 @@ from sparklog.log.layout import (
 )
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
-from sparklog.log.storage_clock import StorageClock
+from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     FORMAT,
@@ -80,6 +81,7 @@ from sparklog.protocol.commits import (
     Commit,
     EncodedCommit,
     RegisterBroker,
+    ResetTime,
     actions_key,
     commit_key,
     decode_commit,
@@ -147,7 +149,8 @@ class CommitLog:
         self._incomplete: set[str] = set()
         self._whole = ""
         self._checkpoints_written = 0
-        self._storage_clock = StorageClock(store, clock)
+        self.storage_clock = StorageClock(store, clock)
+        self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
         self._checkpointing = threading.Lock()
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
@@ -167,15 +170,14 @@ class CommitLog:
         clock, ids = clock or SystemClock(), ids or RandomIds()
         if has_history(store):  # looked at before the file, which every cluster writes first
             read_cluster_file(store)
-        try:
-            store.put_if_absent(CLUSTER_KEY, encode_cluster_file(cluster_id or ids.topic_id()))
-        except ObjectExistsError as error:
+        data = encode_cluster_file(cluster_id or ids.topic_id())
+        if create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
             log = cls(store, clock, ids)
             if log.refresh().version >= 0:
                 raise ClusterAlreadyExistsError(
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
-                ) from error
+                )
         return cls.open(store, clock, ids)
 
     @classmethod
@@ -238,34 +240,35 @@ class CommitLog:
         """
         with self._lock:
             self._catch_up_if_away()
-            while not self._read_to_end():
-                pass
+            window = 1
+            while not self._read_to_end(window):
+                window = MAX_READ_AHEAD
             self._follow_checkpoints()
             self._check_here()
             return self._state
 
-    def _read_to_end(self) -> bool:
-        """Read the commits there are now; False where they were removed and a checkpoint was loaded in their place."""
+    def _read_to_end(self, window: int) -> bool:
+        """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
+        that are many. ``window`` is how many to read at a time at first, after the next one."""
         seen = self._now()
         found, end = self._look()
         if not self._check_end(end):
             return False
-        window = 1
-        behind = 0
+        asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
         while True:
             for data in found:
                 self._take_read(data)
-            if len(found) < window:
+            if len(found) < asked:
                 self._seen = seen
                 return True
             behind += len(found)
-            if behind >= FAR_BEHIND_COMMITS:
-                behind = 0
+            if behind >= far_behind:
+                far_behind *= 4
                 if self._jump_to_checkpoint():
                     return False
-            window = min(2 * window, MAX_READ_AHEAD)
+            asked = window = min(2 * window, MAX_READ_AHEAD)
             seen = self._now()
-            found = read_ahead(self.store, self._state.version + 1, window)
+            found = read_ahead(self.store, self._state.version + 1, asked)
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
         """The next commit if there is one, and what is stored at the number of the newest one known here."""
@@ -280,7 +283,8 @@ class CommitLog:
             lambda: read_log_end(self.store, version, with_boundary),
         ]
         found, end = each(lambda look: look(), looks, self.store.parallel_requests)
-        assert isinstance(found, list) and isinstance(end, LogEnd)
+        assert isinstance(found, list)
+        assert isinstance(end, LogEnd)
         if with_boundary:
             self._boundary_seen = looked_at
         return found, end
@@ -534,7 +538,7 @@ class CommitLog:
         ``now`` is the storage's where this machine's clock is far off, so that one wrong clock does not put the log's
         time ahead for everybody.
         """
-        return max(self._storage_clock.now_ms(), self._state.timestamp_ms + 1)
+        return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
     def attempt(self, actions: Sequence[Action]) -> Outcome:
         """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
@@ -565,7 +569,9 @@ class CommitLog:
             return Outcome.WON
 
     def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, EncodedCommit]:
-        state, timestamp = self._state, self.next_timestamp_ms()
+        state = self._state
+        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
+        timestamp = self.next_timestamp_ms() if reset is None else reset
         draft = Draft(state, timestamp)
         for action in actions:
             draft.apply(action)
@@ -651,6 +657,7 @@ class CommitLog:
 
     def _create(self, commit: Commit, data: bytes) -> bool:
         """Whether this commit is now in the log; False when another one has its number."""
+        failure: StorageError | None = None
         try:
             self.store.put_if_absent(commit_key(commit.version), data)
         except ObjectExistsError:
@@ -661,12 +668,13 @@ class CommitLog:
             if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
                 raise self._indeterminate(commit, error) from error
             logger.warning("outcome of commit %d unknown, reading it back: %s", commit.version, error)
+            failure = error
         else:
             return True
-        return self._read_back(commit)
+        return self._read_back(commit, failure)
 
-    def _read_back(self, commit: Commit) -> bool:
-        """Tell won from lost by reading the object. Raises IndeterminateCommitError."""
+    def _read_back(self, commit: Commit, failure: StorageError | None) -> bool:
+        """Tell won from lost by reading the object. Raises IndeterminateCommitError, by cause of ``failure``."""
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
@@ -675,21 +683,22 @@ class CommitLog:
             except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
                 return False
 
-        return self._read_after(commit, is_ours)
+        return self._read_after(commit, is_ours, failure)
 
-    def _read_after(self, commit: Commit, read: Callable[[], Read]) -> Read:
+    def _read_after(self, commit: Commit, read: Callable[[], Read], cause: StorageError | None = None) -> Read:
         """What has to be read to know what became of a commit that may be stored already.
 
-        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create.
+        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create. Its
+        cause is what the create failed with, or else the last read.
         """
-        failure: Exception | None = None
+        failure: SparklogError | None = None
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except (StorageError, CorruptMetadataError, UnsupportedVersionError) as error:
-                failure = error  # also absent: the request may still be under way
+            except SparklogError as error:  # also absent: the request may still be under way
+                failure = error
                 self.clock.sleep(0.05 * 2**attempt)
-        raise self._indeterminate(commit, failure)
+        raise self._indeterminate(commit, failure) from (cause or failure)
 
     def _indeterminate(self, commit: Commit, failure: Exception | None) -> IndeterminateCommitError:
         return IndeterminateCommitError(
@@ -724,7 +733,7 @@ class CommitLog:
         """A bounded part of what is due; the maintenance loop does the rest."""
         self._checkpoints_written += 1
         try:
-            cleanup.remove_some_commits(self.store, self.clock, self._state.configs, manifest)
+            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
             if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
                 cleanup.remove_checkpoints(self.store)
         except Exception as error:  # as above

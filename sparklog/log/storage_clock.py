@@ -11,7 +11,10 @@ Rules:
   take time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
 * Measured at the first use, then every ten minutes, and when wall time and elapsed time disagree by more than a minute:
   the wall clock was set, or the machine slept. A measurement is one put and one look.
-* Where the storage cannot be asked, the machine's clock is used, with a warning. Whoever may only read gets that too.
+* Where the storage cannot be asked, the machine's clock is used, with a warning; to who may only read it is no news.
+
+What one process may expire of what is others' goes by ``ExpiryClock``: no clock that is ahead alone can delete
+offsets, records or files before their time.
 
 Not for: durations (``Clock.monotonic``), and times of records, which are their producers'.
 """
@@ -19,11 +22,12 @@ Not for: durations (``Clock.monotonic``), and times of records, which are their 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import StorageError
+from sparklog.errors import StorageError, StoragePermissionError
 from sparklog.log.layout import CLOCK_KEY
 from sparklog.store.base import Store
 
@@ -125,7 +129,8 @@ class StorageClock:
     def _keep_going_without(self, error: StorageError) -> None:
         """An earlier measurement holds for as long as this machine's clocks agree about the time since."""
         if self._answered:
-            logger.warning("the storage's time is not known, using this machine's: %s", error)
+            level = logging.INFO if isinstance(error, StoragePermissionError) else logging.WARNING
+            logger.log(level, "the storage's time is not known, using this machine's: %s", error)
         self._answered = False
         measured = self._measured
         if measured is None:
@@ -133,3 +138,22 @@ class StorageClock:
         wall_ms, elapsed = self._clock.now_ms(), self._clock.monotonic() - measured.monotonic
         if abs(wall_ms - measured.wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
             self._measured = None
+
+
+class ExpiryClock:
+    """The time by which what is others' may be expired: files, records, offsets, commits. Thread-safe.
+
+    It is the earlier one of this machine's wall clock and the storage's, so both have to be ahead for anything to be
+    expired too early. Where the storage does not tell its time, that of the newest commit stands for it: a cluster in
+    which nobody commits expires nothing then. A clock that is behind expires late, which harms nobody.
+    """
+
+    def __init__(self, clock: Clock, storage: StorageClock, log_time_ms: Callable[[], int]) -> None:
+        """``log_time_ms`` is the time of the newest commit that was read."""
+        self._clock = clock
+        self._storage = storage
+        self._log_time_ms = log_time_ms
+
+    def now_ms(self) -> int:
+        storage_ms = self._storage.storage_now_ms()
+        return min(self._clock.now_ms(), self._log_time_ms() if storage_ms is None else storage_ms)

@@ -20,10 +20,11 @@ from typing import cast
 from msgspec import structs
 
 from sparklog import limits
-from sparklog.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.ids import Ids
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CHECKPOINTS,
@@ -223,10 +224,8 @@ def _beside(mirror: Store, commit: Commit) -> bytes:
 def _put(store: Store, key: str, data: bytes, present: bytes | None) -> str:
     """Put a commit in its place, unless somebody else has done something about it: why it was not done."""
     if present is None:
-        try:
-            store.put_if_absent(key, data)
-        except ObjectExistsError:
-            return "" if store.get(key) == data else "somebody has created this commit meanwhile"
+        if create_object(store, key, data, limits.MAX_COMMIT_BYTES) != data:
+            return "somebody has created this commit meanwhile"
     elif store.get(key) != present:
         return "somebody has changed this commit meanwhile"
     else:

@@ -33,11 +33,13 @@ from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.probe import PROBED
 
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
 _KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY)
-_OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, REMOVED_COMMITS)
-"""Folders that are somebody else's to check, or nobody's: leases come and go, and removed commits are kept."""
+_OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
+"""Folders that are somebody else's to check, or nobody's: leases come and go, trials of a server and removed commits
+are kept."""
 
 
 class Accounted:

@@ -297,6 +297,12 @@ class MoveCluster(_Action, tag="move_cluster", frozen=True, kw_only=True):
     url: Text = ""
 
 
+class ResetTime(_Action, tag="reset_time", frozen=True, kw_only=True):
+    """The log's time was ahead and goes back to ``time_ms``, which is this commit's timestamp."""
+
+    time_ms: Timestamp
+
+
 class WrittenRange(_Struct, frozen=True, kw_only=True):
     """What an application's write added to one partition."""
 
@@ -308,11 +314,15 @@ class WrittenRange(_Struct, frozen=True, kw_only=True):
 
 
 class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=True):
-    """An application's numbered write happened in this commit; the same or a lower number is never written again."""
+    """An application's numbered write happened in this commit; the same or a lower number is never written again.
+
+    ``source_digest`` is one of what the write was made from, where the writer can tell: the same write has the same.
+    """
 
     application: Name
     application_version: Long
     ranges: list[WrittenRange] = []
+    source_digest: str = ""
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
@@ -425,6 +435,7 @@ Action = (
     | ElectController
     | ChangePartition
     | MoveCluster
+    | ResetTime
 )
 
 
@@ -444,10 +455,10 @@ class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
     ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
-    when clocks go back. ``checksum`` is that of all live segments once the commit is applied (see ``checksum``).
-    ``format`` is the level it is written in, ``needs`` the oldest version of sparklog that reads that (see ``levels``).
-    ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is set, ``actions`` is empty as
-    stored, and the actions are in the object that it names.
+    when clocks go back, but for one that has ``ResetTime``. ``checksum`` is that of all live segments once the commit
+    is applied (see ``checksum``). ``format`` is the level it is written in, ``needs`` the oldest version of sparklog
+    that reads that (see ``levels``). ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is
+    set, ``actions`` is empty as stored, and the actions are in the object that it names.
     """
 
     format: Format

@@ -17,7 +17,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
-from sparklog.protocol import levels
+from sparklog.protocol import levels, log_time
 from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
@@ -46,6 +46,7 @@ from sparklog.protocol.commits import (
     RegisterBroker,
     RemoveFiles,
     ReplaceSegments,
+    ResetTime,
     UnregisterBroker,
     commit_key,
 )
@@ -99,7 +100,7 @@ def _check_follows(state: State, commit: Commit) -> None:
             f"it names {commit.previous} as the digest of commit {state.version}, whose bytes give {state.digest}: "
             "one of the two was edited or replaced",
         )
-    if commit.timestamp <= state.timestamp_ms:
+    if commit.timestamp <= state.timestamp_ms and ResetTime(time_ms=commit.timestamp) not in commit.actions:
         raise _contradiction(commit.version, f"its time {commit.timestamp} is not after {state.timestamp_ms}")
 
 
@@ -332,11 +333,29 @@ class Draft:
     def _move_cluster(self, action: MoveCluster) -> None:
         self._maps["moved_to"] = action.url
 
+    def _reset_time(self, action: ResetTime) -> None:
+        """What the state holds of times after this one is set to it; rare, so it may look at everything."""
+        now_ms, state = action.time_ms, self._state
+        groups, removed = self._map("groups"), self._map("removed_files")
+        groups.update(list(log_time.groups_until(groups, now_ms)))
+        removed.update(list(log_time.removed_until(removed, now_ms, state.timestamp_ms)))
+        producers = self._map("producers")
+        for number, known in list(producers.items()):
+            if known.timestamp_ms > now_ms:
+                producers[number] = replace(known, timestamp_ms=now_ms)
+        topics = self._map("topics")
+        for name, topic in list(topics.items()):
+            if topic.created_ms > now_ms:
+                topics[name] = replace(topic, created_ms=now_ms)
+            partitions = self._partition_list(name, topic.topic_id)
+            partitions[:] = [log_time.partition_until(partition, now_ms) for partition in partitions]
+
     def _application_write(self, action: ApplicationWrite) -> None:
         self._map("applications")[action.application] = ApplicationState(
             version=action.application_version,
             commit_version=self._state.version + 1,
             ranges=tuple(action.ranges),
+            source_digest=action.source_digest,
         )
 
     def _init_producer(self, action: InitProducer) -> None:
@@ -456,6 +475,7 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     ElectController: Draft._elect_controller,
     ChangePartition: Draft._change_partition,
     MoveCluster: Draft._move_cluster,
+    ResetTime: Draft._reset_time,
 }
 
 

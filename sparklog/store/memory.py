@@ -10,7 +10,6 @@ Not for: sharing between processes (Spark's workers), or keeping anything.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,13 +26,14 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
+from sparklog.store.process_lock import ProcessLock
 
 
 class _Space:
     """The objects of one name. ``lock`` guards them."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.objects: dict[str, tuple[bytes, int]] = {}
 
 
@@ -64,6 +64,10 @@ class MemoryStore:
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return ""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         data = self._object(key)[0]

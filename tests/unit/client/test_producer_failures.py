@@ -15,7 +15,6 @@ from sparklog.errors import (
     KafkaTimeoutError,
     OutOfOrderSequenceNumberError,
     SparklogError,
-    StorageError,
     StoragePermissionError,
     UnknownTopicOrPartitionError,
 )
@@ -141,7 +140,7 @@ def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None
     with make(cluster, retries=1) as producer:
         send(producer, b"0")
         store.commits = [ERROR, ERROR]
-        assert isinstance(send(producer, b"1").exception, StorageError)
+        assert isinstance(send(producer, b"1").exception, IndeterminateCommitError)
         store.commits = [ERROR]
         assert send(producer, b"2").get().offset == 1
     with make(cluster, retries=0) as producer:
@@ -155,9 +154,11 @@ def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None
 def test_an_error_that_does_not_pass_is_told_at_once(cluster: Coordinator, store: FlakyStore) -> None:
     with make(cluster) as producer:
         send(producer, b"0")
-        store.commits = [PERMISSION]
+        store.commits = ["none+permission!"]
         assert isinstance(send(producer, b"1").exception, StoragePermissionError)
-        assert send(producer, b"2").get().offset == 1
+        store.commits = [PERMISSION]
+        assert isinstance(send(producer, b"2").exception, IndeterminateCommitError)
+        assert send(producer, b"3").get().offset == 1
 
 
 def test_a_producer_whose_sequences_somebody_else_used_goes_on_under_a_new_id(cluster: Coordinator) -> None:
