@@ -46,7 +46,8 @@ from sparklog.log.layout import (
     write_boundary,
 )
 from sparklog.log.parallel import each
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import ObjectInfo, Store
 
 

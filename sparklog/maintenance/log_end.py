@@ -63,8 +63,8 @@ def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range)
         message=f"the log ends at version {end}, and {_numbers(versions)} stored beyond that: {joins_on}. "
         + "; ".join(told),
         action="if a mirror or a backup has the missing commits, put them back first. If the root was restored from a "
-        f"copy: stop all writers, and let {command} move what lies beyond the end to {REMOVED_COMMITS}, so that the log "
-        f"goes on from version {end}",
+        f"copy: stop all writers, and let {command} move what lies beyond the end to {REMOVED_COMMITS}; the log goes "
+        f"on from version {end} then",
         repairable=bool(hole),
         path=commit_key(versions[0]),
         version=versions[0],

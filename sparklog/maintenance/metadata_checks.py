@@ -44,7 +44,8 @@ from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint, newer_version
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
 from sparklog.maintenance.log_end import commits_beyond
-from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit, stored_digest
+from sparklog.protocol.commit_bytes import decode_commit, stored_digest
+from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.fold import apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState

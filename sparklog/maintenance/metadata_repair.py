@@ -42,7 +42,8 @@ from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
 from sparklog.maintenance.findings import ERROR, Finding, Repair
 from sparklog.maintenance.log_end import LogUntil, keep_copies, take_out
 from sparklog.maintenance.metadata_checks import Metadata, check_metadata, read_commit
-from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_actions, decode_commit
+from sparklog.protocol.commit_bytes import decode_actions, decode_commit
+from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.segments import SegmentEvent
 from sparklog.store.base import Store
 

@@ -60,7 +60,8 @@ from sparklog.log.layout import (
     write_boundary,
 )
 from sparklog.protocol import levels
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide_brokers import check_apart
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
