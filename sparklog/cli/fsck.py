@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, refuse_together
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.maintenance.findings import Report
@@ -134,7 +135,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         print(to_json(report))
         return
     for line in to_text(report):
-        print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+        print(printable(line))
 
 
 class _Progress:
