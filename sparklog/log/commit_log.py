@@ -345,8 +345,9 @@ class CommitLog:
         if newest is None or newest.version <= self._state.version:
             return
         if self._state.version >= 0:
-            end = read_log_end(self.store, self._state.version, with_boundary=False)
-            if end.digest not in (None, self._state.digest):  # absent, it may have been removed meanwhile
+            end = read_log_end(self.store, self._state.version, with_boundary=True)
+            is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
+            if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
                 raise self._not_there(end)
         self._load(listed=True)
 

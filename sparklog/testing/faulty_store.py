@@ -165,6 +165,10 @@ class FaultyStore:
         return self._store.parallel_requests
 
     @property
+    def has_own_clock(self) -> bool:
+        return self._store.has_own_clock
+
+    @property
     def is_private(self) -> bool:
         return self._store.is_private
 
