@@ -24,6 +24,7 @@ from sparklog.client.config import (
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.protocol.assignors import ASSIGNORS
+from sparklog.protocol.names import validate_client_id
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
 """On a local disk a look costs a system call: some 100 of them a second while nothing comes."""
@@ -185,6 +186,8 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(value, str) or (not value and name != "client_id"):
         raise _wrong(name, value, "give a name, or leave it out")
+    if name != "group_id":  # which has a check of its own
+        validate_client_id(value, name)
     return value
 
 

@@ -47,7 +47,8 @@ from sparklog.log.layout import (
 )
 from sparklog.log.lists import ListCache
 from sparklog.log.parallel import each
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import ObjectInfo, Store
 
 

@@ -20,15 +20,8 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log.layout import read_boundary
 from sparklog.log.parallel import each
-from sparklog.protocol.commits import (
-    Commit,
-    SpilledActions,
-    commit_key,
-    decode_actions,
-    decode_commit,
-    stored_digest,
-    with_actions,
-)
+from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
+from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
 
 

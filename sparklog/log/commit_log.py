@@ -76,18 +76,8 @@ from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
-from sparklog.protocol.commits import (
-    FORMAT,
-    Action,
-    Commit,
-    EncodedCommit,
-    RegisterBroker,
-    ResetTime,
-    actions_key,
-    commit_key,
-    decode_commit,
-    encode_to_store,
-)
+from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, actions_key, decode_commit, encode_to_store
+from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, Entry, fold
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState

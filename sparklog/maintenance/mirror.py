@@ -61,7 +61,8 @@ from sparklog.log.layout import (
 )
 from sparklog.log.lists import read_list
 from sparklog.protocol import levels
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide_brokers import check_apart
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
@@ -226,6 +227,8 @@ class _Copier:
                 f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
                 path=path,
             )
+        if commit.spilled is not None:  # before the commit that names it
+            self.object(commit.spilled.path)
         self._put_commit(commit_key(version), data)
         return digest
 

@@ -19,7 +19,8 @@ from sparklog.log.commit_log import AWAY_SECONDS, Outcome
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, COMMITS, Boundary, read_boundary, segment_key, write_boundary
 from sparklog.log.lists import read_list
-from sparklog.protocol.commits import FORMAT, AlterConfig, Commit, RegisterBroker, commit_key, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide import AppendRequest
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore

@@ -17,7 +17,8 @@ from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.repair import repair_cluster
 from sparklog.maintenance.vacuum import vacuum
-from sparklog.protocol.commits import actions_key, commit_key
+from sparklog.protocol.commit_bytes import actions_key
+from sparklog.protocol.commits import commit_key
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 
