@@ -56,6 +56,7 @@ class MemoryStore:
         space, _, folder = name.strip("/").partition("/")
         self.root = f"memory://{name.strip('/')}"
         self._clock = clock or SystemClock()
+        self.has_own_clock = clock is not None
         self._space = _spaces.setdefault(space, _Space())
         self._folder = f"{folder}/" if folder else ""
 
