@@ -115,6 +115,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     max_poll_interval: float
     max_poll_records: int
+    request_timeout: float
     reset: OffsetReset
     retry_backoff: float
     session_timeout_ms: int
@@ -159,6 +160,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
         max_poll_interval=seconds("max_poll_interval_ms", 1),
         max_poll_records=number("max_poll_records", 1),
+        request_timeout=seconds("request_timeout_ms"),
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
         session_timeout_ms=number("session_timeout_ms", 1),
