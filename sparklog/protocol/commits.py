@@ -314,11 +314,15 @@ class WrittenRange(_Struct, frozen=True, kw_only=True):
 
 
 class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=True):
-    """An application's numbered write happened in this commit; the same or a lower number is never written again."""
+    """An application's numbered write happened in this commit; the same or a lower number is never written again.
+
+    ``source_digest`` is one of what the write was made from, where the writer can tell: the same write has the same.
+    """
 
     application: Name
     application_version: Long
     ranges: list[WrittenRange] = []
+    source_digest: str = ""
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):

@@ -355,6 +355,7 @@ class Draft:
             version=action.application_version,
             commit_version=self._state.version + 1,
             ranges=tuple(action.ranges),
+            source_digest=action.source_digest,
         )
 
     def _init_producer(self, action: InitProducer) -> None:

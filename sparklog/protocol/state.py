@@ -140,6 +140,7 @@ class ApplicationState(_Frozen, frozen=True, kw_only=True):
     version: int
     commit_version: int
     ranges: tuple[WrittenRange, ...]
+    source_digest: str = ""
 
 
 class GroupOffset(_Frozen, frozen=True, kw_only=True):
