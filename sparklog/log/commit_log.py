@@ -86,6 +86,7 @@ from sparklog.protocol.commits import (
     commit_key,
     decode_commit,
     encode_to_store,
+    stored_digest,
 )
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
@@ -632,10 +633,20 @@ class CommitLog:
             return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
-        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
+        return self._read_after(commit, lambda: self._is_followed(commit.version, digest, newest))
 
-    def _previous_of(self, version: int) -> str:
-        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
+    def _is_followed(self, version: int, digest: str, newest: checkpoint.Manifest | None) -> bool:
+        """Whether the commits after this one lead to the newest checkpoint. That one of them follows proves nothing: it
+        may be another stalled writer's, which took this one for a part of the log as well."""
+        last = version + 1 if newest is None else max(newest.version, version + 1)
+        for number in range(version + 1, last + 1):
+            data = self.store.get(commit_key(number), limits.MAX_COMMIT_BYTES)
+            if decode_commit(data, number)[0].previous != digest:
+                return False
+            digest = stored_digest(data)
+        if newest is None or newest.version != last:
+            return True
+        return checkpoint.read_heads(self.store, newest).digest == digest
 
     def _end_before(self, commit: Commit) -> LogEnd:
         """What is stored before a commit that was just created, and the boundary."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
+import pytest
+
+from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
     CommitConflictError,
@@ -114,6 +117,12 @@ class SuspendedWorld:
         for path, offset in self.acknowledged.items():
             if found.get(path) != offset:
                 self.findings.append(f"{path} was acknowledged at {offset}, and is at {found.get(path)}")
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many checkpoints, and commits that go as soon as they are old enough."""
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 3)
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
 
 
 def append(coordinator: Coordinator, path: str) -> int:
