@@ -16,8 +16,8 @@ Rules:
   checkpoint by listing (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
 * A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
   Ages are differences of the storage's own times. Manifests go before the files they name. What no manifest names goes
-  only once there is a newer checkpoint: its writer may be about to name it, however old it is. A process that still finds
-  a file of its checkpoint gone goes on from the newest one.
+  only once there is a newer checkpoint: its writer may be about to name it, however old it is. A process that still
+  finds a file of its checkpoint gone goes on from the newest one.
 
 Not for: writing checkpoints (``checkpoint``).
 """

@@ -156,7 +156,7 @@ class CommitLog:
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
         self._boundary_seen: _Moment | None = None
-        self._load()
+        self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
     @classmethod
     def create(
