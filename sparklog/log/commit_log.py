@@ -76,7 +76,14 @@ from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, actions_key, decode_commit, encode_to_store
+from sparklog.protocol.commit_bytes import (
+    FORMAT,
+    EncodedCommit,
+    actions_key,
+    decode_commit,
+    encode_to_store,
+    stored_digest,
+)
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime, commit_key
 from sparklog.protocol.fold import Draft, Entry, fold
 from sparklog.protocol.segments import SegmentEvent, segment_events
@@ -147,7 +154,7 @@ class CommitLog:
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
         self._boundary_seen: _Moment | None = None
-        self._load()
+        self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
     @classmethod
     def create(
@@ -627,10 +634,20 @@ class CommitLog:
             return self._read_after(commit, lambda: checkpoint.read_digest(self.store, manifest)) == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
-        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
+        return self._read_after(commit, lambda: self._is_followed(commit.version, digest, newest))
 
-    def _previous_of(self, version: int) -> str:
-        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
+    def _is_followed(self, version: int, digest: str, newest: checkpoint.Manifest | None) -> bool:
+        """Whether the commits after this one lead to the newest checkpoint. That one of them follows proves nothing: it
+        may be another stalled writer's, which took this one for a part of the log as well."""
+        last = version + 1 if newest is None else max(newest.version, version + 1)
+        for number in range(version + 1, last + 1):
+            data = self.store.get(commit_key(number), limits.MAX_COMMIT_BYTES)
+            if decode_commit(data, number)[0].previous != digest:
+                return False
+            digest = stored_digest(data)
+        if newest is None or newest.version != last:
+            return True
+        return checkpoint.read_digest(self.store, newest) == digest
 
     def _end_before(self, commit: Commit) -> LogEnd:
         """What is stored before a commit that was just created, and the boundary."""

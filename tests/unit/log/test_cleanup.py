@@ -349,6 +349,25 @@ def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
     found = [info.key for info in store.list(CHECKPOINTS)]
     assert sum(key.endswith(".heads") for key in found) == 5
 
+def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they_are() -> None:
+    """Its writer was stopped: it may name them as soon as it goes on, and a clean-up may be late to delete them."""
+    clock = ManualClock()
+    store = MemoryStore("unfinished-checkpoint", clock)
+    coordinator = cluster(store, clock, 3)
+    for _ in range(3):
+        append(coordinator, b"more")
+        coordinator.log.write_checkpoint()
+    unfinished = [f"{CHECKPOINTS}{coordinator.state.version + 1:020d}-stopped-0.segments"]
+    unfinished.append(f"{CHECKPOINTS}{coordinator.state.version - 1:020d}-given-up.heads")
+    for key in unfinished:
+        store.put(key, b"x")
+    clock.advance(2 * limits.MIN_CHECKPOINT_AGE_MS / 1000)
+    store.put(f"{CHECKPOINTS}{coordinator.state.version:020d}-now.heads", b"x")
+    cleanup.remove_checkpoints(store)
+    left = {info.key for info in store.list(CHECKPOINTS)}
+    assert unfinished[0] in left
+    assert unfinished[1] not in left
+
 
 def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
     clock = ManualClock()
