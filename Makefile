@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-slow test-exactly-once test-faults test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ test-slow: $(STAMP) ## the tests that take minutes
 test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (25 minutes on a busy machine; SPARKLOG_TEST_SEED=n)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
 
-test-faults: $(STAMP) ## everything a storage's client can show, at every step of every operation; says how many points
+test-faults: $(STAMP) ## every outcome that a storage's client can show, at every step of all that is done to one; says how many points
 	@$(PY) -m pytest -n 2 --dist worksteal -m faults $(PYTEST_ARGS) tests
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed

@@ -16,7 +16,7 @@ try:
     from pyspark.sql import functions as F
 
     import sparklog
-    from sparklog.spark import job
+    from sparklog.spark import attempts, job
 except ImportError as error:
     sys.exit(
         f"consume: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "
@@ -24,6 +24,8 @@ except ImportError as error:
     )
 
 PROGRAM = "consume"
+NUMBERED_FORMATS = ("delta", "sparklog")
+"""Formats that write once what is numbered by txnAppId and txnVersion."""
 TEXT_COLUMNS = ("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
 PLACE_COLUMNS = ("topic", "partition", "offset", "timestamp")
 EXAMPLES = """\
@@ -77,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     target.add_argument(
         "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
     )
+    job.add_number_arguments(options.add_argument_group(f"to write once, into {' and '.join(NUMBERED_FORMATS)}"))
     options.add_argument("--skip-lost-records", action="store_true", help="go on where records asked for are gone")
     options.add_argument(
         "--storage-option",
@@ -98,6 +101,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         command_line.error("--partition needs --topic with one topic")
     if options.raw and options.value_schema:
         command_line.error("--raw and --value-schema exclude each other: JSON is text")
+    if options.txn_app_id and options.format.lower() not in NUMBERED_FORMATS:
+        command_line.error(
+            f"--txn-app-id is for {' and '.join(NUMBERED_FORMATS)}: {options.format} has no numbered writes"
+        )
+    job.check_number_arguments(command_line, options)
     job.check_session_arguments(command_line, options)
     return options
 
@@ -121,6 +129,18 @@ def _names(rows: DataFrame) -> set[str]:
     return {name.lower() for name in rows.select("value.*").columns}
 
 
+def number(options: argparse.Namespace, setting: attempts.Settings) -> dict[str, str]:
+    """What makes a second attempt of this job write nothing, in formats that know it; the others are told of."""
+    if options.format.lower() in NUMBERED_FORMATS:
+        application, version = job.write_number(options, setting)
+        return {"txnAppId": application, "txnVersion": str(version)} if application else {}
+    who = attempts.repeated_by(setting)
+    if who and options.mode == "append":
+        job.say(PROGRAM, f"a second attempt ({who}) appends to {options.format} once more: use --mode overwrite, or "
+                         f"one of the formats {', '.join(NUMBERED_FORMATS)}")  # fmt: skip
+    return {}
+
+
 def consume(options: argparse.Namespace) -> str:
     spark = job.job_session(f"sparklog consume {options.topic or options.include}", options)
     target = f"{options.format} {options.path or ''}".strip()
@@ -141,10 +161,15 @@ def consume(options: argparse.Namespace) -> str:
             storage_options=job.storage_values(options.storage_option),
         )
         rows, count = job.counted(columns(records, options))
-        writer = rows.write.format(options.format).mode(options.mode).options(**dict(options.option))
-        writer.save(options.path)
+        numbered = number(options, attempts.settings_of(spark))
+        writer = rows.write.format(options.format).mode(options.mode)
+        writer.options(**{**numbered, **dict(options.option)}).save(options.path)
     if options.format.lower() == "console":  # which takes only the rows that it shows
         return f"shown in {progress.seconds:.1f} s"
+    if numbered:  # without a job, where it was written before: nothing was counted
+        return (
+            f"version {numbered['txnVersion']} of {numbered['txnAppId']} is in {target} after {progress.seconds:.1f} s"
+        )
     return f"{count():,} records written to {target} in {progress.seconds:.1f} s"
 
 

@@ -17,7 +17,7 @@ try:
     from pyspark.sql.types import BinaryType
 
     import sparklog
-    from sparklog.spark import job
+    from sparklog.spark import attempts, job
 except ImportError as error:
     sys.exit(
         f"produce: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "
@@ -31,11 +31,13 @@ examples:
       --format csv --path flights.csv --option header=true --option nullValue=NA --key tailnum
   spark-submit --master yarn --py-files sparklog-py.zip jobs/produce.py --bootstrap-server hdfs://nn/log \\
       --topic orders --format parquet --path hdfs://nn/orders/2026-11-20 --timestamp ordered_at \\
-      --txn-app-id orders-daily --txn-version 20261120
+      --txn-app-id orders-daily --run-date 2026-11-20
   python jobs/produce.py --bootstrap-server s3://bucket/log --topic events --format json --path s3a://bucket/events \\
       --key "concat(user, '-', device)" --value "to_json(named_struct('at', at, 'what', what))"
 
-Run again with the same --txn-app-id and --txn-version, a job writes nothing twice."""
+Run again with the same --txn-app-id and --run-date (or --txn-version), a job writes nothing twice. Without them it
+is numbered by its application where YARN may run it again, or Kubernetes its driver pod; submitted again it writes
+again."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,8 +68,7 @@ def parser() -> argparse.ArgumentParser:
     write = options.add_argument_group("how to write")
     write.add_argument("--partitioner", metavar="NAME", help="default, integer_key, or your own as module:callable")
     write.add_argument("--compression-codec", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="(none)")
-    write.add_argument("--txn-app-id", metavar="ID", help="with --txn-version: a name for these jobs")
-    write.add_argument("--txn-version", metavar="N", type=int, help="a number that grows with every job")
+    job.add_number_arguments(write)
     write.add_argument(
         "--storage-option",
         metavar="NAME=VALUE",
@@ -84,8 +85,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     command_line = parser()
     options = command_line.parse_args(arguments)
     job.check_cluster_argument(command_line, options)
-    if (options.txn_app_id is None) != (options.txn_version is None):
-        command_line.error("--txn-app-id and --txn-version belong together: they number a write")
+    job.check_number_arguments(command_line, options)
     job.check_session_arguments(command_line, options)
     return options
 
@@ -115,11 +115,10 @@ def _text_or_bytes(rows: DataFrame, expression: str) -> Column:
 def produce(options: argparse.Namespace) -> str:
     storage_options = job.storage_values(options.storage_option)
     where = f"topic {options.topic}" if options.topic else "the topics that the rows name"
-    if options.txn_app_id and job.was_written(
-        options.bootstrap_server, storage_options, options.txn_app_id, options.txn_version
-    ):
-        return f"version {options.txn_version} of {options.txn_app_id} was written before: nothing to do"
     spark = job.job_session(f"sparklog produce {options.topic or ''}".strip(), options)
+    application, version = job.write_number(options, attempts.settings_of(spark))
+    if application and job.was_written(options.bootstrap_server, storage_options, application, version):
+        return f"version {version} of {application} was written before: nothing to do"
     job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {where} of {options.bootstrap_server}")
     with job.Progress(PROGRAM, spark) as progress:
         reader = spark.read.format(options.format).options(**dict(options.option))
@@ -132,8 +131,8 @@ def produce(options: argparse.Namespace) -> str:
             options.topic,
             partitioner=options.partitioner,
             compression=options.compression_codec,
-            txn_app_id=options.txn_app_id,
-            txn_version=options.txn_version,
+            txn_app_id=application,
+            txn_version=version,
             storage_options=storage_options,
         )
     return f"{count():,} records written to {where} in {progress.seconds:.1f} s"

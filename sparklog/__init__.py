@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@
     |  |- OutOfOrderSequenceNumberError
     |  |- UnknownProducerIdError      a transactional producer that has expired
     |  |- ClusterMovedError           the cluster goes on at another root
+    |  |- RootReplacedError           the root was restored from a copy, or made again: open the cluster again
     |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired
@@ -253,6 +254,10 @@ class ProducerFencedError(FencedError):
 
 class OutOfOrderSequenceNumberError(FencedError):
     """A producer's sequence leaves a gap, so records in between were lost."""
+
+
+class RootReplacedError(FencedError):
+    """The root holds another history than the one this client has read: restored from a copy, or made again."""
 
 
 class ClusterMovedError(FencedError):

@@ -3,6 +3,15 @@
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 """bytes. A commit is read whole by every reader and must go up in one conditional request, never multipart."""
 
+MAX_INLINE_ACTIONS_BYTES = 512 * 1024
+"""bytes. Actions of a commit that take more lie in an object beside it, so that commits stay quick to read again."""
+
+MAX_INLINE_ACTIONS = 4096
+"""actions. More of them lie in an object beside the commit without being measured first."""
+
+MAX_SPILLED_ACTIONS_BYTES = 256 * 1024 * 1024
+"""bytes. The actions of one commit in an object of their own: some 800,000 appends."""
+
 MAX_CLUSTER_FILE_BYTES = 64 * 1024
 """bytes. cluster.json and boundary.json hold a handful of fields."""
 
@@ -57,6 +66,9 @@ SEGMENT_CHANGES_KEPT = 16
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 """offsets that one segment may span, as in Kafka: a record's offset in a file with gaps is 32 bits from its base."""
 
+MAX_CLOCK_SKEW_MS = 300_000
+"""ms by which the clock of a machine may differ from the storage's before the storage's is used in its place."""
+
 MIN_COMMIT_AGE_MS = 600_000
 """ms for which every commit is kept, whatever the cluster's configs say. Who has looked at the log within the last
 half of it cannot be behind what was removed, however clocks differ by less than the other half."""
@@ -78,3 +90,48 @@ BOUNDARY_TIMES_EVERY_MS = 21_600_000
 
 BOUNDARY_TIMES_KEPT = 64
 """removed commits whose time is remembered: some two weeks."""
+
+MAX_VERSION = 2**62
+"""commits of a cluster. Numbers have 20 digits in names; the next one always fits 64 bits."""
+
+MAX_OFFSET = 2**62
+"""offset in a log. So an offset and the records of a run together fit 64 bits."""
+
+MAX_PRODUCER_ID = 2**62
+"""producer id. The next one always fits 64 bits."""
+
+MAX_PRODUCER_EPOCH = 2**15 - 1
+"""epoch of a producer id: an index stores 16 bits, as Kafka does."""
+
+MAX_COMMIT_TIMESTAMP_MS = 253_402_300_799_999
+"""ms since the epoch: the end of the year 9999, after which no calendar of the standard library goes."""
+
+MAX_ROWS_PER_FILE = 2**47
+"""records of a file: ``MAX_BATCHES_PER_FILE`` batches of ``MAX_BATCH_BYTES``, with 8 bytes of timestamp each."""
+
+MAX_STORED_BYTES = 2**62
+"""bytes that a commit may claim of files."""
+
+MAX_STORED_FILES = 2**40
+"""files or segments that a commit may claim."""
+
+MAX_STORED_TEXT_LENGTH = 65_536
+"""characters of a text in a commit that nothing depends on, such as a client id, a host, a reason."""
+
+MAX_CLIENT_ID_LENGTH = 249
+"""characters of a client.id or group.instance.id: they are printed in tables and kept in commits."""
+
+MAX_TRANSACTIONAL_ID_LENGTH = 249
+"""characters of a transactional.id, as of a group's name."""
+
+MAX_CONFIG_NAME_LENGTH = 249
+"""characters of a setting's name."""
+
+MAX_CONFIG_VALUE_LENGTH = 1_048_576
+"""characters of a setting's value: lists of replicas are the longest."""
+
+MAX_CONFIGS = 1_000
+"""settings in one change; there are some hundred."""
+
+MAX_REPLICAS = 2**15 - 1
+"""replicas of a partition: Kafka's replication factor has 16 bits."""

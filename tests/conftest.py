@@ -16,9 +16,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 ELSEWHERE = {
     "s3": "make test-s3",
     "hdfs": "make test-hdfs",
+    "faults": "make test-faults",
     "slow": "make test-slow",
     "soak": "pytest -m soak",
-    "faults": "make test-faults",
 }
 
 

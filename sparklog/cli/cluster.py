@@ -1,7 +1,8 @@
 """``sparklog cluster``: create a cluster, describe it, print its id, and keep a mirror of its commit log.
 
 ``cluster-id`` is Kafka's kafka-cluster; ``create`` is what kafka-storage's format is there, and ``describe`` shows what
-lies below the root. ``mirror`` and ``promote`` are for the day that the root is lost.
+lies below the root. ``mirror`` and ``promote`` are for the day that the root is lost, ``reset-time`` for the day after
+a machine with a wrong clock wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import BrokerState, State
 
-ACTIONS = ("create", "describe", "cluster-id", "mirror", "promote")
+ACTIONS = ("create", "describe", "cluster-id", "mirror", "promote", "reset-time")
 
 PROGRESS_SECONDS = 5.0
 """Seconds between two lines about a mirror that takes long."""
@@ -37,7 +38,8 @@ def parser() -> CommandParser:
         "describe    print its id, version, brokers, topics and sizes\n"
         "cluster-id  print its id\n"
         "mirror      copy what is new of its commit log to another location; run it again and again\n"
-        "promote     let the cluster go on at a mirror, in the place of its root",
+        "promote     let the cluster go on at a mirror, in the place of its root\n"
+        "reset-time  set the log's time back to the present, where a wrong clock has driven it ahead",
         "sparklog cluster create --bootstrap-server /data/log",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
@@ -66,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         (_mirror if options.action == "mirror" else _promote)(options)
     elif options.action == "describe":
         _describe(connect(options))
+    elif options.action == "reset-time":
+        _reset_time(connect(options))
     else:
         print(f"Cluster ID: {connect(options).state.cluster_id}")
     return 0
@@ -113,6 +117,15 @@ def _promote(options: argparse.Namespace) -> None:
     print(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
     if done.may_have_lost:
         complain("WARNING: what was committed at the old root and had not come to the mirror is lost.")
+
+
+def _reset_time(coordinator: Coordinator) -> None:
+    before_ms = coordinator.state.timestamp_ms
+    ahead_ms = coordinator.reset_time()
+    if not ahead_ms:
+        print(f"The log's time is {_utc(before_ms)}, which is not ahead: nothing to do.")
+        return
+    print(f"The log's time was {_utc(before_ms)}, {ahead_ms // 1000} s ahead, and is {_utc(before_ms - ahead_ms)} now.")
 
 
 def _describe(coordinator: Coordinator) -> None:

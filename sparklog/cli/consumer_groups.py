@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, refuse_together
@@ -18,7 +19,7 @@ from sparklog.cli.group_places import parse_place
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import GroupState, State
+    from sparklog.protocol.state import GroupState
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
@@ -106,17 +107,26 @@ def run(options: argparse.Namespace) -> int:
         return _validate_regex(options.validate_regex)
     coordinator = connect(options)
     if options.list:
-        return _list(coordinator.state, options.state, options.type)
+        return _list(_groups(coordinator, options.state is not None), options.state, options.type)
     if options.delete_offsets:
         return _delete_offsets(coordinator, options.group[0], options.topic)
     groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
     if options.describe:
-        return _describe(coordinator.state, groups, options)
+        return _describe(coordinator, groups, options)
     if options.delete:
         return _delete(coordinator, groups)
     from sparklog.cli.group_reset import reset_offsets
 
     return reset_offsets(coordinator, options, groups)
+
+
+def _groups(coordinator: Coordinator, with_state: bool) -> dict[str, GroupState]:
+    """All groups; their states are asked for where members may be dead of which the log does not know."""
+    if not with_state:
+        return dict(coordinator.state.groups)
+    from sparklog.coordinator.group_liveness import abandoned_emptied
+
+    return abandoned_emptied(coordinator, coordinator.state.groups)
 
 
 def _has(options: argparse.Namespace, name: str) -> bool:
@@ -188,12 +198,12 @@ def group_type(group: GroupState) -> str:
     return "Classic"
 
 
-def _list(state: State, states: str | None, types: str | None) -> int:
+def _list(groups: dict[str, GroupState], states: str | None, types: str | None) -> int:
     wanted_states = _choices(states, STATES, "state")
     wanted_types = _choices(types, TYPES, "types")
     found = [
         (name, group_type(group), group.name_of_state)
-        for name, group in sorted(state.groups.items())
+        for name, group in sorted(groups.items())
         if (not wanted_states or group.name_of_state in wanted_states)
         and (not wanted_types or group_type(group) in wanted_types)
     ]
@@ -221,17 +231,19 @@ def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
 # -- describe
 
 
-def _describe(state: State, groups: list[str], options: argparse.Namespace) -> int:
+def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.cli import group_tables
+    from sparklog.coordinator.group_liveness import abandoned_emptied
 
-    code = 0
+    code, state = 0, coordinator.state
+    known = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
     for name in groups:
-        group = state.groups.get(name)
+        group = known.get(name)
         if group is None:
             complain(f"Error: Consumer group '{name}' does not exist.")
             code = 1
             continue
-        _note(name, group)
+        _note(name, group, len(state.groups[name].members))
         if options.members:
             lines = group_tables.members(name, group, options.verbose)
         elif options.state is not None:
@@ -243,9 +255,15 @@ def _describe(state: State, groups: list[str], options: argparse.Namespace) -> i
     return code
 
 
-def _note(name: str, group: GroupState) -> None:
-    """What Kafka's tool says before the table, on standard error."""
-    if not group.members:
+def _note(name: str, group: GroupState, in_log: int) -> None:
+    """What Kafka's tool says before the table, on standard error; ``in_log``: the members it has as the log knows."""
+    if not group.members and in_log:
+        print(
+            f"\nConsumer group '{name}' has no active members: {in_log} sent no heartbeat within their session "
+            "timeout, and `sparklog maintain` takes them out.",
+            file=sys.stderr,
+        )
+    elif not group.members:
         print(f"\nConsumer group '{name}' has no active members.", file=sys.stderr)
     elif group.name_of_state != "Stable":
         print(f"\nWarning: Consumer group '{name}' is rebalancing.", file=sys.stderr)
@@ -255,12 +273,13 @@ def _note(name: str, group: GroupState) -> None:
 
 
 def _delete(coordinator: Coordinator, groups: list[str]) -> int:
+    from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import InvalidRequestError, NotFoundError
 
     failed: dict[str, str] = {}
     for group in groups:
         try:
-            coordinator.delete_group(group)
+            without_dead_members(coordinator, group, partial(coordinator.delete_group, group))
         except (InvalidRequestError, NotFoundError) as error:
             failed[group] = f"{type(error).__name__}: {error}"
     deleted = ", ".join(f"'{group}'" for group in groups if group not in failed)
@@ -277,6 +296,7 @@ def _delete(coordinator: Coordinator, groups: list[str]) -> int:
 
 def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> int:
     """Delete a group's offsets of some partitions and print what became of each."""
+    from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 
     results: dict[tuple[str, int], str] = {}
@@ -285,7 +305,7 @@ def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> 
         places = [(topic, number) for number in numbers]
         outcome = "Successful"
         try:
-            coordinator.delete_group_offsets(group, places)
+            without_dead_members(coordinator, group, partial(coordinator.delete_group_offsets, group, places))
         except GroupIdNotFoundError as error:
             failure, outcome = error.message, f"Error: {error.message}"
         except NonEmptyGroupError as error:

@@ -13,11 +13,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import UsageError, complain
 from sparklog.cli.group_places import partitions_of
 from sparklog.cli.group_tables import committed_offsets
+from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.protocol.state import GroupState
 from sparklog.types import TopicPartition
 
@@ -40,8 +42,8 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
     plans: dict[str, Plan] = {}
     code = 0
     written = _plans_of_file(options) if options.from_file is not None else {}
-    for name in groups:
-        group = coordinator.state.groups.get(name, GroupState())
+    known = abandoned_emptied(coordinator, {name: _group(coordinator, name) for name in groups})
+    for name, group in known.items():
         if group.members:
             complain(
                 f"Error: Assignments can only be reset if the group '{name}' is inactive, but the current state is "
@@ -56,7 +58,8 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
         plans[name] = _plan(coordinator, options, name, group, written.get(name, {}))
     if options.execute:
         for name, plan in plans.items():
-            coordinator.commit_offsets(name, {(place.topic, place.partition): at for place, at in plan.items()})
+            offsets = {(place.topic, place.partition): at for place, at in plan.items()}
+            without_dead_members(coordinator, name, partial(coordinator.commit_offsets, name, offsets))
     if options.export:
         print(_as_csv(plans, with_group=len(options.group) != 1))
     else:
@@ -68,7 +71,11 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
 
 def _is_no_members_group(coordinator: Coordinator, name: str) -> bool:
     """Whether nobody ever was a member, as nobody is in the group of a streaming query."""
-    return coordinator.state.groups.get(name, GroupState()).generation == 0
+    return _group(coordinator, name).generation == 0
+
+
+def _group(coordinator: Coordinator, name: str) -> GroupState:
+    return coordinator.state.groups.get(name, GroupState())
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:

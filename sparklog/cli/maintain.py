@@ -30,7 +30,7 @@ def parser() -> CommandParser:
         "  retention    take out of the log what retention.ms and retention.bytes do not keep\n"
         "  compaction   keep the newest record of each key, where cleanup.policy says compact\n"
         "  deletion     delete files that left the log more than file.delete.delay.ms ago\n"
-        "  cleanup      remove old commits, checkpoints and offsets of groups that are gone\n"
+        "  cleanup      remove old commits, checkpoints, dead members of groups, and offsets of groups that are gone\n"
         "  mirror       with --mirror: copy what is new of the commit log there\n"
         "A step that fails is said, and the others go on. Stopping is safe at any time.",
         "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",

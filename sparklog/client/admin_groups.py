@@ -7,6 +7,7 @@ member give error classes, ``NoError`` for what worked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sparklog.client.admin_base import AdminBase, Result
@@ -21,6 +22,7 @@ from sparklog.client.admin_types import (
     member_of,
 )
 from sparklog.client.reader import LogReader
+from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
     InvalidRequestError,
@@ -63,7 +65,7 @@ class GroupAdmin(AdminBase):
                 "group_state": group.name_of_state,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for name, group in sorted(self._state().groups.items())
+            for name, group in sorted(self._living(self._state().groups).items())
             if not wanted_states or GroupState(group.name_of_state) in wanted_states
         ]
 
@@ -73,9 +75,17 @@ class GroupAdmin(AdminBase):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,
     ) -> dict[str, Result]:
-        """State, assignor and members of these groups; one that there is not is Dead and has its ``error``."""
-        groups = self._state().groups
-        return {name: _group_data(name, groups.get(name)) for name in _names(group_ids, "group_ids")}
+        """State, assignor and members of these groups; one that there is not is Dead and has its ``error``.
+
+        Members whose process died are left out once their session timeout is over.
+        """
+        known, names = self._state().groups, _names(group_ids, "group_ids")
+        groups = self._living({name: known[name] for name in names if name in known})
+        return {name: _group_data(name, groups.get(name)) for name in names}
+
+    def _living(self, groups: Mapping[str, states.GroupState]) -> dict[str, states.GroupState]:
+        """The groups as they are once dead members are taken out of those that have no others."""
+        return abandoned_emptied(self._opened(), groups)
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
         """Delete groups with their offsets: ``OK`` or the name of the error for each."""
@@ -83,7 +93,7 @@ class GroupAdmin(AdminBase):
         results: dict[str, str] = {}
         for name in _names(group_ids, "group_ids"):
             try:
-                coordinator.delete_group(name)
+                without_dead_members(coordinator, name, partial(coordinator.delete_group, name))
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
                 results[name] = type(error).__name__
             else:
@@ -156,7 +166,8 @@ class GroupAdmin(AdminBase):
             if _exists(state, place):
                 wanted[place[0], place[1]] = position
         try:
-            self._opened().commit_offsets(group_id, wanted)
+            coordinator = self._opened()
+            without_dead_members(coordinator, group_id, lambda: coordinator.commit_offsets(group_id, wanted))
         except UnknownMemberIdError:
             results.update({TopicPartition(*place): UnknownMemberIdError for place in wanted})
         return results
@@ -207,7 +218,9 @@ class GroupAdmin(AdminBase):
         for places in by_topic.values():
             outcome: ErrorClass = NoError
             try:
-                self._opened().delete_group_offsets(group_id, places)
+                coordinator = self._opened()
+                delete = partial(coordinator.delete_group_offsets, group_id, places)
+                without_dead_members(coordinator, group_id, delete)
             except NonEmptyGroupError:
                 outcome = NonEmptyGroupError
             results.update({TopicPartition(*place): outcome for place in places})

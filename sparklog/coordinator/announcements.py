@@ -2,9 +2,10 @@
 
 A reader that works for long on one list of segments, such as a Spark job, stores one small object and renews it::
 
-    leases/readers/<id>      {"version":42,"until_ms":1790000000000}
+    leases/readers/<id>      {"version":42,"until_ms":1790000000000,"ttl_ms":600000}
 
-Files that left the log after that version stay until then. What is announced only puts a deletion off: a reader that
+Files that left the log after that version stay for ``ttl_ms`` after the object was written, by the storage's clock:
+the reader's own may be off by days. What is announced only puts a deletion off: a reader that
 announces nothing, or too late, looks up anew what took the place of files that are gone, and loses records only where
 they were deleted or compacted.
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,8 +25,10 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.coordinator.coordinator import Coordinator
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
-from sparklog.store.base import Store
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.protocol import levels
+from sparklog.store.base import ObjectInfo, Store
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +37,26 @@ READERS = "leases/readers/"
 MAX_ANNOUNCEMENT_BYTES = 4096
 
 CLOCK_SLACK_MS = 60_000
-"""ms that an announcement counts longer than it says: the clocks of the reader and the sweep may differ."""
+"""ms that an announcement counts longer than it says: its renewal may take so long."""
 
 UNREADABLE_MS = 3_600_000
 """ms that an announcement counts that cannot be read."""
 
 
 class AnnouncementFile(msgspec.Struct, frozen=True):
-    """A reader may hold files that were part of the log at ``version``, until that time by its own clock."""
+    """A reader may hold files that were part of the log at ``version``, for ``ttl_ms`` from when this was written.
+
+    ``until_ms`` is that by the reader's own clock. Announcements of earlier versions of sparklog have nothing else.
+    """
 
     version: int
     until_ms: int
+    ttl_ms: int = 0
+    format: int = levels.CURRENT
 
 
 class Announced(NamedTuple):
-    """An announcement and where it is."""
+    """An announcement, where it is, and until when it counts by the storage's clock."""
 
     key: str
     version: int
@@ -72,13 +79,14 @@ class Announcement(NamedTuple):
         return READERS + self.reader_id
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it should be renewed: less than half of its time is left."""
-        return self.until_ms - now_ms < self.ttl_ms / 2
+        """Whether it should be renewed: less than half of its time is left, or more than all of it, which is so by
+        another machine's clock, or by one that was set since."""
+        return not self.ttl_ms / 2 <= self.until_ms - now_ms <= self.ttl_ms
 
     def renewed(self, store: Store, clock: Clock) -> Announcement:
         """Store it, to last for its whole time from now. Raises StorageError."""
         announcement = self._replace(until_ms=clock.now_ms() + self.ttl_ms)
-        store.put(self.key, msgspec.json.encode(AnnouncementFile(self.version, announcement.until_ms)))
+        store.put(self.key, msgspec.json.encode(AnnouncementFile(self.version, announcement.until_ms, self.ttl_ms)))
         return announcement
 
     def kept(self, store: Store, clock: Clock) -> Announcement:
@@ -98,36 +106,46 @@ class Announcement(NamedTuple):
 
 
 def read_announcement(store: Store, key: str) -> AnnouncementFile | None:
-    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError."""
+    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError,
+    UnsupportedVersionError."""
+    path = f"{store.root}/{key}"
     try:
-        return msgspec.json.decode(store.get(key, MAX_ANNOUNCEMENT_BYTES), type=AnnouncementFile)
+        data = store.get(key, MAX_ANNOUNCEMENT_BYTES)
+        levels.check_format(path, data)
+        return msgspec.json.decode(data, type=AnnouncementFile)
     except ObjectNotFoundError:
         return None
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{key}"
         raise CorruptMetadataError(f"the announcement {path} cannot be read: {error}; delete it", path=path) from error
 
 
+def ends_ms(info: ObjectInfo, found: AnnouncementFile) -> int:
+    """Until when an announcement counts: by the storage's clock, where it stamps objects, else by the reader's."""
+    if found.ttl_ms and info.modified_ms > 0:
+        return info.modified_ms + found.ttl_ms + CLOCK_SLACK_MS
+    return found.until_ms + CLOCK_SLACK_MS
+
+
 def announced(store: Store, now_ms: int) -> Iterator[Announced]:
-    """The readers that are announced. Raises StorageError.
+    """The readers that are announced at this time, which is ``Coordinator.expiry_time_ms``. Raises StorageError.
 
     One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
     """
     for info in store.list(READERS):
         try:
             found = read_announcement(store, info.key)
-        except CorruptMetadataError:
+        except (CorruptMetadataError, UnsupportedVersionError):
             if info.modified_ms + UNREADABLE_MS >= now_ms:
                 yield Announced(info.key, -1, info.modified_ms)
             continue
-        if found is not None and found.until_ms + CLOCK_SLACK_MS >= now_ms:
-            yield Announced(info.key, found.version, found.until_ms)
+        if found is not None and ends_ms(info, found) >= now_ms:
+            yield Announced(info.key, found.version, ends_ms(info, found))
 
 
 # -- one announcement for all reads of a process
 
 _shared: dict[tuple[int, str, int], Announcement] = {}
-_shared_lock = threading.RLock()
+_shared_lock = ProcessLock()
 
 
 def announce(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement | None:

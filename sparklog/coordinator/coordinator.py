@@ -21,12 +21,18 @@ from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
-from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
-from sparklog.ids import Ids
+from sparklog.errors import (
+    CommitConflictError,
+    IllegalStateError,
+    IndeterminateCommitError,
+    InvalidRequestError,
+    SparklogError,
+)
+from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments
+from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
 from sparklog.protocol.commits import Action
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
@@ -38,6 +44,8 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import guarded
 from sparklog.store.open import open_store
+from sparklog.store.probe import require_conditional_writes
+from sparklog.store.process_lock import ProcessLock
 
 Result = TypeVar("Result")
 
@@ -79,6 +87,7 @@ class Coordinator:
         self._waiting: list[_Request] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def store(self) -> Store:
@@ -95,7 +104,12 @@ class Coordinator:
 
     def refresh(self) -> State:
         """The newest state there is."""
+        self._check_process()
         return self.log.refresh()
+
+    def expiry_time_ms(self) -> int:
+        """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
+        return self.log.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
@@ -198,9 +212,17 @@ class Coordinator:
         )
 
     def expire_group_offsets(self) -> list[str]:
-        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups."""
-        now_ms = self.log.clock.now_ms()
+        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups.
+
+        For maintenance alone: the members of one group have no business with the offsets of others.
+        """
+        now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
+
+    def reset_time(self) -> int:
+        """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
+        now_ms = self.log.storage_clock.now_ms()
+        return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments
 
@@ -223,6 +245,7 @@ class Coordinator:
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
         requests are known to be about to come: they are waited for, ``GATHER_SECONDS`` at most.
         """
+        self._check_process()
         request = _Request(decide)
         with self._waiting_lock:
             self._waiting.append(request)
@@ -233,6 +256,13 @@ class Coordinator:
                     requests, self._waiting = self._waiting, []
                 self._commit(requests)
         return request.answer()
+
+    def _check_process(self) -> None:
+        """Locks and what they guard may have been in use by threads that a forked child does not have."""
+        if self._process != os.getpid():
+            raise IllegalStateError(
+                f"the cluster {self.store.root} was opened in another process; after a fork open it in the child"
+            )
 
     def _gather(self, expected: int) -> None:
         """Wait until so many requests are there, but not for long."""
@@ -284,7 +314,10 @@ class Coordinator:
         for attempt in range(limits.COMMIT_ATTEMPTS):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
-                if not actions or self.log.attempt(actions) is Outcome.WON:
+                if not actions:
+                    return
+                require_conditional_writes(self.store, self.log.ids)
+                if self.log.attempt(actions) is Outcome.WON:
                     return
             self._back_off(attempt)
         raise CommitConflictError(
@@ -332,7 +365,9 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    log = CommitLog.create(_store(root, storage_options), clock, ids)
+    store = _store(root, storage_options)
+    require_conditional_writes(store, ids or RandomIds())
+    log = CommitLog.create(store, clock, ids)
     log.store = guarded(log.store, CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
@@ -355,8 +390,17 @@ def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> S
     return open_store(root, storage_options) if isinstance(root, str) else root
 
 
-_shared: dict[tuple[int, str, str], Coordinator] = {}
-_shared_lock = threading.RLock()
+_Key = tuple[int, str, str]
+
+_shared: dict[_Key, Coordinator] = {}
+_opening: dict[_Key, ProcessLock] = {}
+_opening_guard = ProcessLock()
+
+
+def _lock_of_key(key: _Key) -> ProcessLock:
+    """One lock for each cluster, so that a storage that does not answer holds up nobody who opens another one."""
+    with _opening_guard:
+        return _opening.setdefault(key, ProcessLock())
 
 
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
@@ -366,10 +410,17 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     """
     store = open_store(root, storage_options)
     key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
-    with _shared_lock:
+    with _lock_of_key(key):
         found = _shared.get(key)
         if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
             found = _shared[key] = open_cluster(store, storage_options)
         else:
             found.refresh()
         return found
+
+
+def forget_shared(root: str) -> None:
+    """Open this root anew for the next client of this process."""
+    for key in [key for key in list(_shared) if key[1] == root]:
+        with _lock_of_key(key):
+            _shared.pop(key, None)

@@ -49,6 +49,7 @@ from sparklog.protocol.decide_groups import GroupCommit, JoinRequest, Offsets, j
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.groups import listed, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
+from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ _TAKEN_OUT = "it was taken out of the group"
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-_locally = threading.Lock()
+_locally = ProcessLock()
 _local: WeakKeyDictionary[Coordinator, WeakSet[GroupMember]] = WeakKeyDictionary()
 """The members of this process by coordinator, so that they acknowledge a rebalance in one commit."""
 
@@ -217,7 +218,6 @@ class GroupMember:
         """A new id, unless the one of an attempt whose outcome is unknown has still to be tried again."""
         if self._member_id:
             return
-        self._quietly(self.coordinator.expire_group_offsets, "expire offsets of inactive groups")
         self._lost |= self._owned.keys()
         self._owned = {}
         name = self.instance_id or self._client_id or "consumer"
@@ -484,21 +484,3 @@ def expire(
         except SparklogError as error:
             logger.warning("the lease of %s in group %s was not deleted: %s", member, group, error)
     return gone
-
-
-class GroupObserver:
-    """Watches the members of a group from outside of it, as a tool does where they may all be dead. Not thread-safe."""
-
-    def __init__(self, coordinator: Coordinator, group: str) -> None:
-        self._coordinator = coordinator
-        self._group = group
-        self._watch = LeaseWatch(coordinator.store, coordinator.log.clock, group)
-
-    def expire_silent(self) -> list[str]:
-        """Take out who was silent for its session timeout since the first call. Raises StorageError.
-
-        Call it every few seconds, for as long as the longest session timeout.
-        """
-        group = self._coordinator.refresh().groups.get(self._group, GroupState())
-        timeouts = {name: known.session_timeout_ms for name, known in group.members.items()}
-        return expire(self._coordinator, self._group, self._watch.look(timeouts), group.generation)

@@ -18,7 +18,6 @@ this one (see ``cleanup``): the error has ``missing`` set then, and whoever read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ from sparklog.errors import (
 )
 from sparklog.format.checksum import crc32c
 from sparklog.ids import Ids
-from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.layout import CHECKPOINTS, manifest_version
 from sparklog.log.segments import SCHEMA, TopicSegments, merge_parts, to_part
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import (
@@ -51,7 +50,6 @@ from sparklog.store.base import Store
 
 FORMAT = 1
 LATEST_KEY = CHECKPOINTS + "latest.json"
-_MANIFEST_KEY = re.compile(re.escape(CHECKPOINTS) + r"\d{20}-[A-Za-z0-9_-]{1,64}\.json")
 _HEADS_SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("body", pa.binary())])
 _KINDS: dict[str, tuple[type, Callable[[str], Any]]] = {
     "topics": (TopicState, str),
@@ -128,8 +126,9 @@ def read_newest_listed(store: Store) -> Manifest | None:
 
 def _listed(store: Store) -> list[str]:
     """The manifests there are, newest first."""
-    found = (info.key for info in store.list(CHECKPOINTS))
-    return sorted((key for key in found if key.endswith(".json") and key != LATEST_KEY), reverse=True)
+    return sorted(
+        (info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None), reverse=True
+    )
 
 
 def read_newest_state(
@@ -177,7 +176,7 @@ def _hinted_key(store: Store) -> str | None:
         key = _LATEST_DECODER.decode(store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)).manifest
     except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
         return None  # only a hint: the listing is right
-    return key if _MANIFEST_KEY.fullmatch(key) else None
+    return key if manifest_version(key) is not None else None
 
 
 def read_manifest(store: Store, key: str) -> Manifest:

@@ -25,16 +25,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
 from sparklog import limits
-from sparklog.clock import Clock
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log import checkpoint
-from sparklog.log.layout import CHECKPOINTS, COMMITS, Boundary, read_boundary_file, write_boundary
+from sparklog.log.layout import (
+    ACTIONS,
+    CHECKPOINTS,
+    COMMITS,
+    Boundary,
+    actions_version,
+    checkpoint_version,
+    commit_version,
+    manifest_version,
+    read_boundary_file,
+    write_boundary,
+)
 from sparklog.log.parallel import each
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.store.base import ObjectInfo, Store
@@ -48,7 +58,13 @@ class CleanUp(NamedTuple):
     checkpoint_files: int
 
 
-def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
+class Times(Protocol):
+    """What says how old a commit is; ``ExpiryClock`` does so whatever the clock of this machine."""
+
+    def now_ms(self) -> int: ...
+
+
+def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     """Remove every commit that the limits let go, what earlier clean-ups left, and old checkpoints.
 
     Lists the commits, so its cost is that of those kept. ``configs`` are the cluster's. Raises StorageError,
@@ -56,7 +72,7 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
     """
     newest = checkpoint.read_newest_listed(store)
     present = read_boundary_file(store)
-    stored = sorted((int(info.key[len(COMMITS) : -len(".json")]), info.size) for info in store.list(COMMITS))
+    stored = _stored(store)
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
     oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
@@ -79,10 +95,11 @@ def clean_up(store: Store, clock: Clock, configs: Mapping[str, str]) -> CleanUp:
         boundary = _advance(store, _after(boundary, last, gone_bytes, _time_of(store, last)))
     gone = [version for version, _ in stored if version <= boundary.boundary]
     _delete(store, map(commit_key, gone))
+    _delete_actions(store, boundary.boundary)
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
 
 
-def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
+def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
     """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
 
     Returns how many went. Three small reads where none is due. Raises StorageError, CorruptMetadataError.
@@ -105,8 +122,21 @@ def remove_some_commits(store: Store, clock: Clock, configs: Mapping[str, str], 
             size = sum(each(lambda key: _size(store, key), keys))
             _advance(store, _after(present, end, size, timestamp_ms))
             _delete(store, keys)
+            _delete_actions(store, end)
             return len(keys)
     return 0
+
+
+def _stored(store: Store) -> list[tuple[int, int]]:
+    """The commits that are there with their bytes, oldest first; files of other names are nobody's."""
+    found = ((commit_version(info.key), info.size) for info in store.list(COMMITS))
+    return sorted((version, size) for version, size in found if version is not None)
+
+
+def _delete_actions(store: Store, boundary: int) -> None:
+    """Remove what lay beside commits up to the boundary, and what writers that lost left there."""
+    versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
+    _delete(store, [key for key, version in versions if version is not None and version <= boundary])
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
@@ -133,8 +163,8 @@ def _advance(store: Store, boundary: Boundary) -> Boundary:
 
 def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
     """The boundary once commits up to ``version``, which is of this time, are removed."""
-    times = present.times
-    if timestamp_ms >= 0 and (not times or timestamp_ms - times[-1][1] >= limits.BOUNDARY_TIMES_EVERY_MS):
+    times = present.times  # the last one may be ahead, where the log's time was reset since
+    if timestamp_ms >= 0 and (not times or abs(timestamp_ms - times[-1][1]) >= limits.BOUNDARY_TIMES_EVERY_MS):
         times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
     return Boundary(version, present.removed_bytes + removed_bytes, times)
 
@@ -201,13 +231,13 @@ def remove_checkpoints(store: Store) -> int:
 
     Returns how many files went. Raises StorageError, CorruptMetadataError.
     """
-    found = list(store.list(CHECKPOINTS))
-    manifests = [info for info in found if info.key.endswith(".json") and info.key != checkpoint.LATEST_KEY]
+    found = [info for info in store.list(CHECKPOINTS) if checkpoint_version(info.key) is not None]
+    manifests = [info for info in found if manifest_version(info.key) is not None]
     if len(manifests) <= limits.CHECKPOINTS_KEPT:
         return 0
     old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
     kept = _kept(sorted(manifests, reverse=True), old_ms)
-    named = {checkpoint.LATEST_KEY, *(info.key for info in kept)}
+    named = {info.key for info in kept}
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)

@@ -10,11 +10,17 @@ Rules:
   id compared, since a writer can lose to its own retried request. What cannot be told is IndeterminateCommitError.
 * After each create the boundary is read again. A number at or below it was removed before, so the create was a stalled
   writer's and did not happen for anybody else.
-* An absent next number means the end of the log only if the boundary has not passed it.
-* Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. Whoever was away for half of that looks for
-  the newest checkpoint by listing before it believes the boundary or its own create (see ``cleanup``).
-* Checkpoints are written here every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by whoever commits that number; a
-  failure to write one is logged and harms nobody.
+* An absent next number means the end of the log only if the newest commit known here is still there: a root that was
+  restored from a copy, or made again, holds another history, and a client of the one before must not add to it. Both
+  are looked at together, before each commit and after it; now and then the boundary is, too.
+* Commits are read ahead, several at a time, and whoever is far behind starts over from a newer checkpoint; so a reader
+  reaches the end however much faster the writers are.
+* Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. A process that was away for half of that, by
+  either of its clocks, looks for the newest checkpoint by listing before it believes the boundary or its own create
+  (see ``cleanup``).
+* Checkpoints are written every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by the process that commits that number,
+  in the background: no commit, read or lock waits for one. A failure to write one is logged and harms nobody.
+* The time of a commit is that of the storage's clock where the machine's own is far off (``StorageClock``).
 
 Not for: deciding what to commit, waiting or retrying (``coordinator``).
 """
@@ -26,7 +32,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -39,13 +45,23 @@ from sparklog.errors import (
     IndeterminateCommitError,
     ObjectExistsError,
     ObjectNotFoundError,
+    RootReplacedError,
     SparklogError,
     StorageError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
+from sparklog.log.background import BackgroundTask
+from sparklog.log.commit_files import (
+    LogEnd,
+    complete_commit,
+    read_ahead,
+    read_commit,
+    read_log_end,
+)
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CHECKPOINTS,
@@ -55,15 +71,21 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
+from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, part_up_to
+from sparklog.log.storage_clock import ExpiryClock, StorageClock
+from sparklog.protocol import levels
 from sparklog.protocol.commits import (
     FORMAT,
     Action,
     Commit,
+    EncodedCommit,
     RegisterBroker,
+    ResetTime,
+    actions_key,
     commit_key,
     decode_commit,
-    encode_commit,
+    encode_to_store,
 )
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
@@ -86,12 +108,28 @@ CHECKPOINTS_PER_CLEANUP = 10
 READ_BACK_ATTEMPTS = 5
 """reads after an unclear answer before the outcome is indeterminate."""
 
+MAX_READ_AHEAD = 64
+"""commits read side by side at most. It begins with one and doubles for as long as there are more."""
+
+FAR_BEHIND_COMMITS = 31
+"""commits read without reaching the end after which a newer checkpoint is looked for: five round trips."""
+
+BOUNDARY_SECONDS = 60.0
+"""seconds between two looks at the boundary by a process that finds the newest commit it knows in its place."""
+
 
 class Outcome(Enum):
     """What became of an attempt to commit; a third outcome, indeterminate, is an error."""
 
     WON = "won"
     LOST = "lost"
+
+
+class _Moment(NamedTuple):
+    """A moment by both clocks of this machine: either may have stood still, or been set, since."""
+
+    monotonic: float
+    wall_ms: int
 
 
 class CommitLog:
@@ -111,6 +149,12 @@ class CommitLog:
         self._incomplete: set[str] = set()
         self._whole = ""
         self._checkpoints_written = 0
+        self.storage_clock = StorageClock(store, clock)
+        self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
+        self._checkpointing = threading.Lock()
+        self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
+        self._cluster_id = ""
+        self._boundary_seen: _Moment | None = None
         self._load()
 
     @classmethod
@@ -167,7 +211,10 @@ class CommitLog:
     def _load(self, listed: bool = False) -> None:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
-        seen = self.clock.monotonic()
+        if self._cluster_id not in ("", cluster.cluster_id):
+            raise self._replaced(f"it holds cluster {cluster.cluster_id} now")
+        self._cluster_id = cluster.cluster_id
+        seen = self._now()
         manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
         # together, and only once nothing can fail any more
         self._base, self._state, self._seen = manifest, state or State(cluster_id=cluster.cluster_id), seen
@@ -189,24 +236,108 @@ class CommitLog:
         """Read the commits that came since, and return the state they lead to. Two small reads when there are none.
 
         Raises CorruptMetadataError when a commit is not what was written, ClusterMovedError once the cluster goes on at
-        another root.
+        another root, RootReplacedError where the root holds another history than the one read so far.
         """
         with self._lock:
             self._catch_up_if_away()
-            while True:
-                seen = self.clock.monotonic()
-                try:
-                    data = self.store.get(commit_key(self._state.version + 1), limits.MAX_COMMIT_BYTES)
-                except ObjectNotFoundError:
-                    boundary = read_boundary(self.store)
-                    if boundary <= self._state.version:
-                        self._seen = seen
-                        self._follow_checkpoints()
-                        self._check_here()
-                        return self._state
-                    self._reload_after(boundary)
-                    continue
+            window = 1
+            while not self._read_to_end(window):
+                window = MAX_READ_AHEAD
+            self._follow_checkpoints()
+            self._check_here()
+            return self._state
+
+    def _read_to_end(self, window: int) -> bool:
+        """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
+        that are many. ``window`` is how many to read at a time at first, after the next one."""
+        seen = self._now()
+        found, end = self._look()
+        if not self._check_end(end):
+            return False
+        asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
+        while True:
+            for data in found:
                 self._take_read(data)
+            if len(found) < asked:
+                self._seen = seen
+                return True
+            behind += len(found)
+            if behind >= far_behind:
+                far_behind *= 4
+                if self._jump_to_checkpoint():
+                    return False
+            asked = window = min(2 * window, MAX_READ_AHEAD)
+            seen = self._now()
+            found = read_ahead(self.store, self._state.version + 1, asked)
+
+    def _look(self) -> tuple[list[bytes], LogEnd]:
+        """The next commit if there is one, and what is stored at the number of the newest one known here."""
+        version = self._state.version
+        if version < 0:
+            return read_ahead(self.store, 0, 1), LogEnd(self._state.digest, read_boundary(self.store))
+        last = self._boundary_seen
+        with_boundary = last is None or self._seconds_since(last) >= BOUNDARY_SECONDS
+        looked_at = self._now()
+        looks: list[Callable[[], list[bytes] | LogEnd]] = [
+            lambda: read_ahead(self.store, version + 1, 1),
+            lambda: read_log_end(self.store, version, with_boundary),
+        ]
+        found, end = each(lambda look: look(), looks, self.store.parallel_requests)
+        assert isinstance(found, list)
+        assert isinstance(end, LogEnd)
+        if with_boundary:
+            self._boundary_seen = looked_at
+        return found, end
+
+    def _check_end(self, end: LogEnd) -> bool:
+        """Whether the log goes on from what is known here; False where a checkpoint had to be loaded instead.
+
+        Raises RootReplacedError where the newest commit known here is gone, or another one has its number.
+        """
+        state = self._state
+        if end.digest == state.digest and end.removed_up_to <= state.version:
+            return True
+        for attempt in range(READ_BACK_ATTEMPTS):
+            if end.removed_up_to >= state.version:
+                self._reload_after(end.removed_up_to)
+                return self._state.version == state.version and self._state.digest == state.digest
+            if end.digest == state.digest:
+                return True
+            self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
+            end = read_log_end(self.store, state.version, with_boundary=True)
+        if end.digest is not None:
+            raise self._not_there(end)
+        # It may have been removed all the same: a late clean-up may have set the boundary back since.
+        newest = checkpoint.read_newest_listed(self.store)
+        if newest is None or newest.version < state.version:
+            raise self._not_there(end)
+        if newest.version > state.version:
+            self._load(listed=True)
+            return False
+        if checkpoint.read_heads(self.store, newest).digest != state.digest:
+            raise self._not_there(end)
+        return True
+
+    def _not_there(self, end: LogEnd) -> RootReplacedError:
+        what = "is not there any more" if end.digest is None else "is another one now"
+        return self._replaced(f"commit {self._state.version}, the newest one that this client has read, {what}")
+
+    def _replaced(self, why: str) -> RootReplacedError:
+        return RootReplacedError(
+            f"{self.store.root} holds another history than the one that this client has read: {why}. It was restored "
+            "from a copy or made again; nothing was written. Close this client and open the cluster again; "
+            "`sparklog fsck` shows what the root holds",
+            path=self.store.root,
+        )
+
+    def _jump_to_checkpoint(self) -> bool:
+        """Start over from a newer checkpoint, if there is one."""
+        newest = checkpoint.read_newest(self.store)
+        if newest is None or newest.version <= self._state.version or newest.heads.key in self._incomplete:
+            return False
+        reached = self._state.version
+        self._load()
+        return self._state.version > reached
 
     def _check_here(self) -> None:
         if self._state.moved_to and not self._moved:
@@ -218,18 +349,32 @@ class CommitLog:
 
     def _catch_up_if_away(self) -> None:
         """Whoever has not looked for long starts from the newest checkpoint: commits it has not seen may be gone."""
-        if self.clock.monotonic() - self._seen < AWAY_SECONDS:
+        if self._seconds_since(self._seen) < AWAY_SECONDS:
             return
         newest = checkpoint.read_newest_listed(self.store)
-        if newest is not None and newest.version > self._state.version:
-            self._load(listed=True)
+        if newest is None or newest.version <= self._state.version:
+            return
+        if self._state.version >= 0:
+            end = read_log_end(self.store, self._state.version, with_boundary=True)
+            is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
+            if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
+                raise self._not_there(end)
+        self._load(listed=True)
+
+    def _now(self) -> _Moment:
+        return _Moment(self.clock.monotonic(), self.clock.now_ms())
+
+    def _seconds_since(self, moment: _Moment) -> float:
+        """The longer of what the two clocks say: one may have stood still while the machine slept."""
+        now = self._now()
+        return max(now.monotonic - moment.monotonic, (now.wall_ms - moment.wall_ms) / 1000)
 
     def _take_read(self, data: bytes) -> None:
         """Advance by a commit as it was read. One that does not follow may follow what this log never saw: a stalled
         writer's create of a number that was removed is no commit, and was taken for one here."""
         version = self._state.version + 1
         try:
-            self._take(*decode_commit(data, version), len(data))
+            self._take(*complete_commit(self.store, data, version))
         except CorruptMetadataError:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_boundary(self.store)
@@ -276,7 +421,7 @@ class CommitLog:
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
         for version in range(first, last + 1):
-            yield decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0]
+            yield read_commit(self.store, version).commit
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic as of ``state`` (default: the newest read).
@@ -389,8 +534,12 @@ class CommitLog:
             self.refresh()
 
     def next_timestamp_ms(self) -> int:
-        """The time of the next commit: now, but after the one before, also when clocks differ or go back."""
-        return max(self.clock.now_ms(), self._state.timestamp_ms + 1)
+        """The time of the next commit: now, but after the one before, also when clocks differ or go back.
+
+        ``now`` is the storage's where this machine's clock is far off, so that one wrong clock does not put the log's
+        time ahead for everybody.
+        """
+        return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
     def attempt(self, actions: Sequence[Action]) -> Outcome:
         """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
@@ -399,27 +548,37 @@ class CommitLog:
         IndeterminateCommitError when that cannot be told.
         """
         with self._lock:
-            commit, data, digest = self._prepare(actions)
-            version, began = commit.version, self.clock.monotonic()
-            if not self._create(commit, data):
+            commit, encoded = self._prepare(actions)
+            version, began = commit.version, self._now()
+            if encoded.spilled:
+                self.store.put(actions_key(version, commit.write_id), encoded.spilled)
+            if not self._create(commit, encoded.data):
+                self._delete_spilled(commit, encoded)
                 return Outcome.LOST
-            if not self._is_part_of_log(commit, digest, began):
-                with contextlib.suppress(SparklogError):
-                    self.store.delete(commit_key(version))  # nobody else's can be there
+            try:
+                is_part = self._is_part_of_log(commit, encoded.digest, began)
+            except RootReplacedError:
+                self._withdraw_if_ours(commit, encoded)
+                raise
+            if not is_part:
+                self._withdraw(commit, encoded)
                 self._reload_after(version)
                 return Outcome.LOST
-            self._take(commit, digest, len(data))
+            self._take(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
             if self._checkpoint_is_due(version):
-                self._checkpoint_quietly()
+                self._request_checkpoint()
             return Outcome.WON
 
-    def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, bytes, str]:
-        state, timestamp = self._state, self.next_timestamp_ms()
+    def _prepare(self, actions: Sequence[Action]) -> tuple[Commit, EncodedCommit]:
+        state = self._state
+        reset = next((action.time_ms for action in actions if isinstance(action, ResetTime)), None)
+        timestamp = self.next_timestamp_ms() if reset is None else reset
         draft = Draft(state, timestamp)
         for action in actions:
             draft.apply(action)
         commit = Commit(
             format=FORMAT,
+            needs=levels.NEEDS,
             version=state.version + 1,
             write_id=self.ids.write_id(),
             timestamp=timestamp,
@@ -428,33 +587,67 @@ class CommitLog:
             writer=self._writer,
             actions=list(actions),
         )
-        return (commit, *encode_commit(commit))
+        return commit, encode_to_store(commit)
 
-    def _is_part_of_log(self, commit: Commit, digest: str, began: float) -> bool:
+    def _withdraw(self, commit: Commit, encoded: EncodedCommit) -> None:
+        """Delete a commit that is not part of the log: only this process can have created it, and nobody follows it."""
+        with contextlib.suppress(SparklogError):
+            self.store.delete(commit_key(commit.version))
+        self._delete_spilled(commit, encoded)
+
+    def _withdraw_if_ours(self, commit: Commit, encoded: EncodedCommit) -> None:
+        """The same where the root was replaced: by now the number may be that of a commit of the other history."""
+        with contextlib.suppress(SparklogError):
+            stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
+            if stored == encoded.data:
+                self._withdraw(commit, encoded)
+
+    def _delete_spilled(self, commit: Commit, encoded: EncodedCommit) -> None:
+        if encoded.spilled:
+            with contextlib.suppress(SparklogError):
+                self.store.delete(actions_key(commit.version, commit.write_id))
+
+    def _is_part_of_log(self, commit: Commit, digest: str, began: _Moment) -> bool:
         """Whether a commit whose create ``began`` then is one, and not at a number that was removed before.
 
         Raises IndeterminateCommitError where that cannot be told: this process was stopped for so long that the commit
-        may have been removed since, after a checkpoint that has it.
+        may have been removed since, after a checkpoint that has it. Raises RootReplacedError where the commit before it
+        is gone: the root was restored from a copy meanwhile.
         """
-        boundary = self._read_after(commit, lambda: read_boundary(self.store))
-        now = self.clock.monotonic()
-        stopped = now - began >= AWAY_SECONDS
-        if not stopped and (boundary >= commit.version or now - self._seen < AWAY_SECONDS):
+        end = self._read_after(commit, lambda: self._end_before(commit))
+        boundary = end.removed_up_to
+        is_over_hole = boundary < commit.version - 1 and end.digest != commit.previous
+        stopped = self._seconds_since(began) >= AWAY_SECONDS
+        if not stopped and (boundary >= commit.version or self._seconds_since(self._seen) < AWAY_SECONDS):
+            if is_over_hole:
+                raise self._not_there(end)
             return boundary < commit.version
         newest = self._read_after(commit, lambda: checkpoint.read_newest_listed(self.store))
         if boundary < commit.version and (newest is None or newest.version < commit.version):
+            if is_over_hole:
+                raise self._not_there(end)
             return True
         if newest is not None and newest.version == commit.version:
             manifest = newest
             return self._read_after(commit, lambda: checkpoint.read_heads(self.store, manifest)).digest == digest
         if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
             return False
+        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
 
-        def is_followed() -> bool:
-            follower = self.store.get(commit_key(commit.version + 1), limits.MAX_COMMIT_BYTES)
-            return decode_commit(follower, commit.version + 1)[0].previous == digest
+    def _previous_of(self, version: int) -> str:
+        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
 
-        return self._read_after(commit, is_followed)
+    def _end_before(self, commit: Commit) -> LogEnd:
+        """What is stored before a commit that was just created, and the boundary."""
+        if commit.version == 0:
+            return LogEnd(commit.previous, read_boundary(self.store))
+        end = read_log_end(self.store, commit.version - 1, with_boundary=True)
+        if end.digest != commit.previous and end.removed_up_to < commit.version - 1:
+            newest = checkpoint.read_newest_listed(self.store)
+            if newest is not None and newest.version == commit.version - 1:
+                digest = checkpoint.read_heads(self.store, newest).digest
+                return LogEnd(digest, end.boundary)  # a checkpoint stands for it
+        return end
 
     def _exists(self, version: int) -> bool:
         try:
@@ -486,7 +679,10 @@ class CommitLog:
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            try:
+                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
+            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
+                return False
 
         return self._read_after(commit, is_ours, failure)
 
@@ -538,42 +734,72 @@ class CommitLog:
         """A bounded part of what is due; the maintenance loop does the rest."""
         self._checkpoints_written += 1
         try:
-            cleanup.remove_some_commits(self.store, self.clock, self._state.configs, manifest)
+            cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
             if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
                 cleanup.remove_checkpoints(self.store)
         except Exception as error:  # as above
             logger.warning("commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
 
+    def _request_checkpoint(self) -> None:
+        if self.store.is_private:  # nobody waits for requests that cost nothing
+            self._checkpoint_quietly()
+        else:
+            self._background.request()
+
+    def wait_for_checkpoint(self) -> None:
+        """Return once the checkpoint is written that a commit of this process made due, if one is under way."""
+        self._background.wait()
+
     def write_checkpoint(self) -> checkpoint.Manifest:
-        """Write a checkpoint of the newest state read, and go on from it."""
+        """Write a checkpoint of the newest state read, and continue from it. Commits and reads need not wait for it.
+
+        Raises StorageError, CorruptMetadataError.
+        """
+        with self._checkpointing:
+            while True:
+                try:
+                    return self._write_checkpoint()
+                except CorruptMetadataError as error:
+                    if not error.missing or not self._leave_base(str(error.context.get("heads", ""))):
+                        raise
+
+    def _write_checkpoint(self) -> checkpoint.Manifest:
+        newest = checkpoint.read_newest(self.store)
         with self._lock:
-            if self.clock.monotonic() - self._seen >= AWAY_SECONDS:
+            if self._seconds_since(self._seen) >= AWAY_SECONDS:
                 self.refresh()
-            base = self._newer_base() or self._base
+            base = newest if newest is not None and self._may_build_on(newest) else self._base
+            state, commit_bytes = self._state, self._commit_bytes
             since = base.version if base is not None else -1
-            recent = {
-                topic_id: [event for event in events if event.version > since]
+            changed = {
+                topic_id: recent
                 for topic_id, events in self._recent.items()
+                if (recent := [event for event in events if event.version > since])
             }
-            changed = {topic_id: events for topic_id, events in recent.items() if events}
-            began = self.clock.monotonic()
-            try:
-                self._check_whole(base)
-                manifest = checkpoint.write_checkpoint(
-                    self.store, self.ids, self._state, base, changed, self._commit_bytes
-                )
-            except CorruptMetadataError as error:
-                if not error.missing or base is None or base.heads.key in self._incomplete:
-                    raise
-                self._incomplete.add(base.heads.key)
-                if base is self._base and not self._leave_incomplete_base():
-                    raise
-                return self.write_checkpoint()
-            if self.clock.monotonic() - began >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
-                self._withdraw_unless_whole(manifest)
-            self._whole = manifest.heads.key
-            self._rebase(manifest)
-            return manifest
+        began = self._now()
+        try:
+            self._check_whole(base)
+            manifest = checkpoint.write_checkpoint(self.store, self.ids, state, base, changed, commit_bytes)
+        except CorruptMetadataError as error:
+            if error.missing and base is not None:
+                error.context["heads"] = base.heads.key
+            raise
+        if self._seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
+            self._withdraw_unless_whole(manifest)
+        self._whole = manifest.heads.key
+        with self._lock:
+            if self._base is None or self._base.version < manifest.version <= self._state.version:
+                self._rebase(manifest)
+        return manifest
+
+    def _leave_base(self, heads: str) -> bool:
+        """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
+        with self._lock:
+            if not heads or heads in self._incomplete:
+                return False
+            self._incomplete.add(heads)
+            is_own = self._base is not None and self._base.heads.key == heads
+            return not is_own or self._leave_incomplete_base()
 
     def _check_whole(self, base: checkpoint.Manifest | None) -> None:
         """A checkpoint repeats files of the one it goes on from, unread; so these must be there.
@@ -598,12 +824,13 @@ class CommitLog:
 
     def _newer_base(self) -> checkpoint.Manifest | None:
         """Another process's checkpoint between this log's own base and its state, if there is one."""
-        found = checkpoint.read_newest(self.store)
-        if found is None or found.version > self._state.version or found.heads.key in self._incomplete:
-            return None
-        if self._base is not None and found.version <= self._base.version:
-            return None
-        return found
+        newest = checkpoint.read_newest(self.store)
+        return newest if newest is not None and self._may_build_on(newest) else None
+
+    def _may_build_on(self, manifest: checkpoint.Manifest) -> bool:
+        if manifest.version > self._state.version or manifest.heads.key in self._incomplete:
+            return False
+        return self._base is None or manifest.version > self._base.version
 
     def _rebase(self, manifest: checkpoint.Manifest) -> None:
         """Let go of what the checkpoint holds. Lists handed out before keep what they need."""

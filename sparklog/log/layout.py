@@ -2,7 +2,10 @@
 
     cluster.json                                      format version and cluster id; written once
     meta/commits/<20 digits>.json                     the commit log
+    meta/actions/<20 digits>-<write id>.json          actions of commits that have too many to hold them
+    meta/removed-commits/...                          commits that a repair took out of the log (``sparklog fsck``)
     meta/boundary.json                                commits at or below this number may be gone
+    meta/clock                                        written to learn the storage's time; its content says nothing
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
 
@@ -10,6 +13,8 @@ The number in a segment's name is the base offset its writer expected; the commi
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -21,6 +26,7 @@ from sparklog.errors import (
     StorageError,
     UnsupportedVersionError,
 )
+from sparklog.protocol import levels
 from sparklog.protocol.file_names import file_name
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
@@ -28,8 +34,11 @@ from sparklog.store.location import IDENTITY_KEY
 CLUSTER_KEY = "cluster.json"
 MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
+CLOCK_KEY = "meta/clock"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"
+ACTIONS = "meta/actions/"
+REMOVED_COMMITS = "meta/removed-commits/"
 
 FORMAT = 1
 """The layout this code writes; it opens this one and older ones."""
@@ -47,11 +56,13 @@ class Boundary(msgspec.Struct, frozen=True):
 
     ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing. ``times`` are
     some versions that were removed with the ms since the epoch of their commits, oldest first: how old a version is.
+    ``format`` is a level (see ``protocol.levels``); fields of later versions are ignored unless it grew.
     """
 
     boundary: int
     removed_bytes: int = 0
     times: tuple[tuple[int, int], ...] = ()
+    format: int = levels.CURRENT
 
 
 def encode_cluster_file(cluster_id: str) -> bytes:
@@ -76,9 +87,46 @@ def read_cluster_file(store: Store) -> ClusterFile:
     return found
 
 
+_COMMIT = re.compile(re.escape(COMMITS) + r"([0-9]{20})\.json")
+_ACTIONS = re.compile(re.escape(ACTIONS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,64}\.json")
+_OF_CHECKPOINT = re.compile(re.escape(CHECKPOINTS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,80}\.([a-z]{1,16})")
+
+
+def commit_version(key: str) -> int | None:
+    """The number of the commit that is stored under a key; None where that is no commit's name.
+
+    Whoever lists commits asks this: file systems, editors and tools for copying leave files of other names beside them
+    (``.nfs…``, ``.DS_Store``, ``….json~``), and those are nobody's.
+    """
+    return _version(_COMMIT.fullmatch(key))
+
+
+def actions_version(key: str) -> int | None:
+    """The number of the commit whose actions a key is for, None where it is another's name."""
+    return _version(_ACTIONS.fullmatch(key))
+
+
+def manifest_version(key: str) -> int | None:
+    """The version of the checkpoint whose manifest is stored under a key; None where that is no manifest's name."""
+    found = _OF_CHECKPOINT.fullmatch(key)
+    return _version(found) if found and found.group(2) == "json" else None
+
+
+def checkpoint_version(key: str) -> int | None:
+    """The version of the checkpoint that a key belongs to, its manifest or another file; None for any other name."""
+    return _version(_OF_CHECKPOINT.fullmatch(key))
+
+
+def _version(found: re.Match[str] | None) -> int | None:
+    version = int(found.group(1)) if found else -1
+    return version if 0 <= version <= limits.MAX_VERSION else None
+
+
 def has_history(store: Store) -> bool:
     """Whether commits or checkpoints of some cluster are there. Raises StorageError."""
-    return any(next(iter(store.list(folder)), None) is not None for folder in (COMMITS, CHECKPOINTS))
+    if any(commit_version(info.key) is not None for info in store.list(COMMITS)):
+        return True
+    return any(checkpoint_version(info.key) is not None for info in store.list(CHECKPOINTS))
 
 
 def _what_it_is(store: Store) -> str:
@@ -114,20 +162,21 @@ def _exists(store: Store, key: str) -> bool:
 
 
 def read_boundary(store: Store) -> int:
-    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError."""
+    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError, UnsupportedVersionError."""
     return read_boundary_file(store).boundary
 
 
 def read_boundary_file(store: Store) -> Boundary:
-    """What boundary.json says. Raises CorruptMetadataError."""
+    """What boundary.json says. Raises CorruptMetadataError, UnsupportedVersionError."""
+    path = f"{store.root}/{BOUNDARY_KEY}"
     try:
         data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError:
         return Boundary(boundary=-1)
     try:
+        levels.check_format(path, data)
         return msgspec.json.decode(data, type=Boundary)
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{BOUNDARY_KEY}"
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
 
 

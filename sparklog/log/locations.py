@@ -15,6 +15,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
+from sparklog.protocol import levels
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
@@ -47,15 +48,17 @@ def note_key(broker: int) -> str:
 
 
 def read_identity(store: Store) -> Identity | None:
-    """Who a location is, None where it has no broker.json. Raises CorruptMetadataError, StorageError."""
+    """Who a location is, None where it has no broker.json. Raises CorruptMetadataError, UnsupportedVersionError,
+    StorageError."""
     try:
         data = store.get(IDENTITY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError:
         return None
+    path = f"{store.root}/{IDENTITY_KEY}"
     try:
+        levels.check_format(path, data)
         return msgspec.json.decode(data, type=Identity)
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{IDENTITY_KEY}"
         raise CorruptMetadataError(
             f"{path} cannot be read: {error}; if the location is the right one, delete this file and register it again",
             path=path,

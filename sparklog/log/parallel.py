@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 PARALLEL_REQUESTS = 16
@@ -13,10 +13,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """The function's result for each item, in order. The first error is raised once all requests have ended."""
+def each(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS) -> list[Result]:
+    """The function's result for each item, in order. The first error is raised once all requests have ended.
+
+    ``at_a_time`` is how many calls may run side by side; with 1 they run here, one after the other.
+    """
     arguments = list(items)
-    if len(arguments) < 2:
+    if len(arguments) < 2 or at_a_time < 2:
         return [function(item) for item in arguments]
-    with ThreadPoolExecutor(min(PARALLEL_REQUESTS, len(arguments))) as pool:
-        return list(pool.map(function, arguments))
+    with ThreadPoolExecutor(min(at_a_time, len(arguments))) as pool:
+        futures: list[Future[Result]] = []
+        for item in arguments:
+            try:
+                futures.append(pool.submit(function, item))
+            except RuntimeError:  # the interpreter is shutting down, and threads cannot be started any more
+                break
+        rest = [function(item) for item in arguments[len(futures) :]]
+        return [future.result() for future in futures] + rest

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.ids import Ids
+from sparklog.protocol import levels
 from sparklog.protocol.commits import RemoveFiles
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState
@@ -30,6 +31,8 @@ SCHEMA = pa.schema(
         pa.field("size_bytes", pa.int64(), False),
     ]
 )
+_FORMAT = b"sparklog.format"
+"""In the schema's metadata: a level (see ``protocol.levels``). Columns of later versions are ignored unless it grew."""
 
 
 class RemovedFile(NamedTuple):
@@ -61,8 +64,9 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
         pa.array(list(sizes.values()), pa.int64()),
     ]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    schema = SCHEMA.with_metadata({_FORMAT: str(levels.CURRENT)})
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     key = f"{REMOVED}{max(version, 0):020d}-{ids.write_id()}.arrow"
     with store.open_output(key) as output:
         output.write(sink.getvalue())
@@ -70,7 +74,7 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
 
 
 def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
-    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError."""
+    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
     try:
@@ -79,7 +83,11 @@ def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
         raise CorruptMetadataError(
             f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path
         ) from error
-    if table.schema != SCHEMA:
+    stated = (table.schema.metadata or {}).get(_FORMAT, b"")
+    if stated.isdigit() and int(stated) > levels.CURRENT:
+        raise levels.newer(path, int(stated))
+    if any(field not in table.schema for field in SCHEMA):
         raise CorruptMetadataError(f"the listing {path} has other columns than expected", path=path)
+    table = table.select(SCHEMA.names)
     for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
         yield RemovedFile(*row)

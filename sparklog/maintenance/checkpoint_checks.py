@@ -6,7 +6,6 @@ Not for: whether a checkpoint says what the commits say (``metadata_checks``).
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from sparklog import limits
 from sparklog.errors import CorruptionError, ObjectNotFoundError
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY, FileReference, Manifest
-from sparklog.log.layout import CHECKPOINTS
+from sparklog.log.layout import CHECKPOINTS, checkpoint_version, manifest_version
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.findings import WARNING, Finding
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
 
-_NAME = re.compile(re.escape(CHECKPOINTS) + r"(\d{20})-[A-Za-z0-9_-]{1,64}(\.json|\.heads|-\d+\.segments)")
 _CACHED_ROWS = 2_000_000
 """rows of parts kept between checkpoints, some 300 MB."""
 
@@ -76,12 +74,14 @@ class Checkpoints:
         self._store = store
         self._parts: OrderedDict[str, pa.RecordBatch] = OrderedDict()
         self._rows = 0
-        self.keys = [info.key for info in store.list(CHECKPOINTS)]
+        found = [info.key for info in store.list(CHECKPOINTS) if info.key != LATEST_KEY]
+        self.keys = [key for key in found if checkpoint_version(key) is not None]
+        self.stray = [key for key in found if checkpoint_version(key) is None]
         self.kept: list[KeptCheckpoint] = []
         for key in self.keys:
-            found = _NAME.fullmatch(key)
-            if found and found.group(2) == ".json":
-                self.kept.append(self._read(KeptCheckpoint(key, int(found.group(1)))))
+            version = manifest_version(key)
+            if version is not None:
+                self.kept.append(self._read(KeptCheckpoint(key, version)))
 
     def _read(self, kept: KeptCheckpoint) -> KeptCheckpoint:
         try:
@@ -140,7 +140,7 @@ class Checkpoints:
 
     def unused(self) -> list[str]:
         """Files of checkpoints that no readable manifest names: left by who died while writing one."""
-        named = {LATEST_KEY}
+        named = set()
         for kept in self.kept:
             named.add(kept.key)
             if kept.manifest is not None:

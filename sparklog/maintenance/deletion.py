@@ -23,8 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.announcements import READERS, announced, read_announcement
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, StorageError
+from sparklog.coordinator.announcements import READERS, announced, ends_ms, read_announcement
+from sparklog.errors import (
+    CorruptMetadataError,
+    ObjectNotFoundError,
+    SparklogError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from sparklog.log.parallel import each
 from sparklog.log.removals import RemovedFile, read_removed
 from sparklog.protocol.commits import ForgetRemovedFiles
@@ -55,7 +61,8 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     """
     result = Swept()
     state = coordinator.refresh()
-    listings = dict(_readable(coordinator, _due(coordinator, state, result), result))
+    due = _due(coordinator, state, coordinator.expiry_time_ms(), result)
+    listings = dict(_readable(coordinator, due, result))
     finished: list[str] = []
     for key, files in listings.items():
         check()
@@ -72,18 +79,17 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     return result
 
 
-def due_files(coordinator: Coordinator) -> list[RemovedFile]:
-    """What a sweep would delete now. Errors as ``sweep``."""
+def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
+    """What a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), Swept()
-    listings = _readable(coordinator, _due(coordinator, state, result), result)
+    listings = _readable(coordinator, _due(coordinator, state, now_ms, result), result)
     files = [file for _, listed in listings for file in listed if file.broker in state.brokers]
     live = live_places(coordinator, state, {file.path for file in files})
     return [file for file in files if file.broker not in live.get(file.path, ())]
 
 
-def _due(coordinator: Coordinator, state: State, result: Swept) -> list[str]:
+def _due(coordinator: Coordinator, state: State, now_ms: int, result: Swept) -> list[str]:
     """The listings whose time has come, and that no reader holds."""
-    now_ms = coordinator.log.clock.now_ms()
     due = [key for key, removed in state.removed_files.items() if removed.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
     if not due:
@@ -181,9 +187,9 @@ def remove_expired_announcements(store: Store, now_ms: int, older_than_ms: int) 
     """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
     gone = 0
     for info in store.list(READERS):
-        with suppress(CorruptMetadataError):
+        with suppress(CorruptMetadataError, UnsupportedVersionError):
             found = read_announcement(store, info.key)
-            if found is not None and found.until_ms + older_than_ms < now_ms:
+            if found is not None and ends_ms(info, found) + older_than_ms < now_ms:
                 store.delete(info.key)
                 gone += 1
     return gone

@@ -10,6 +10,7 @@
     damaged-checkpoint       a checkpoint's files                    the commits (it is removed)
     checkpoint-differs       a checkpoint's state or segments        the commits (it is removed)
     stale-hint               latest.json                             the checkpoints (it is removed)
+    time-ahead               the log's time, ahead of the present    `sparklog cluster reset-time`
     segment-list             the list of live segments               the commits (checkpoints are removed)
     missing-log              a .log that is not there                another replica
     missing-index            an .index that is not there             another replica, or its .log
@@ -54,6 +55,7 @@ LOST_HISTORY = "lost-history"
 DAMAGED_CHECKPOINT = "damaged-checkpoint"
 CHECKPOINT_DIFFERS = "checkpoint-differs"
 STALE_HINT = "stale-hint"
+TIME_AHEAD = "time-ahead"
 SEGMENT_LIST = "segment-list"
 MISSING_LOG = "missing-log"
 MISSING_INDEX = "missing-index"
@@ -80,6 +82,7 @@ KINDS = (
     DAMAGED_CHECKPOINT,
     CHECKPOINT_DIFFERS,
     STALE_HINT,
+    TIME_AHEAD,
     SEGMENT_LIST,
     MISSING_LOG,
     MISSING_INDEX,

@@ -14,8 +14,10 @@ Not for: mending (``repair``), nor for how a report looks (``fsck_report``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.health import check_identity
@@ -24,17 +26,19 @@ from sparklog.errors import (
     CorruptMetadataError,
     InvalidRequestError,
     SparklogError,
+    StorageError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance.file_checks import FileCopy, FileTask, LiveRun, check_files, plan_tasks
-from sparklog.maintenance.findings import MISSING_LOG, Checked, Finding, Report, in_order
+from sparklog.maintenance.findings import MISSING_LOG, TIME_AHEAD, WARNING, Checked, Finding, Report, in_order
 from sparklog.maintenance.index_repair import Rebuilt, rebuild_from_log
 from sparklog.maintenance.list_checks import check_lists
 from sparklog.maintenance.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
 from sparklog.maintenance.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
 from sparklog.maintenance.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
 from sparklog.maintenance.runner import InProcess, TaskRunner
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
@@ -99,9 +103,36 @@ def check_cluster(
     report.fast = scope.fast
     check = Check(store, scope, report, metadata, Copies())
     _open_stores(check, BrokerStores(store, clock or SystemClock(), storage_options))
-    found = [*metadata.findings, *_check_lists(check), *_check_files(check, runner or InProcess(), progress)]
+    found = [
+        *metadata.findings,
+        *_time_ahead(check, clock or SystemClock()),
+        *_check_lists(check),
+        *_check_files(check, runner or InProcess(), progress),
+    ]
     report.findings = in_order(found)
     return check
+
+
+def _time_ahead(check: Check, clock: Clock) -> Iterator[Finding]:
+    """The log's time, where it is ahead of this machine's clock and of what the storage stamped the newest commit with:
+    each may be wrong alone."""
+    state = check.metadata.state
+    written_ms = 0
+    with suppress(StorageError):
+        written_ms = check.store.info(commit_key(state.version)).modified_ms
+    ahead_ms = state.timestamp_ms - max(clock.now_ms(), written_ms)
+    if ahead_ms > limits.MAX_CLOCK_SKEW_MS:
+        yield Finding(
+            kind=TIME_AHEAD,
+            severity=WARNING,
+            message=f"the log's time is {ahead_ms // 1000} s ahead: the clock of a machine that committed was wrong, "
+            "and all commits since have times after that; records stamped with them, and what is due later, are off "
+            "by as much",
+            action="set the clock of that machine (the commits name their writers), then run `sparklog cluster "
+            "reset-time`",
+            path=commit_key(state.version),
+            version=state.version,
+        )
 
 
 def _check_scope(scope: Scope, state: State) -> None:

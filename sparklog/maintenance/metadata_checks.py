@@ -13,7 +13,6 @@ Not for: whether the lists of segments make sense (``list_checks``), nor the dat
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +27,15 @@ from sparklog.errors import (
     ObjectNotFoundError,
     SparklogError,
 )
-from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY, COMMITS, MIRROR_KEY, read_boundary, read_cluster_file
+from sparklog.log.layout import (
+    BOUNDARY_KEY,
+    CLUSTER_KEY,
+    COMMITS,
+    MIRROR_KEY,
+    commit_version,
+    read_boundary,
+    read_cluster_file,
+)
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
@@ -44,7 +51,6 @@ from sparklog.store.local import LocalStore
 Progress = Callable[[str, int, int], None]
 """(what is being done, how much of it is done, of how much): told now and then."""
 
-_COMMIT = re.compile(re.escape(COMMITS) + r"(\d{20})\.json")
 _FETCHED_TOGETHER = 32
 """commits that are held at a time, of ``limits.MAX_COMMIT_BYTES`` at most and some kilobytes as a rule."""
 
@@ -92,8 +98,8 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
     hint = checkpoints.hint_fault()
     if hint is not None:
         result.findings.append(hint)
-    for key in checkpoints.unused():
-        result.findings.append(_left_behind(key))
+    result.findings += [_left_behind(key) for key in checkpoints.unused()]
+    result.findings += [_stray(key) for key in checkpoints.stray]
     return result
 
 
@@ -123,17 +129,23 @@ def _listed(store: Store) -> tuple[list[int], list[Finding]]:
     versions: list[int] = []
     unknown: list[Finding] = []
     for info in store.list(COMMITS):
-        found = _COMMIT.fullmatch(info.key)
-        if found:
-            versions.append(int(found.group(1)))
+        version = commit_version(info.key)
+        if version is not None:
+            versions.append(version)
         else:
-            unknown.append(_unknown(info.key))
+            unknown.append(_stray(info.key))
     return sorted(versions), unknown
 
 
-def _unknown(key: str) -> Finding:
-    message = "no part of sparklog writes objects of this name"
-    return Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key)
+def _stray(key: str) -> Finding:
+    return Finding(
+        kind=kinds.UNKNOWN_OBJECT,
+        severity=INFO,
+        message="a stray file: no part of sparklog writes objects of this name, and none reads it",
+        action="delete it, once you know that nobody needs it: editors, file managers, NFS and tools that copy or "
+        "synchronise folders leave such files",
+        path=key,
+    )
 
 
 def _left_behind(key: str) -> Finding:

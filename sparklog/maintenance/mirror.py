@@ -59,6 +59,7 @@ from sparklog.log.layout import (
     read_cluster_file,
     write_boundary,
 )
+from sparklog.protocol import levels
 from sparklog.protocol.commits import commit_key, decode_commit
 from sparklog.protocol.decide_brokers import check_apart
 from sparklog.store.base import Store
@@ -88,13 +89,15 @@ class Mirrored(NamedTuple):
 
 
 def read_mirror_file(store: Store) -> MirrorFile | None:
-    """What mirror.json says, None where there is none. Raises CorruptMetadataError."""
+    """What mirror.json says, None where there is none. Raises CorruptMetadataError, UnsupportedVersionError."""
+    path = f"{store.root}/{MIRROR_KEY}"
     try:
-        return msgspec.json.decode(store.get(MIRROR_KEY, limits.MAX_CLUSTER_FILE_BYTES), type=MirrorFile)
+        data = store.get(MIRROR_KEY, limits.MAX_CLUSTER_FILE_BYTES)
+        levels.check_format(path, data)
+        return msgspec.json.decode(data, type=MirrorFile)
     except ObjectNotFoundError:
         return None
     except (msgspec.MsgspecError, RecursionError) as error:
-        path = f"{store.root}/{MIRROR_KEY}"
         raise CorruptMetadataError(
             f"{path} cannot be read: {error}; delete it to begin the mirror anew", path=path
         ) from error

@@ -15,7 +15,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
-from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, COMMITS
+from sparklog.log.layout import (
+    BOUNDARY_KEY,
+    CHECKPOINTS,
+    CLOCK_KEY,
+    CLUSTER_KEY,
+    COMMITS,
+    REMOVED_COMMITS,
+    actions_version,
+)
 from sparklog.log.locations import CHECK_KEY
 from sparklog.log.removals import REMOVED, read_removed
 from sparklog.log.segments import TopicSegments
@@ -25,11 +33,13 @@ from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.probe import PROBED
 
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, IDENTITY_KEY, CHECK_KEY)
-_OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS)
-"""Folders that are somebody else's to check, or nobody's: leases come and go."""
+_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY)
+_OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
+"""Folders that are somebody else's to check, or nobody's: leases come and go, trials of a server and removed commits
+are kept."""
 
 
 class Accounted:
@@ -95,6 +105,8 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Itera
         if broker == 0 and key.startswith(REMOVED):
             if key not in known:
                 yield _orphan_listing(key)
+        elif broker == 0 and actions_version(key) is not None:
+            continue  # of a commit, or of one that lost its number: it goes with the commits up to there
         elif _DATA.fullmatch(key) is None:
             message = f"{info.size} bytes under a name that no part of sparklog gives"
             yield Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key, broker=broker)

@@ -6,7 +6,7 @@
     retention     takes out of the log what is too old or too much
     compaction    keeps the latest record of each key
     deletion      deletes the files that left the log a while ago
-    cleanup       forgets old commits, checkpoints, and the offsets of groups that are gone
+    cleanup       forgets old commits, checkpoints, dead members of groups, and the offsets of groups that are gone
     mirror        copies what is new of the commit log to a mirror, where there is to be one
 
 Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
@@ -28,6 +28,7 @@ from typing import NamedTuple, cast
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import Controller
+from sparklog.coordinator.group_liveness import DeadMembers
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError
 from sparklog.log.cleanup import clean_up
@@ -42,6 +43,12 @@ from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import Check, TaskRunner
 
 logger = logging.getLogger(__name__)
+
+WATCH_SECONDS = 1.0
+"""seconds between two looks at members of groups that have to be watched."""
+
+LONGEST_WATCH_MS = 60_000
+"""ms that one pass watches members of groups at most."""
 
 
 class Upkeep:
@@ -67,6 +74,7 @@ class Upkeep:
         self.once = once
         self.mirror = mirror
         self.controller = Controller(coordinator)
+        self.dead_members = DeadMembers(coordinator)
         self._pattern = pattern
 
     def close(self) -> None:
@@ -182,9 +190,23 @@ def _count(report: Report, counts: Counts) -> None:
 def _cleanup(upkeep: Upkeep, report: Report) -> None:
     coordinator = upkeep.coordinator
     configs = coordinator.refresh().configs
-    done = clean_up(coordinator.store, coordinator.log.clock, configs)
+    done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
+    report.count(dead_group_members_taken_out=_expire_members(upkeep))
     report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
+
+
+def _expire_members(upkeep: Upkeep) -> int:
+    """How many dead members were taken out of groups. One pass waits for those that have to be watched to be judged,
+    unless their session timeout is long; a loop sees them again the next time."""
+    clock, dead = upkeep.coordinator.log.clock, upkeep.dead_members
+    gone = len(dead.expire())
+    deadline = clock.monotonic() + min(dead.unknown_ms, LONGEST_WATCH_MS) / 1000 + 2 * WATCH_SECONDS
+    while upkeep.once and dead.unknown_ms and clock.monotonic() < deadline:
+        upkeep.check()
+        clock.sleep(WATCH_SECONDS)
+        gone += len(dead.expire())
+    return gone
 
 
 def _mirror(upkeep: Upkeep, report: Report) -> None:

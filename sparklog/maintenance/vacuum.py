@@ -7,7 +7,8 @@ Writers that died leave files that no commit names; so do jobs that others got i
 version of the cluster its writer knew (``protocol.file_names``). The vacuum chooses the newest version that is older
 than the age limit, fences writers there by a commit, and from then on no file begun at that version or before can
 become part of the log: ``decide.append`` refuses it with StaleWriteError, and its writer writes the records again. Of
-those files, what the log does not name by then may go, however long a writer was stopped. No clocks are compared.
+those files, what the log does not name by then may go, however long a writer was stopped. How old a version is goes by
+``ExpiryClock``.
 
 Files that left the log long enough ago go as well, a vacuum begins with a sweep (``deletion``); and copies that a
 reassignment left behind (``surplus``).
@@ -107,8 +108,9 @@ def vacuum(
             f"an age limit of {older_than_ms} ms is under {MIN_AGE_MS} (a day): writers that take longer from their "
             "first byte to their commit would have to write again; choose more, or give --force (force=True)"
         )
-    before_ms = coordinator.log.clock.now_ms() - older_than_ms
-    superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator)]
+    now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.expiry_time_ms()
+    before_ms = now_ms - older_than_ms
+    superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator, now_ms)]
     problems = [] if dry_run else sweep(coordinator, check).problems
     state = coordinator.refresh()
     fence = max(_newest_before(coordinator, state, before_ms), state.writer_fence)
@@ -119,7 +121,7 @@ def vacuum(
     for broker in sorted(state.brokers):
         check()
         _vacuum_broker(coordinator, state, broker, needed, before_ms, result)
-    _vacuum_root(coordinator, state, before_ms, result)
+    _vacuum_root(coordinator, state, now_ms, older_than_ms, result)
     return result
 
 
@@ -193,15 +195,14 @@ def _orphans(store: Store, broker: int, needed: _Needed, result: Vacuumed) -> It
             result.younger += 1
 
 
-def _vacuum_root(coordinator: Coordinator, state: State, before_ms: int, result: Vacuumed) -> None:
+def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than_ms: int, result: Vacuumed) -> None:
     """Listings that no commit names, leases of members that are gone, announcements of readers that are."""
     store = coordinator.store
     gone = [Found(0, info.key, info.size, UNUSED_LISTING) for info in _unused_listings(store, state, result.fence)]
-    gone += [Found(0, info.key, info.size, OLD_LEASE) for info in _old_leases(store, state, before_ms)]
+    gone += [Found(0, info.key, info.size, OLD_LEASE) for info in _old_leases(store, state, now_ms - older_than_ms)]
     if not result.dry_run:
         each(lambda found: store.delete(found.path), gone)
-        age_ms = coordinator.log.clock.now_ms() - before_ms
-        result.announcements += remove_expired_announcements(store, coordinator.log.clock.now_ms(), age_ms)
+        result.announcements += remove_expired_announcements(store, now_ms, older_than_ms)
     result.files += gone
 
 

@@ -6,6 +6,7 @@ state it was made from: when another commit wins the race, the coordinator asks 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -59,10 +60,10 @@ from sparklog.protocol.names import (
     validate_application_id,
     validate_partition_count,
     validate_partition_increase,
-    validate_topic_name,
+    validate_written_topic,
 )
 from sparklog.protocol.placement import available_brokers, first_places, places_after, spread
-from sparklog.protocol.state import PartitionState, State, TopicState
+from sparklog.protocol.state import ApplicationState, PartitionState, State, TopicState
 
 UNKNOWN_OFFSET = -1
 """``Appended.base_offset`` of what is in the log for certain, where its offsets cannot be told any more."""
@@ -96,7 +97,9 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Appends that become visible together, or not at all.
 
     ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
-    seen is answered with what that one got. ``new_topics`` are created with it where they do not exist yet.
+    seen is answered with what that one got, unless that is the write of commit ``application_replaces``, of which the
+    caller knows that it was another one. ``source_digest`` is remembered with it. ``new_topics`` are created with it
+    where they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
     ``acks`` is Kafka's: -1 (all) needs ``min.insync.replicas`` of those in sync to hold the runs, 1 and 0 one of them.
@@ -106,6 +109,8 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     acks: int = ACKS_ALL
     application: str = ""
     application_version: int = -1
+    application_replaces: int = -1
+    source_digest: str = ""
     new_topics: Sequence[NewTopic] = ()
     groups: Sequence[GroupCommit] = ()
     transaction: ProducerIdentity | None = None
@@ -138,7 +143,7 @@ class AppendResult(NamedTuple):
 def create_topic(state: State, new: NewTopic) -> Decision:
     """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
     InvalidReplicationFactorError or InvalidConfigurationError."""
-    validate_topic_name(new.name)
+    validate_written_topic(new.name)
     if new.name in state.topics:
         raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
     other = next((name for name in state.topics if collides(name, new.name)), None)
@@ -166,7 +171,9 @@ def assigned(state: State, new: NewTopic) -> NewTopic:
 def create_partitions(
     state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
 ) -> Decision:
-    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow."""
+    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow, and
+    InvalidTopicError for an internal topic."""
+    validate_written_topic(topic)
     found = state.topic(topic)
     now = len(found.partitions)
     validate_partition_increase(topic, now, total)
@@ -258,15 +265,15 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
 def append(state: State, request: AppendRequest) -> Decision:
     """Assign offsets to written runs.
 
-    Raises UnknownTopicOrPartitionError when a topic was deleted or re-created since the data were written,
-    NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to be written again,
-    ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers, and what
-    ``commit_group_offsets`` does.
+    Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError when a topic was deleted or re-created
+    since the data were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to
+    be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
+    and what ``commit_group_offsets`` does.
     """
     if request.application:
         validate_application_id(request.application)
         known = state.applications.get(request.application)
-        if known is not None and request.application_version <= known.version:
+        if known is not None and _is_repeated(request, known):
             return Decision([], AppendResult([Appended(*_range_fields(r)) for r in known.ranges], duplicate=True))
     if request.transaction is not None and is_committed(state, request.transaction):
         return Decision([], _repeated(state, request, request.transaction))
@@ -286,6 +293,10 @@ def append(state: State, request: AppendRequest) -> Decision:
         producer = after_transaction(request.transaction)
         actions.append(transaction_end(state, request.transaction))
     return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote, producer=producer))
+
+
+def _is_repeated(request: AppendRequest, known: ApplicationState) -> bool:
+    return request.application_version <= known.version and request.application_replaces != known.commit_version
 
 
 def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentity) -> AppendResult:
@@ -319,15 +330,23 @@ def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
 
 
 def _application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
+    """Runs of one request for a partition get consecutive offsets: they are one range, however many tasks wrote."""
+    first: dict[tuple[str, str, int], int] = {}
+    records: Counter[tuple[str, str, int]] = Counter()
+    for one in appended:
+        where = (one.topic, one.topic_id, one.partition)
+        first.setdefault(where, one.base_offset)
+        records[where] += one.records
     return ApplicationWrite(
         application=request.application,
         application_version=request.application_version,
         ranges=[
             WrittenRange(
-                topic=a.topic, topic_id=a.topic_id, partition=a.partition, base_offset=a.base_offset, records=a.records
+                topic=where[0], topic_id=where[1], partition=where[2], base_offset=base_offset, records=records[where]
             )
-            for a in appended
+            for where, base_offset in first.items()
         ],
+        source_digest=request.source_digest,
     )
 
 
@@ -373,6 +392,7 @@ class _Cursor:
         self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
 
     def append(self, item: PartitionAppend) -> Appended:
+        validate_written_topic(item.topic)
         topic_id, partition = self._find(item)
         place = (item.topic, item.partition)
         if item.producer_id >= 0:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sparklog import limits
 from sparklog.errors import ProducerFencedError, UnknownProducerIdError
 from sparklog.protocol.commits import Action, InitProducer
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.state import ProducerState, State
 
-MAX_PRODUCER_EPOCH = 2**15 - 1
+MAX_PRODUCER_EPOCH = limits.MAX_PRODUCER_EPOCH
 """The last epoch of a producer id; an index stores 16 bits, as Kafka does. After it the next id begins at epoch 0."""
 
 

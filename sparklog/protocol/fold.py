@@ -17,6 +17,7 @@ from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
+from sparklog.protocol import levels, log_time
 from sparklog.protocol import partition_changes as changes
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
@@ -45,6 +46,7 @@ from sparklog.protocol.commits import (
     RegisterBroker,
     RemoveFiles,
     ReplaceSegments,
+    ResetTime,
     UnregisterBroker,
     commit_key,
 )
@@ -81,7 +83,7 @@ def apply(state: State, commit: Commit, digest: str) -> State:
     draft = Draft(state, commit.timestamp)
     for action in commit.actions:
         draft.apply(action)
-    new = draft.finish(commit.version, digest)
+    new = draft.finish(commit.version, digest, commit.format)
     if new.checksum != commit.checksum:
         raise _contradiction(
             commit.version, f"its checksum of live segments is {commit.checksum}, the state gives {new.checksum}"
@@ -98,7 +100,7 @@ def _check_follows(state: State, commit: Commit) -> None:
             f"it names {commit.previous} as the digest of commit {state.version}, whose bytes give {state.digest}: "
             "one of the two was edited or replaced",
         )
-    if commit.timestamp <= state.timestamp_ms:
+    if commit.timestamp <= state.timestamp_ms and ResetTime(time_ms=commit.timestamp) not in commit.actions:
         raise _contradiction(commit.version, f"its time {commit.timestamp} is not after {state.timestamp_ms}")
 
 
@@ -129,8 +131,8 @@ class Draft:
         """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
         _FOLDS[type(action)](self, action)
 
-    def finish(self, version: int, digest: str) -> State:
-        """The new state; the draft may be gone on with."""
+    def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
+        """The new state after a commit of this level; the draft may be gone on with."""
         topics = self._maps.get("topics", self._state.topics)
         if self._partitions:
             topics = dict(topics)
@@ -145,6 +147,7 @@ class Draft:
             digest=digest,
             checksum=sums.to_text(self._checksum),
             next_producer_id=self._next_producer_id,
+            level=max(self._state.level, level),
         )
 
     # -- the maps, copied on first change
@@ -330,14 +333,36 @@ class Draft:
     def _move_cluster(self, action: MoveCluster) -> None:
         self._maps["moved_to"] = action.url
 
+    def _reset_time(self, action: ResetTime) -> None:
+        """What the state holds of times after this one is set to it; rare, so it may look at everything."""
+        now_ms, state = action.time_ms, self._state
+        groups, removed = self._map("groups"), self._map("removed_files")
+        groups.update(list(log_time.groups_until(groups, now_ms)))
+        removed.update(list(log_time.removed_until(removed, now_ms, state.timestamp_ms)))
+        producers = self._map("producers")
+        for number, known in list(producers.items()):
+            if known.timestamp_ms > now_ms:
+                producers[number] = replace(known, timestamp_ms=now_ms)
+        topics = self._map("topics")
+        for name, topic in list(topics.items()):
+            if topic.created_ms > now_ms:
+                topics[name] = replace(topic, created_ms=now_ms)
+            partitions = self._partition_list(name, topic.topic_id)
+            partitions[:] = [log_time.partition_until(partition, now_ms) for partition in partitions]
+
     def _application_write(self, action: ApplicationWrite) -> None:
         self._map("applications")[action.application] = ApplicationState(
             version=action.application_version,
             commit_version=self._state.version + 1,
             ranges=tuple(action.ranges),
+            source_digest=action.source_digest,
         )
 
     def _init_producer(self, action: InitProducer) -> None:
+        if action.producer_id > self._next_producer_id:
+            raise self._refuse(
+                f"it gives out producer id {action.producer_id}, and the next one is {self._next_producer_id}"
+            )
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
         if not action.transactional_id and not action.producer_epoch:
             return  # nobody can fence it: the partitions remember what it wrote for as long as they need to
@@ -450,6 +475,7 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     ElectController: Draft._elect_controller,
     ChangePartition: Draft._change_partition,
     MoveCluster: Draft._move_cluster,
+    ResetTime: Draft._reset_time,
 }
 
 

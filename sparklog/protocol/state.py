@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.protocol import levels
 from sparklog.protocol.commits import GENESIS_DIGEST, WrittenRange
 
 NO_TIMESTAMP_US = -(2**63)
@@ -139,6 +140,7 @@ class ApplicationState(_Frozen, frozen=True, kw_only=True):
     version: int
     commit_version: int
     ranges: tuple[WrittenRange, ...]
+    source_digest: str = ""
 
 
 class GroupOffset(_Frozen, frozen=True, kw_only=True):
@@ -201,7 +203,8 @@ class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
 
     ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
-    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it.
+    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it. ``level`` is the
+    highest of its commits (see ``levels``).
     """
 
     cluster_id: str
@@ -220,6 +223,7 @@ class State(_Frozen, frozen=True, kw_only=True):
     controller: ControllerState = ControllerState()
     writer_fence: int = -1
     moved_to: str = ""
+    level: int = levels.FIRST
 
     def topic(self, name: str) -> TopicState:
         """The topic, or UnknownTopicOrPartitionError."""

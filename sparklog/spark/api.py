@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from sparklog.errors import InvalidOptionError
+from sparklog.spark.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.rows import READ_TYPES
 from sparklog.spark.source import SparklogDataSource
@@ -113,17 +114,21 @@ def write(
     acks: str | int | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
+    on_batch_mismatch: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
     Without ``topic`` a column ``topic`` names each row's. ``partitioner`` is default, integer_key or module:callable.
     ``acks`` is all (the default) for every replica in sync, 1 for the leader alone.
-    With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing. Raises what Spark makes of the
-    errors of sparklog: their class and message stand in its text.
+    With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing; ``on_batch_mismatch`` (fail, skip,
+    append) says what becomes of it if its rows are not those of the first run, else they are left out unseen. Raises
+    what Spark makes of the errors of sparklog: their class and message stand in its text.
     """
     _register_source(df.sparkSession)
     _activate(df.sparkSession)
+    if not txn_app_id:
+        warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
         "topic": topic,
         "partitioner": partitioner,
@@ -131,6 +136,7 @@ def write(
         "acks": None if acks is None else str(acks),
         "txnAppId": txn_app_id,
         "txnVersion": txn_version,
+        "onBatchMismatch": on_batch_mismatch,
     }
     writer = df.write.format(SparklogDataSource.name()).mode("append").options(**_storage(storage_options))
     for name, value in chosen.items():

@@ -16,6 +16,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from datetime import date
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.spark.api import register
+from sparklog.spark.attempts import Settings, shared_application
 from sparklog.spark.session import sparklog_session
 
 PROGRESS_SECONDS = 5.0
@@ -112,6 +114,51 @@ def storage_values(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         name: json.loads(text) if text in ("true", "false") or text.startswith(("{", "[")) else text
         for name, text in pairs
     }
+
+
+def add_number_arguments(options: Any) -> None:
+    """The options of a program or a group of them that number its write, so that it happens once."""
+    options.add_argument(
+        "--txn-app-id",
+        metavar="ID",
+        help="a name for these jobs: with one of the next two, a job that is run again writes nothing (on YARN without "
+        "it: the id of the application)",
+    )
+    options.add_argument("--txn-version", metavar="N", type=int, help="a number that grows with every job")
+    options.add_argument(
+        "--run-date", metavar="DATE", type=run_date, help="the date, or date and time, that the schedule runs it for"
+    )
+
+
+def check_number_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the program with its usage where a write would not be numbered as it is meant to be."""
+    if options.txn_version is not None and options.run_date:
+        parser.error("--txn-version and --run-date exclude each other: either numbers the write")
+    if options.txn_app_id and options.txn_version is None and not options.run_date:
+        parser.error("--txn-app-id and --txn-version belong together: they number a write; so does --run-date")
+    if not options.txn_app_id and (options.txn_version is not None or options.run_date):
+        parser.error("--txn-version and --run-date belong together with --txn-app-id: they number a write")
+
+
+def run_date(text: str) -> str:
+    """A date, or a date and a time, for argparse's ``type``; kept as it is written."""
+    try:
+        date.fromisoformat(text[:10])
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 2026-11-20 or 2026-11-20T06:00") from None
+    return text
+
+
+def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, int] | tuple[None, None]:
+    """What the write of a program is numbered by: what its options say, else what its attempts share, else nothing.
+
+    Each date is an application of its own, so that a date may be filled in after a later one.
+    """
+    if options.txn_app_id:
+        return (f"{options.txn_app_id}:{options.run_date}", 0) if options.run_date else (
+            options.txn_app_id, options.txn_version)  # fmt: skip
+    application = shared_application(setting)
+    return (f"spark:{application}", 0) if application else (None, None)
 
 
 def was_written(root: str, storage_options: Mapping[str, Any], application: str, version: int) -> bool:

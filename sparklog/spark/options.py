@@ -30,6 +30,7 @@ from sparklog.spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.spark.repetition import ON_MISMATCH
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,16 @@ SOURCE_OPTIONS = (
     "commitOffsets",
     "readerLeaseMs",
 )
-SINK_OPTIONS = ("topic", "partitioner", "acks", "txnAppId", "txnVersion", "checkpointLocation", "commitOffsets")
+SINK_OPTIONS = (
+    "topic",
+    "partitioner",
+    "acks",
+    "txnAppId",
+    "txnVersion",
+    "onBatchMismatch",
+    "checkpointLocation",
+    "commitOffsets",
+)
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """What Spark's catalog adds to the options of a table."""
@@ -84,7 +94,11 @@ LONGEST_READER_LEASE_MS = 86_400_000
 FROM_EARLIEST = EveryPartition(EARLIEST)
 TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+"""The largest whole numbers of Java's types, which options of these types may have."""
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
@@ -103,6 +117,11 @@ class Subscription:
     assign: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
     pattern: str = ""
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that are named, each once; none for a pattern."""
+        return self.topics or tuple(dict.fromkeys(where.topic for where in self.assign))
 
 
 @dataclass(frozen=True)
@@ -128,6 +147,9 @@ class SinkOptions:
 
     ``acks`` is -1 where all replicas in sync get the records, 1 or 0 where the leader alone does.
 
+    ``on_mismatch`` says what becomes of a write that differs from the one known under its number (``repetition``);
+    empty where it was not asked for.
+
     ``group`` and ``checkpoint`` say whose consumer offsets a streaming query commits with its output, and where it
     keeps them; both are empty where it commits none.
     """
@@ -141,6 +163,7 @@ class SinkOptions:
     acks: int = -1
     application: str = ""
     application_version: int = -1
+    on_mismatch: str = ""
     group: str = ""
     checkpoint: str = ""
 
@@ -178,7 +201,7 @@ class Options(Mapping[str, str]):
             raise _invalid(name, self[name], "it takes true or false")
         return value == "true"
 
-    def integer(self, name: str, minimum: int) -> int | None:
+    def integer(self, name: str, minimum: int, maximum: int = MAX_LONG) -> int | None:
         """A whole number; None where it is not set."""
         if name not in self:
             return None
@@ -186,8 +209,8 @@ class Options(Mapping[str, str]):
             value = int(self.text(name))
         except ValueError:
             value = minimum - 1
-        if not minimum <= value < 2**63:
-            raise _invalid(name, self[name], f"it takes a whole number from {minimum}")
+        if not minimum <= value <= maximum:
+            raise _invalid(name, self[name], f"it takes a whole number from {minimum} to {maximum}")
         return value
 
 
@@ -221,7 +244,8 @@ def streaming_source(options: Options) -> SourceOptions:
 
 
 def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> SourceOptions:
-    for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
+    options.integer("fetchOffset.numRetries", 0, MAX_INT)
+    for name in ("fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs"):
         options.integer(name, 0)
     return SourceOptions(
         address=address(options),
@@ -231,7 +255,7 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
         latest_if_no_match=_latest_if_no_match(options),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
         include_headers=options.boolean("includeHeaders", False),
-        min_partitions=options.integer("minPartitions", 1),
+        min_partitions=options.integer("minPartitions", 1, MAX_INT),
         max_records_per_partition=options.integer("maxRecordsPerPartition", 1),
         push_down_predicate=options.boolean("pushDownPredicate", False),
         reader_lease_ms=_reader_lease_ms(options),
@@ -269,9 +293,10 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         ignore_keys=options.boolean("kafka.partitioner.ignore.keys", False),
         codec=codec,
         acks=_acks(options),
-        codec_level=options.integer(f"kafka.compression.{codec}.level", -(2**17)),
+        codec_level=_codec_level(options, codec),
         application=application,
         application_version=-1 if version is None else version,
+        on_mismatch=_on_mismatch(options),
         group=options.text("kafka.group.id") if options.boolean("commitOffsets", True) else "",
         checkpoint=options.text("checkpointLocation"),
     )
@@ -475,6 +500,19 @@ def _acks(options: Options) -> int:
     if len({ACKS[value] for value in given.values()}) > 1:
         raise InvalidOptionError(f"options acks and kafka.acks differ: {given}; leave one out", option="acks")
     return next((ACKS[value] for value in given.values()), ACKS["all"])
+
+
+def _on_mismatch(options: Options) -> str:
+    value = options.text("onBatchMismatch").lower()
+    if value and value not in ON_MISMATCH:
+        raise _invalid("onBatchMismatch", value, f"it takes {', '.join(ON_MISMATCH)}")
+    return value
+
+
+def _codec_level(options: Options, codec: str) -> int | None:
+    """The codec's level; None for its own, which Kafka's producer writes as -1 for gzip."""
+    level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-MAX_INT, MAX_INT)))
+    return None if codec == "gzip" and level == -1 else level
 
 
 def _partitioner(options: Options) -> str:

@@ -204,9 +204,12 @@ def announced_read(coordinator: Coordinator, planned: Sequence[PlannedRange], tt
 def select(state: State, subscription: Subscription) -> list[TopicPartition]:
     """The partitions subscribed to, sorted. Raises UnknownTopicOrPartitionError for a topic that is not there.
 
-    Like Spark's Kafka source, ``assign`` passes over what does not exist, and a pattern finds any part of a name.
+    Like Spark's Kafka source, ``assign`` passes over partitions that a topic does not have, and a pattern finds any
+    part of a name.
     """
     if subscription.assign:
+        for name in subscription.topic_names:
+            state.topic(name)
         return [where for where in subscription.assign if _exists(state, where)]
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
@@ -221,8 +224,7 @@ def select(state: State, subscription: Subscription) -> list[TopicPartition]:
 
 
 def _exists(state: State, where: TopicPartition) -> bool:
-    topic = state.topics.get(where.topic)
-    if topic is not None and where.partition < len(topic.partitions):
+    if where.partition < len(state.topic(where.topic).partitions):
         return True
     logger.warning("%s does not exist at version %s and is passed over, as assign does", where, state.version)
     return False

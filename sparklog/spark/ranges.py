@@ -30,6 +30,7 @@ def split_ranges(
     if max_records_per_partition is not None:
         found = [piece for one in found for piece in _cut(one, -(-one.size // max_records_per_partition))]
     if min_partitions is not None and len(found) < min_partitions:
+        _check_minimum(found, min_partitions)
         found = list(_split_in_proportion(found, min_partitions))
     return found
 
@@ -44,10 +45,20 @@ def _check_number(ranges: Sequence[OffsetRange], most: int | None) -> None:
         )
 
 
+def _check_minimum(ranges: Sequence[OffsetRange], least: int) -> None:
+    tasks = min(least, sum(one.size for one in ranges))  # a task has a record at least
+    if tasks > MAX_TASKS:
+        raise InvalidOptionError(
+            f"minPartitions={least} would make {tasks:,} tasks, and a job may have {MAX_TASKS:,}; choose a smaller "
+            "number",
+            option="minPartitions",
+        )
+
+
 def _split_in_proportion(ranges: Sequence[OffsetRange], min_partitions: int) -> Iterator[OffsetRange]:
     """Ranges too small to be cut are left out of the reckoning, so that large ones get the tasks they would take."""
     total = sum(one.size for one in ranges)
-    small = [one for one in ranges if _parts(one.size, total, min_partitions) == 1]
+    small = {one for one in ranges if _parts(one.size, total, min_partitions) == 1}
     rest = total - sum(one.size for one in small)
     tasks = max(min_partitions - len(small), 1)
     for one in ranges:
@@ -60,6 +71,7 @@ def _parts(size: int, total: int, tasks: int) -> int:
 
 def _cut(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     start, remaining = one.start, one.size
+    parts = min(parts, remaining)
     for part in range(parts):
         size = remaining // (parts - part)
         remaining -= size

@@ -62,7 +62,8 @@ class Routed(NamedTuple):
 class Router:
     """Sends the rows of one task to partitions. Not thread-safe: remembers where rows without keys go next.
 
-    ``task`` is the task's number in its job. ``targets`` holds the topics that rows went to, by name.
+    ``task`` is the task's number in its job. ``targets`` holds the topics that rows went to, by name; ``spread`` those
+    of which some went to partitions that another run of the same rows may choose otherwise.
     """
 
     def __init__(self, target_of: TargetOf, topic: str, partitioner: Partitioner, task: int = 0) -> None:
@@ -71,6 +72,7 @@ class Router:
         self._partitioner = partitioner
         self._task = task
         self.targets: dict[str, TopicTarget] = {}
+        self.spread: set[str] = set()
         self._sticky: dict[str, StickyPartitions] = {}
 
     def route(self, rows: Rows, now_ms: int) -> Iterator[Routed]:
@@ -126,6 +128,8 @@ class Router:
             return self._sticky_of(target).next_partition(rows.records.num_rows)
         if keys.null_count == len(keys):
             return self._next_partitions(target, len(keys))
+        if self._partitioner not in CERTAIN:
+            self.spread.add(target.topic)
         chosen = self._partitioner(keys, target.partitions)
         if chosen.null_count == len(chosen):
             return self._next_partitions(target, len(chosen))
@@ -143,6 +147,7 @@ class Router:
 
     def _sticky_of(self, target: TopicTarget) -> StickyPartitions:
         """The topic's own, which starts at a partition of this task's own."""
+        self.spread.add(target.topic)
         sticky = self._sticky.get(target.topic)
         if sticky is None:
             first = int(self._task * _GOLDEN % 1.0 * target.partitions)
@@ -210,6 +215,10 @@ def _default(keys: pa.Array, partitions: int) -> pa.Array:
 
 def _integer(keys: pa.Array, partitions: int) -> pa.Array:
     return partition_integer_keys(keys, partitions)
+
+
+CERTAIN = (_default, _integer)
+"""Partitioners that give the same key the same partition every time."""
 
 
 def _no_choice(keys: pa.Array, partitions: int) -> pa.Array:

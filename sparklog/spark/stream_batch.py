@@ -5,8 +5,9 @@
 
     stream.writeStream.foreachBatch(handle).option("checkpointLocation", ...).start()
 
-Each call is one commit, recorded under the query's id, a name and the number of the batch; a batch that is run again
-adds nothing. A batch that writes several times gives each write a name, which must stay the same from run to run.
+Each call is one commit, recorded under the query's id, a name, the topic and the number of the batch; a batch that is
+run again adds nothing, and another one under a used number is an error, unless ``on_batch_mismatch`` says otherwise
+(``repetition``). A batch that writes several times gives each write a name, which must stay the same from run to run.
 
 Rules: runs in the user's process; builds options and calls Spark's batch writer.
 Not for: ``writeStream.format("sparklog")``, which does the same by itself (``stream_writer``).
@@ -14,21 +15,23 @@ Not for: ``writeStream.format("sparklog")``, which does the same by itself (``st
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import write
-from sparklog.spark.stream_writer import QUERY_ID, application_of
+from sparklog.spark.repetition import FAIL, application_of, numbered_as
+from sparklog.spark.stream_writer import QUERY_ID
+from sparklog.store.process_lock import ProcessLock
 
 RUN_ID = "spark.jobGroup.id"
 """The local property that holds the id of a run of a query: it changes with every start."""
 
 _written: dict[str, tuple[str, int]] = {}
-_written_lock = threading.Lock()
+_written_lock = ProcessLock()
 
 
 def write_batch(
@@ -41,12 +44,14 @@ def write_batch(
     query_id: str | None = None,
     partitioner: str | None = None,
     compression: str | None = None,
+    on_batch_mismatch: str = FAIL,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Append the rows of a micro-batch to topics, once: one commit, all rows or none.
 
     ``name`` tells several writes of one batch apart, by default by their topic. ``query_id`` is that of the running
-    query, which Spark tells; outside of ``foreachBatch`` it has to be given. The rest is as for ``sparklog.write``.
+    query, which Spark tells; outside of ``foreachBatch`` it has to be given. ``on_batch_mismatch`` says what becomes of
+    a batch whose number was used for another one: fail, skip it, or append it. The rest is as for ``sparklog.write``.
     Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
     """
     context = batch.sparkSession.sparkContext
@@ -56,7 +61,7 @@ def write_batch(
             "write_batch is called outside of foreachBatch, where there is no streaming query; give it query_id, a "
             "name that stays the same from run to run, or use sparklog.write"
         )
-    application = f"{application_of(query)}:{name or topic or 'rows'}"
+    application = _application(query, name, topic, root, storage_options)
     this = (context.getLocalProperty(RUN_ID) or "", batch_id)
     _check_first(application, *this)
     write(
@@ -67,10 +72,22 @@ def write_batch(
         compression=compression,
         txn_app_id=application,
         txn_version=batch_id,
+        on_batch_mismatch=on_batch_mismatch,
         storage_options=storage_options,
     )
     with _written_lock:
         _written[application] = this
+
+
+def _application(
+    query: str, name: str | None, topic: str | None, root: str, storage_options: Mapping[str, Any] | None
+) -> str:
+    """What the write is numbered under: its name with the topic, where the two differ."""
+    former = application_of(query, name or topic or "rows")
+    if not name or not topic or name == topic:
+        return former
+    state = shared_cluster(root, storage_options).state
+    return numbered_as(state, f"{former}:{topic}", former, topic)
 
 
 def _check_first(application: str, run: str, batch_id: int) -> None:

@@ -9,17 +9,25 @@ Not for: starting a query from a checkpoint, which Spark does.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from sparklog import limits
-from sparklog.errors import InvalidRequestError, ObjectNotFoundError
+from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.protocol.state import State
 from sparklog.spark.stream_offsets import IDS_KEY, StreamOffsets, parse
+from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
+logger = logging.getLogger(__name__)
+
 _NO_OFFSET = "-"
+DIGEST_LENGTH = 32
+"""hexadecimal digits: 128 bits of a SHA-256."""
 
 
 def batch_offsets(
@@ -30,9 +38,8 @@ def batch_offsets(
     Raises InvalidRequestError where the checkpoint does not know the batch or reads no topic of this cluster,
     UnsupportedStoreError for a place that sparklog cannot read.
     """
-    store = open_store(re.sub("^file:/+", "/", checkpoint), storage_options)  # Spark writes file:/data
     try:
-        text = store.get(f"offsets/{batch_id}", limits.MAX_MANIFEST_BYTES).decode()
+        text = _offsets_of(_open(checkpoint, storage_options), batch_id)
     except ObjectNotFoundError as error:
         raise InvalidRequestError(
             f"{checkpoint} has no offsets of micro-batch {batch_id}: option checkpointLocation must be that of this "
@@ -48,6 +55,39 @@ def batch_offsets(
             "can only be committed with the output where source and sink are one cluster; leave kafka.group.id out"
         )
     return found
+
+
+def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_id: int, root: str) -> str:
+    """A digest of where a batch ends in all of its sources: the same whenever Spark runs the batch again.
+
+    Empty where that cannot be read: a checkpoint is looked at on a local disk and in the storage of ``root`` only,
+    which is sure to answer.
+    """
+    if not checkpoint:
+        return ""
+    try:
+        store = _open(checkpoint, storage_options)
+        if _storage_of(store.root) not in ("", _storage_of(root)):
+            return ""
+        lines = _offsets_of(store, batch_id).splitlines()[2:]
+    except SparklogError as error:
+        logger.debug("%s does not say what micro-batch %s reads: %s", checkpoint, batch_id, error)
+        return ""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _open(checkpoint: str, storage_options: Mapping[str, object]) -> Store:
+    return open_store(re.sub("^file:/+", "/", checkpoint), storage_options)  # Spark writes file:/data
+
+
+def _offsets_of(store: Store, batch_id: int) -> str:
+    return store.get(f"offsets/{batch_id}", limits.MAX_MANIFEST_BYTES).decode()
+
+
+def _storage_of(root: str) -> str:
+    """The bucket, container or name node of a root; empty for a local path."""
+    found = urlsplit(root)
+    return f"{found.scheme}://{found.netloc}" if "://" in root and found.scheme != "file" else ""
 
 
 def source_offsets(text: str) -> list[StreamOffsets]:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from sparklog.spark import job
 from sparklog.spark.options import STORAGE_PREFIX
+from sparklog.spark.stream_repetitions import is_repetition
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks at whether to stop."""
@@ -114,7 +115,8 @@ def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int
             for progress in query.recentProgress:
                 if progress.batchId > seen and progress.numInputRows:
                     seen, rows = progress.batchId, rows + progress.numInputRows
-                    job.say(program, f"batch {seen}: {progress.numInputRows:,} records")
+                    before = " (written before: nothing was added)" if is_repetition(str(query.runId), seen) else ""
+                    job.say(program, f"batch {seen}: {progress.numInputRows:,} records{before}")
     except KeyboardInterrupt:
         query.stop()
         raise

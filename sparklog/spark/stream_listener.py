@@ -31,6 +31,7 @@ from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.protocol.state import State
 from sparklog.spark.stream_offsets import IDS_KEY, Lag, StreamOffsets, lag, parse
+from sparklog.spark.stream_repetitions import is_repetition
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class QueryLag:
     min_offsets_behind_latest: int
     max_offsets_behind_latest: int
     avg_offsets_behind_latest: float
+    is_repetition: bool = False
+    """The batch was in the log before, and the sink left it out; known where ``sparklog.register`` was called."""
 
 
 class LagListener(StreamingQueryListener):
@@ -142,6 +145,7 @@ def query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
         min_offsets_behind_latest=total.min_offsets_behind_latest,
         max_offsets_behind_latest=total.max_offsets_behind_latest,
         avg_offsets_behind_latest=total.avg_offsets_behind_latest,
+        is_repetition=is_repetition(str(progress.get("runId")), progress["batchId"]),
     )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,25 +28,32 @@ from pyspark.sql.streaming.listener import (
 
 from sparklog.coordinator import shared_cluster
 from sparklog.protocol.names import validate_group_id
+from sparklog.spark import stream_repetitions
 from sparklog.spark.options import Address, Options, address
 from sparklog.spark.stream_listener import finished_offsets
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
 SOURCE = "sparklog"
 _listening: set[str] = set()
-_listening_lock = threading.Lock()
+_listening_lock = ProcessLock()
 
 
 class QueryNameListener(StreamingQueryListener):
-    """Commits what named queries of one session have read. Its methods are called by one thread of Spark's."""
+    """Commits what named queries of one session have read, and logs batches that added nothing
+    (``stream_repetitions``). Its methods are called by one thread of Spark's."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._groups: dict[str, NamedGroup] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Look up where the query reads, while it is sure to be there: Spark waits for this."""
+        """Look up where the query reads and writes, while it is sure to be there: Spark waits for this."""
+        try:
+            stream_repetitions.look_up(self._session, str(event.id), str(event.runId))
+        except Exception as error:
+            logger.debug("which batches of query %s are in the log is not known: %s", event.id, error)
         if event.name:
             try:
                 found = group_of(event.name, source_options(self._session, str(event.id)))
@@ -59,6 +65,7 @@ class QueryNameListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is finished: commit where it ended."""
         run = str(event.progress.runId)
+        stream_repetitions.report(run, event.progress.batchId)
         group = self._groups.get(run)
         if group is not None:
             try:

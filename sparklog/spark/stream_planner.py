@@ -62,6 +62,7 @@ class StreamPlanner:
         self._latest: StreamOffsets | None = None
         self._last_batch_at: float | None = None
         self._reported: list[Loss] = []
+        self._missing: list[str] = []
 
     @property
     def stores(self) -> Mapping[int, Store]:
@@ -130,7 +131,7 @@ class StreamPlanner:
 
     def fix_end(self) -> None:
         """For Trigger.AvailableNow: read up to what there is now, whatever comes later."""
-        topics = self._options.source.subscription.topics
+        topics = self._options.source.subscription.topic_names
         logs = self._logs(self._coordinator.refresh(), topics)  # what is missing is for ``latest`` to judge
         self._target = self._offsets({where: log.end for where, log in logs.items()}, logs)
 
@@ -194,15 +195,28 @@ class StreamPlanner:
         return offsets
 
     def _logs(self, state: State, may_be_missing: Iterable[str]) -> dict[TopicPartition, PartitionLog]:
-        """The subscribed partitions. Raises UnknownTopicOrPartitionError for a missing topic not among those named."""
+        """The subscribed partitions. Raises UnknownTopicOrPartitionError for a missing topic not among those named.
+
+        Without ``failOnDataLoss`` any may be missing: the offsets of a topic that was deleted say no more that it was
+        there once.
+        """
         subscription = self._options.source.subscription
-        if subscription.topics:
-            missing = set(may_be_missing) - set(state.topics)
-            kept = tuple(name for name in subscription.topics if name not in missing)
-            return _logs_of(state, select(state, Subscription(topics=kept)))
+        if subscription.pattern:
+            return _logs_of(state, select(state, subscription))
+        missing = [name for name in subscription.topic_names if name not in state.topics]
+        if self._options.source.fail_on_data_loss:
+            for name in set(missing) - set(may_be_missing):
+                state.topic(name)
+        self._say_missing(missing)
         if subscription.assign:  # ``select`` would warn of what does not exist at every trigger
             return _logs_of(state, subscription.assign)
-        return _logs_of(state, select(state, subscription))
+        kept = tuple(name for name in subscription.topics if name not in missing)
+        return _logs_of(state, select(state, Subscription(topics=kept)))
+
+    def _say_missing(self, topics: list[str]) -> None:
+        if topics and topics != self._missing:
+            logger.warning("topics %s do not exist; this query reads the others", ", ".join(topics))
+        self._missing = topics
 
     def _offsets(
         self, ends: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, PartitionLog]

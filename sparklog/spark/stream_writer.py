@@ -1,8 +1,9 @@
 """The streaming writer that Spark runs: one micro-batch is one commit, and happens once.
 
-The commit is recorded under the id of the query, which its checkpoint keeps for good, and the number of the batch. A
-batch that is run again after a crash, or by a second instance of the query, is answered with what the first got, and
-its files stay behind as orphans.
+The commit is recorded under the id of the query, which its checkpoint keeps for good, the topic of option ``topic``,
+and the number of the batch. A batch that is run again after a crash, or by a second instance of the query, is answered
+with what the first got, and its files stay behind as orphans. Another batch under a used number is an error, unless
+option ``onBatchMismatch`` says otherwise (``repetition``).
 
 Spark tells the planner no query id. Tasks see it, and send it along with what they wrote.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,7 +30,8 @@ from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.ids import Ids
 from sparklog.protocol.names import validate_group_id
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.stream_checkpoint import batch_offsets
+from sparklog.spark.repetition import FAIL, application_of, numbered_as
+from sparklog.spark.stream_checkpoint import batch_digest, batch_offsets
 from sparklog.spark.stream_process import set_aside_loaded_objects
 from sparklog.spark.writer import RowWriter, SparklogCommitMessage
 
@@ -38,16 +41,11 @@ QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark tells tasks the id of their query."""
 
 
-def application_of(query_id: str) -> str:
-    """What the batches of a query are numbered under in the log."""
-    return f"query:{query_id}"
-
-
 class SparklogStreamCommitMessage(SparklogCommitMessage):
     """What one task of a micro-batch wrote, and of which query it was."""
 
     def __init__(self, written: SparklogCommitMessage, query_id: str) -> None:
-        super().__init__(written.appends, written.new_topics)
+        super().__init__(written.appends, written.new_topics, written.spread)
         self.query_id = query_id
 
 
@@ -72,7 +70,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                     "kafka.group.id out",
                     option="checkpointLocation",
                 )
-        super().__init__(options, schema, clock, ids)
+        super().__init__(replace(options, on_mismatch=options.on_mismatch or FAIL), schema, clock, ids)
         set_aside_loaded_objects()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
@@ -83,7 +81,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what all tasks wrote in one commit, unless this batch of the query was published before.
 
-        Raises what ``Coordinator.append`` does.
+        Raises what ``Coordinator.append`` does, InvalidRequestError for another batch under a used number.
         """
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         offsets = self._consumed(batchId)
@@ -97,11 +95,22 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                 f"expected: Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
             )
         group = self.options.group if offsets else ""
-        self.publish(written, application_of(queries.pop()), batchId, group, offsets)
+        application = self._application(queries.pop())
+        self.publish(written, application, batchId, group, offsets, self._digest(batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks wrote, unless a commit may have named it."""
         self.discard(messages)
+
+    def _application(self, query: str) -> str:
+        topic, former = self.options.topic, application_of(query)
+        if not topic:
+            return former
+        return numbered_as(self._committer().state, application_of(query, topic), former, topic)
+
+    def _digest(self, batch_id: int) -> str:
+        address = self.options.address
+        return batch_digest(self.options.checkpoint, address.storage_options, batch_id, address.root)
 
     def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
         options = self.options

@@ -2,8 +2,8 @@
 
 Tasks write files that nobody sees; Spark hands the messages of the tasks that won (not those of failed, retried or
 speculative attempts) to ``commit`` in a process beside the driver, which publishes all files of all topics at once.
-With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing. ``RowWriter`` is what a batch and a stream
-have in common.
+With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing; with ``onBatchMismatch`` too it must be the
+same rows (``repetition``). ``RowWriter`` is what a batch and a stream have in common.
 
 Rules: ``abort`` deletes only what certainly was not committed. Spark calls it after a failed ``commit`` too, whose
 outcome may be unknown, and then all tasks have a message; before a commit some task has none.
@@ -13,10 +13,11 @@ Not for: streaming queries (``stream_writer``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.errors import InvalidPartitionsError
+from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRequestError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
 from sparklog.protocol.decide_groups import GroupCommit
@@ -35,6 +36,7 @@ from sparklog.spark.conversion import Converter
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.output import TaskOutput, delete_files
 from sparklog.spark.portable import Portable
+from sparklog.spark.repetition import APPEND, FAIL, REMEDIES, SKIP, difference, mismatch
 from sparklog.spark.routing import Router, check_has_key, partitioner
 from sparklog.spark.rows import check_write_schema
 from sparklog.spark.stores import broker_stores
@@ -52,11 +54,17 @@ Assignment = Sequence[Sequence[int]]
 
 
 class SparklogCommitMessage(Portable, WriterCommitMessage):
-    """What one task wrote: the runs to commit, in order, and the replicas of topics to be created with them."""
+    """What one task wrote: the runs to commit, in order, and the replicas of topics to be created with them.
 
-    def __init__(self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, Assignment]) -> None:
+    ``spread`` are the topics whose records another run of the task may place in other partitions.
+    """
+
+    def __init__(
+        self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, Assignment], spread: Iterable[str] = ()
+    ) -> None:
         self.appends = list(appends)
         self.new_topics = dict(new_topics)
+        self.spread = frozenset(spread)
 
     @property
     def records(self) -> int:
@@ -117,7 +125,7 @@ class RowWriter(Portable):
             output.abort()
             raise
         new_topics = {name: target.assignment for name, target in router.targets.items() if not target.topic_id}
-        return SparklogCommitMessage(appends, new_topics)
+        return SparklogCommitMessage(appends, new_topics, router.spread)
 
     def _gather_bytes(self, converter: Converter) -> int:
         """How much to sort by partition at once: what makes batches of the right size; 0 where nothing is sorted."""
@@ -144,8 +152,11 @@ class RowWriter(Portable):
         version: int,
         group: str = "",
         offsets: Mapping[tuple[str, int], int] | None = None,
+        source_digest: str = "",
     ) -> None:
         """Commit what all tasks wrote, once for each version of the application, with a group's offsets if given.
+
+        ``source_digest`` is one of what the rows were made from, where that is known.
 
         Raises what ``Coordinator.append`` does.
         """
@@ -162,17 +173,44 @@ class RowWriter(Portable):
                         f"tasks placed keys for {others} partitions, others for {count}; run the job again",
                         topic=name,
                     )
-        result = coordinator.append(
-            AppendRequest(
-                appends=appends,
-                application=application,
-                application_version=version,
-                new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
-                acks=self.options.acks,
-                groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
-            )
+        request = AppendRequest(
+            appends=appends,
+            application=application,
+            application_version=version,
+            source_digest=source_digest,
+            new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
+            acks=self.options.acks,
+            groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
         )
+        result = coordinator.append(request)
+        if result.duplicate and self.options.on_mismatch:
+            spread = frozenset(topic for message in written for topic in message.spread)
+            result = self._repeated(coordinator, request, result, spread)
         self._report(result, len(appends), application, version)
+
+    def _repeated(
+        self, coordinator: Coordinator, request: AppendRequest, result: AppendResult, spread: frozenset[str]
+    ) -> AppendResult:
+        """What becomes of a write whose number was used: nothing if it is the same, else what ``onBatchMismatch`` says.
+
+        Raises InvalidRequestError for another write under that number, or a second one that another instance appends.
+        """
+        application, version = request.application, request.application_version
+        while result.duplicate:
+            known = coordinator.state.applications.get(application)
+            if known is not None:
+                why = difference(known, request, spread, coordinator.state)
+                if not why:
+                    return result
+                chosen, said = self.options.on_mismatch, mismatch(application, version, why)
+                if chosen == FAIL or (chosen == APPEND and request.application_replaces >= 0):
+                    raise InvalidRequestError(f"{said}. {REMEDIES}")
+                logger.warning("%s; onBatchMismatch is %s", said, chosen)
+                if chosen == SKIP:
+                    return result
+                request = msgspec.structs.replace(request, application_replaces=known.commit_version)
+            result = coordinator.append(request)
+        return result
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, unless a commit may have named it."""
@@ -191,6 +229,8 @@ class RowWriter(Portable):
         return shared_cluster(address.root, address.storage_options)
 
     def _was_written(self, state: State) -> bool:
+        if self.options.on_mismatch:  # the rows have to be seen first
+            return False
         known = state.applications.get(self.options.application)
         return known is not None and self.options.application_version <= known.version
 
@@ -209,6 +249,16 @@ class RowWriter(Portable):
 
 class SparklogWriter(RowWriter, DataSourceArrowWriter):
     """The writer of a batch query."""
+
+    def __init__(
+        self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
+    ) -> None:
+        if options.on_mismatch and not options.application:
+            raise InvalidOptionError(
+                "option onBatchMismatch is for numbered writes; give txnAppId and txnVersion too, or leave it out",
+                option="onBatchMismatch",
+            )
+        super().__init__(options, schema, clock, ids)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""

@@ -10,6 +10,10 @@ Rules:
   of two requests whose first was stored. Only an error with ``nothing_written=True`` is certain: the store raises it
   where nothing was sent, or where what was sent cannot take effect any more. An error that is no ``StorageError``
   (``InvalidRequestError``) is raised before anything is sent.
+* The outcome of a ``put``, a ``delete`` or an ``OutputFile.close`` that raises is unknown as well. On a storage behind
+  a network it may take effect later, even after a later request of the same caller.
+* "Does not exist" and "exists" are answers about the key. A missing bucket, a web page of a proxy and an answer cut
+  short are none: they are other ``StorageError``s. Whatever a client raises comes out as a ``StorageError``.
 * When a write returns, it is as durable as the storage can make it.
 * Nothing is cached: what another process wrote a moment ago is seen.
 
@@ -23,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from sparklog.errors import InvalidRequestError, RecordListTooLargeError
+from sparklog.errors import InvalidRequestError, RecordListTooLargeError, StorageError
 from sparklog.limits import MAX_COMMIT_BYTES
 
 if TYPE_CHECKING:
@@ -90,11 +94,15 @@ class OutputFile(Protocol):
         """Bytes written so far."""
 
     def close(self) -> None:
-        """Publish the object under its key, durably, replacing what is there. Closing twice is fine."""
+        """Publish the object under its key, durably, replacing what is there. Closing twice is fine.
+
+        When it raises, the stream is aborted, and whether the object is under its key is unknown: the answer to a
+        request that took effect may be lost."""
 
     def abort(self) -> None:
-        """Drop what was written; nothing appears under the key. Does nothing after ``close``. Never raises for a
-        storage that does not answer: what is left then is invisible (see ``remove_unfinished``)."""
+        """Drop what was written; nothing appears under the key, unless a ``close`` was sent before. Does nothing after
+        ``close``. Never raises for a storage that does not answer: what is left then is invisible (see
+        ``remove_unfinished``)."""
 
     def __enter__(self) -> OutputFile: ...
 
@@ -108,6 +116,23 @@ class Store(Protocol):
     @property
     def root(self) -> str:
         """Where the keys begin: a path or URL without trailing slash and without credentials."""
+
+    @property
+    def parallel_requests(self) -> int:
+        """How many requests pay off side by side: 1 where a request costs less than a thread."""
+
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether times of modification are another clock's than this machine's: a server's."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but this process sees these objects, which end with it."""
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        """The address of a server that may ignore the condition of ``put_if_absent``, so that it has to be tried once
+        (see ``probe.py``); empty where that cannot be. May ask the client for its settings, not the storage."""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         """The whole object.
@@ -219,6 +244,14 @@ def check_range(key: str, position: int, length: int) -> None:
     """Refuse a negative position or length, which some clients count from the end: ``InvalidRequestError``."""
     if position < 0 or length < 0:
         raise InvalidRequestError(f"read of {length} bytes at {position} of {key}: neither may be negative", path=key)
+
+
+def not_written(error: Exception) -> Exception:
+    """The same error, which now says that nothing was written and nothing will be: for failures that a store is certain
+    of."""
+    if isinstance(error, StorageError):
+        error.context["nothing_written"] = True
+    return error
 
 
 def is_hidden(name: str) -> bool:

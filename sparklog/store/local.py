@@ -6,9 +6,11 @@ Rules:
 * A write goes to a temporary file beside its target, is synced, then gets the target's name in one step: ``link`` where
   the name must be free, ``rename`` where it may be taken. Then the folder is synced. ``open(path, "x")`` would not do:
   readers see its file half-written, and a full disk leaves it so.
-* An error of ``link`` may come after its success on NFS; that the temporary file then has two names tells.
-* Reads are memory maps. That is safe because no file is changed after it has its name: replacing one renames another
-  over it, and who has mapped the old one keeps it.
+* An error of ``link`` may come after its success on NFS; that the temporary file then has two names tells. That it has
+  one is certain on a disk of this machine only: elsewhere the server may still get the request, or an old answer be
+  remembered.
+* Reads are memory maps (``mapped_file``), files and folders have the mode of the root (``modes``).
+* Links to folders below the root are not followed by listings, which else may go round in circles.
 * A location that is another disk is there only while it is mounted. ``guarded_by`` makes a store that writes nothing
   where a file is missing that has to be there, instead of filling the folder below the mount.
 * A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
@@ -19,21 +21,18 @@ Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent 
 from __future__ import annotations
 
 import errno
-import fcntl
-import mmap
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
-
-import pyarrow as pa
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
     CorruptMetadataError,
     InvalidRequestError,
+    ObjectExistsError,
     StorageError,
     StorageUnavailableError,
     UnsupportedStoreError,
@@ -48,24 +47,17 @@ from sparklog.store.base import (
     check_create,
     check_range,
     is_hidden,
+    not_written,
     validate_key,
     validate_prefix,
 )
-from sparklog.store.os_errors import translate_os_error
-
-LOCK_WAIT_SECONDS = 2.0
-"""How long a committer waits for the advisory lock before it goes on without: its holder may be a stopped process."""
-
-_FIRST_LOCK_PAUSE_SECONDS, _LAST_LOCK_PAUSE_SECONDS = 0.00005, 0.004
-"""Pauses between tries for the lock grow with the time waited: who has waited for long is one of many, and of many one
-comes soon. A commit takes about half a millisecond."""
+from sparklog.store.local_lock import committers_lock
+from sparklog.store.mapped_file import LocalInputFile
+from sparklog.store.modes import give_file_mode, give_folder_mode
+from sparklog.store.os_errors import is_local_disk, translate_os_error
 
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
 """A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
-
-RESIDENT_BYTES = 64 * 1024 * 1024
-"""bytes read of a mapped file after which its pages are let go: else a process that scans a large segment seems to need
-as much memory as the segment has (1,243 MiB against 208 for one of 1.1 GiB), and is killed where memory is limited."""
 
 _SMALL_WRITE_BYTES = 64 * 1024
 """Smaller writes are gathered; larger ones go to the system as they are, uncopied."""
@@ -77,6 +69,9 @@ _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 class LocalStore:
     """A folder as a store. Thread-safe, picklable, and free of any state that a fork could break."""
+
+    parallel_requests = 1
+    is_private = False
 
     def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
         """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only.
@@ -91,6 +86,13 @@ class LocalStore:
         self._base = self.root.rstrip("/") + "/"
         self._required = self._base + validate_key(required_key) if required_key else ""
 
+    @property
+    def has_own_clock(self) -> bool:
+        folder = self.root
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return not is_local_disk(folder)
+
     def guarded_by(self, key: str) -> LocalStore:
         """The same folder as a store that writes only while this object is there."""
         return LocalStore(self.root, self._clock, self._ids, key)
@@ -100,6 +102,10 @@ class LocalStore:
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return ""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._base + validate_key(key)
@@ -144,7 +150,11 @@ class LocalStore:
         view = memoryview(data)
         check_create(key, view.nbytes)
         path = self._base + key
-        temporary = self._write_temporary(path, view)
+        try:
+            temporary = self._write_temporary(path, view)
+        except StorageError as error:
+            not_written(error)
+            raise
         try:
             _link(temporary, path)
         finally:
@@ -180,23 +190,9 @@ class LocalStore:
         temporary, file = self._create_temporary(path)
         return LocalOutputFile(key, path, temporary, file, self._required)
 
-    @contextmanager
-    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> Iterator[None]:
+    def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
         path = f"{self._base}meta/{LOCK_NAME}"
-        in_process = _lock_of_process(path)
-        got_in_process = in_process.acquire(timeout=LOCK_WAIT_SECONDS)
-        try:
-            file = self._lock_file(path, while_waiting) if got_in_process else None
-            try:
-                yield
-            finally:
-                if file is not None:
-                    # Closing alone would leave it locked while a process forked meanwhile has the file open too.
-                    fcntl.flock(file, fcntl.LOCK_UN)
-                    os.close(file)
-        finally:
-            if got_in_process:
-                in_process.release()
+        return committers_lock(path, self.root, self._clock, self._make_folder, while_waiting)
 
     def remove_unfinished(self, before_ms: int) -> int:
         removed = 0
@@ -216,12 +212,29 @@ class LocalStore:
         temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
         try:
             try:
-                return temporary, os.open(temporary, _WRITE_NEW, 0o666)
+                file = os.open(temporary, _WRITE_NEW, 0o600)
             except FileNotFoundError:
-                _make_folder(folder, self._base.rstrip("/") if self._required else "")
-                return temporary, os.open(temporary, _WRITE_NEW, 0o666)
+                self._make_folder(folder)
+                file = os.open(temporary, _WRITE_NEW, 0o600)
         except OSError as error:
             raise translate_os_error(error, "write", path) from error
+        give_file_mode(file, self.root)
+        return temporary, file
+
+    def _make_folder(self, folder: str) -> None:
+        """Create a folder and its parents, each durable in its own parent, those below the root with its mode; but not
+        the root where an object has to be there."""
+        if self._required and folder == self.root:
+            return
+        parent = os.path.dirname(folder)
+        if not os.path.isdir(parent):
+            self._make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+            if folder.startswith(self._base):
+                give_folder_mode(folder, self.root)
+        with suppress(PermissionError):  # a parent that may be entered but not read can still hold our folder
+            _sync_folder(parent)
 
     def _write_temporary(self, path: str, data: memoryview) -> str:
         """A synced file with these bytes beside ``path``; its name. On an error it is gone."""
@@ -236,75 +249,6 @@ class LocalStore:
             _remove_quietly(temporary)
             raise translate_os_error(error, "write", path) from error
         return temporary
-
-    def _lock_file(self, path: str, while_waiting: Callable[[], object] | None) -> int | None:
-        """The locked file, or None where locking is not possible or its holder keeps it too long."""
-        try:
-            file = _open_lock(path)
-        except OSError:
-            return None
-        try:
-            start = self._clock.monotonic()
-            while not _try_lock(file):
-                waited = self._clock.monotonic() - start
-                if waited > LOCK_WAIT_SECONDS:
-                    os.close(file)
-                    return None
-                pause = max(waited / 2, _FIRST_LOCK_PAUSE_SECONDS)
-                if while_waiting is not None and pause >= _LAST_LOCK_PAUSE_SECONDS:
-                    while_waiting()
-                self._clock.sleep(min(pause, _LAST_LOCK_PAUSE_SECONDS))
-        except OSError:  # a mount without locks
-            os.close(file)
-            return None
-        except BaseException:
-            os.close(file)
-            raise
-        return file
-
-
-class LocalInputFile:
-    """A memory-mapped file. Thread-safe; buffers handed out keep the map alive."""
-
-    def __init__(self, key: str, path: str) -> None:
-        self.key = key
-        self.bytes_read = 0
-        self._path = path
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                status = os.fstat(file)
-                if stat.S_ISDIR(status.st_mode):
-                    raise IsADirectoryError(errno.EISDIR, "is a folder")
-                self.size = status.st_size
-                self._map = _map(file, self.size)
-                self._data: pa.Buffer | None = pa.py_buffer(self._map)
-                self._resident = 0
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise translate_os_error(error, "read", path) from error
-
-    def read_at(self, position: int, length: int) -> pa.Buffer:
-        if self._data is None:
-            raise StorageError(f"{self._path} was closed before this read", path=self._path)
-        check_range(self.key, position, length)
-        position = min(position, self.size)
-        length = min(length, self.size - position)
-        self.bytes_read += length
-        self._resident += length
-        if self._resident > RESIDENT_BYTES:
-            self._let_pages_go()
-            self._resident = length
-        return self._data.slice(position, length)
-
-    def _let_pages_go(self) -> None:
-        """Give the pages read so far back to the system, which keeps them cached; buffers handed out stay valid."""
-        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def close(self) -> None:
-        self._data = None
 
 
 class LocalOutputFile:
@@ -483,12 +427,6 @@ def _check_there(required: str, path: str) -> None:
         )
 
 
-def _map(file: int, size: int) -> mmap.mmap | bytes:
-    if size == 0:  # mmap refuses an empty file
-        return b""
-    return mmap.mmap(file, size, access=mmap.ACCESS_READ)
-
-
 def _read_fully(file: int, length: int, position: int) -> bytes:
     data = os.pread(file, length, position)
     if len(data) == length:
@@ -513,22 +451,25 @@ def _link(temporary: str, path: str) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        if _has_two_names(temporary):
+        names = _count_names(temporary)
+        if names == 2:
             return
-        if error.errno in _NO_HARD_LINKS:
+        if error.errno in _NO_HARD_LINKS and names == 1:
             raise UnsupportedStoreError(
                 f"the file system of {path} has no hard links ({error.strerror}), so it cannot create a file under a "
                 "free name only; use a file system that has (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
                 path=path,
             ) from error
-        raise translate_os_error(error, "write", path) from error
+        translated = translate_os_error(error, "create", path)
+        certain = names == 1 and not isinstance(translated, (ObjectExistsError, StorageUnavailableError))
+        raise (not_written(translated) if certain and is_local_disk(temporary) else translated) from error
 
 
-def _has_two_names(temporary: str) -> bool:
+def _count_names(temporary: str) -> int | None:
     try:
-        return os.stat(temporary).st_nlink == 2
+        return os.stat(temporary).st_nlink
     except OSError:
-        return False
+        return None
 
 
 def _sync_folder_of(path: str) -> None:
@@ -555,19 +496,6 @@ def _sync_folder(folder: str) -> None:
         os.close(file)
 
 
-def _make_folder(folder: str, below: str = "") -> None:
-    """Create a folder and its parents, each durable in its own parent, but not ``below``, which has to be there."""
-    if folder == below:
-        return
-    parent = os.path.dirname(folder)
-    if parent != below and not os.path.isdir(parent):
-        _make_folder(parent, below)
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-    with suppress(PermissionError):  # a parent that may be entered but not read can still hold our folder
-        _sync_folder(parent)
-
-
 def _remove_quietly(path: str) -> None:
     with suppress(OSError):
         os.unlink(path)
@@ -575,9 +503,11 @@ def _remove_quietly(path: str) -> None:
 
 def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
     """Files below ``base + prefix``, in the order of their keys. What vanishes meanwhile is left out."""
+    if prefix and _is_below_link(base, prefix):
+        return
     try:
         with os.scandir(base + prefix) as entries:
-            found = [(entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in entries]
+            found = [(_name_to_sort(entry), entry) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
@@ -585,44 +515,26 @@ def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
     for name, entry in sorted(found, key=lambda pair: pair[0]):
         if name.endswith("/"):
             yield from _walk(base, prefix + name)
-        elif not is_hidden(name):
-            with suppress(FileNotFoundError):
-                status = entry.stat()
-                yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
+        elif not is_hidden(name) and (status := _status_of_file(entry)) is not None:
+            yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def _open_lock(path: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+def _is_below_link(base: str, prefix: str) -> bool:
+    """Whether a part of this folder's path below the root is a link."""
+    parts = prefix.rstrip("/").split("/")
+    return any(os.path.islink(base + "/".join(parts[: count + 1])) for count in range(len(parts)))
+
+
+def _name_to_sort(entry: os.DirEntry[str]) -> str:
+    return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+
+
+def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of a file, or of the file that a link points to; None of all else, such as a link to a folder or to itself."""
     try:
-        return os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o666)
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-# flock does not tell the threads of a process apart when they share a file, and polling it costs more than a lock does.
-_process_locks: dict[str, threading.Lock] = {}
-_process_locks_guard = threading.Lock()
-
-
-def _lock_of_process(path: str) -> threading.Lock:
-    with _process_locks_guard:
-        return _process_locks.setdefault(path, threading.Lock())
-
-
-def _forget_locks() -> None:
-    """In a forked child: a lock that another thread of the parent held would stay held for good."""
-    global _process_locks_guard
-    _process_locks.clear()
-    _process_locks_guard = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_locks)
+        status = entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise translate_os_error(error, "list", entry.path) from error
+    return status if stat.S_ISREG(status.st_mode) else None

@@ -5,8 +5,11 @@ Rules:
 * ``put_if_absent`` is ``pipe_file(mode="create")``, for exactly the clients where that is one conditional request; each
   was raced between 16 processes. fsspec's own fallback of that name is not atomic, so no other client may come here.
 * Listings are never cached, and no file system instance is shared through fsspec's cache.
-* A client retries by itself, so it may find its own object and say that it exists; and any error that is not a clear
-  refusal may hide a success. Both are the caller's to sort out, by reading back.
+* A client retries by itself, so it may find its own object and say that it exists; and every error, a refusal as well,
+  may answer the second of two requests whose first took effect. Both are the caller's to sort out, by reading back.
+  Certain is only what fails before there is a client, such as missing credentials.
+* What looks like a mistake of a program (TypeError, AttributeError) is raised by clients too, in the middle of a
+  request. It comes out as a StorageError like everything else.
 
 Not for: decisions about retrying commits.
 """
@@ -21,6 +24,7 @@ from typing import Any
 
 from sparklog.errors import (
     CorruptMetadataError,
+    InvalidRequestError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -37,6 +41,7 @@ from sparklog.store.base import (
     check_create,
     check_range,
     is_hidden,
+    not_written,
     validate_key,
     validate_prefix,
 )
@@ -46,15 +51,19 @@ from sparklog.store.read_ahead import ReadAheadFile
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 _SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
-# Mistakes of this program are not the storage's, and must not look like something to retry.
-_PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError)
+# What clients raise that no retry mends.
+_PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, LookupError)
 
-# Answers that say clearly that the request was refused and did nothing.
+# Answers that say that the request was refused. An earlier request of the same call may have been served all the same.
 _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
 
 
 class FsspecStore:
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
+
+    parallel_requests = 16
+    has_own_clock = True
+    is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         """``url`` is validated by ``open_store``; ``options`` go to fsspec's client as they are."""
@@ -73,6 +82,10 @@ class FsspecStore:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"  # options may hold credentials
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return ""  # Google's and Microsoft's own services, whose conditions hold
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
@@ -102,11 +115,12 @@ class FsspecStore:
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = as_bytes(data)
         check_create(key, len(body))
+        client, path = self._client_for_create(key)
         try:
-            self._client.get().pipe_file(self._path(key), body, mode="create")
-        except FileExistsError as error:
-            raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
+            client.pipe_file(path, body, mode="create")
         except Exception as error:
+            if isinstance(error, FileExistsError) and is_about_the_object(error):
+                raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
             raise self._translate(error, "write", key) from error
 
     def delete(self, key: str) -> None:
@@ -179,6 +193,13 @@ class FsspecStore:
 
     def _shown(self, key: str) -> str:
         return f"{self.root}/{key}"
+
+    def _client_for_create(self, key: str) -> tuple[Any, str]:
+        """The client and the object's path. An error here is one before anything was sent, and says so."""
+        try:
+            return self._client.get(), self._path(key)
+        except Exception as error:
+            raise not_written(self._translate(error, "write", key)) from error
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         try:
@@ -272,7 +293,7 @@ class FsspecOutputFile:
 
 def translate_client_error(error: Exception, operation: str, path: str) -> Exception:
     """The error to raise instead of one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
-    if isinstance(error, (*_PROGRAMMING_ERRORS, StorageError, UnsupportedStoreError)):
+    if isinstance(error, (StorageError, InvalidRequestError)):
         return error
     reason = f"{operation} {path}: {type(error).__name__}: {error}"
     if isinstance(error, FileNotFoundError):
@@ -283,7 +304,7 @@ def translate_client_error(error: Exception, operation: str, path: str) -> Excep
         return StoragePermissionError(f"{reason}; check the credentials and what they allow", path=path)
     if error_code(error) in ("QuotaExceeded", "InsufficientStorage", "EntityQuotaExceeded", "507"):
         return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
-    if isinstance(error, OSError) and error.errno in _REFUSED_CODES:
+    if isinstance(error, _PROGRAMMING_ERRORS) or (isinstance(error, OSError) and error.errno in _REFUSED_CODES):
         return StorageError(reason, path=path)
     return StorageUnavailableError(f"{reason}; retry, and if that does not help look at the storage", path=path)
 
@@ -292,6 +313,20 @@ def error_code(error: BaseException) -> str:
     """The storage's own code of an error, where a botocore ClientError is the cause; else the empty string."""
     response = getattr(error.__cause__ or error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def is_about_the_object(error: FileExistsError) -> bool:
+    """Whether "exists" was said of the object. Azure's client says it of every conflict (409), such as a container that
+    is being deleted; then the code of Azure's own error tells."""
+    for cause in (error.__cause__, error.__context__):
+        code = getattr(cause, "error_code", None)
+        if code:
+            return str(getattr(code, "value", code)) in (
+                "BlobAlreadyExists",
+                "ConditionNotMet",
+                "TargetConditionNotMet",
+            )
+    return True
 
 
 def is_past_the_end(error: BaseException) -> bool:

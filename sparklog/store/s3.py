@@ -3,8 +3,14 @@
 Rules:
 
 * ``put_if_absent`` is a single PUT with ``If-None-Match: *``, never an upload in parts: some servers ignore the
-  condition there. Servers word a taken name differently (AWS: the failed condition by its name; RGW and MinIO: only
-  412), and 409 ConditionalRequestConflict means that another conditional write was under way and this one did nothing.
+  condition there. The name is taken if the server says PreconditionFailed, or 412 without a word but with a request id
+  of S3. 409 ConditionalRequestConflict means that another conditional write was under way and this one did
+  nothing; but an earlier try of the client may have, so an error that follows is as unknown as any other.
+* The client retries by itself, so an answer may be that to the second of two requests. Certain is only what the client
+  refuses before it sends: a call without credentials.
+* A server that ignores the condition looks like one that does not, until two writers race. So it is tried (``probe``).
+* An answer counts if it is S3's. A success lacks no field that S3 always sends, else it was a proxy's or a captive
+  portal's. "Does not exist" is S3's word NoSuchKey. A HEAD has no body to say it, so a GET is asked after its 404.
 * Every call names bucket and key themselves instead of a path, which s3fs would search for versions and folders.
 * A streaming write is an upload in parts, visible when completed. Parts go up while the next one is being filled.
 
@@ -18,15 +24,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec.asyn import sync
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.store.base import BytesLike, ObjectInfo, check_create, is_hidden, validate_key
+from sparklog.store.base import BytesLike, ObjectInfo, check_create, is_hidden, not_written, validate_key
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
 PART_BYTES = 16 * 1024 * 1024
@@ -39,6 +49,24 @@ PARTS_IN_FLIGHT = 3
 
 CONFLICT_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Pauses before another try after 409 ConditionalRequestConflict."""
+
+READ_ATTEMPTS = 3
+"""tries of a read whose body ends too early, beside the client's own retries of requests."""
+
+_ALWAYS_ANSWERED = {
+    "put_object": ("ETag",),
+    "get_object": ("ETag",),
+    "head_object": ("ETag", "ContentLength", "LastModified"),
+    "list_objects_v2": ("IsTruncated",),
+    "create_multipart_upload": ("UploadId",),
+    "upload_part": ("ETag",),
+    "complete_multipart_upload": ("ETag",),
+    "list_multipart_uploads": ("IsTruncated",),
+}
+"""What S3 and every server with its API put into the answer to each request."""
+
+_NOT_SENT = frozenset({"NoCredentialsError", "ParamValidationError"})
+"""botocore's errors of a client that cannot send anything: it had no credentials for an earlier try either."""
 
 
 class S3Store(FsspecStore):
@@ -56,9 +84,20 @@ class S3Store(FsspecStore):
             )
         self._prefix = f"{folder}/" if folder else ""
         self._clock = clock or SystemClock()
+        self._endpoint = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (S3Store, (self._url, self._options, self._clock))
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        if not self._endpoint:
+            try:
+                parts = urlsplit(self._client.get().s3.meta.endpoint_url)
+            except Exception as error:
+                raise self._translate(error, "write", "") from error
+            self._endpoint = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        return self._endpoint
 
     def put(self, key: str, data: BytesLike) -> None:
         self._call("write", key, "put_object", Body=as_bytes(data))
@@ -66,18 +105,18 @@ class S3Store(FsspecStore):
     def put_if_absent(self, key: str, data: BytesLike) -> None:
         body = as_bytes(data)
         check_create(key, len(body))
-        for pause in (*CONFLICT_PAUSES_SECONDS, None):
+        client, _ = self._client_for_create(key)
+        for number, pause in enumerate((*CONFLICT_PAUSES_SECONDS, None)):
             try:
-                self._client.get().call_s3(
-                    "put_object", Bucket=self._bucket, Key=self._prefix + key, Body=body, IfNoneMatch="*"
-                )
+                self._send(client, "put_object", key, Body=body, IfNoneMatch="*")
                 return
             except Exception as error:
-                code = error_code(error)
-                if isinstance(error, FileExistsError) or code in ("PreconditionFailed", "412"):
+                if _says_taken(error):
                     raise ObjectExistsError(f"{self._shown(key)} exists", path=self._shown(key)) from error
-                if code not in ("ConditionalRequestConflict", "409") or pause is None:
-                    raise self._translate(error, "write", key) from error
+                if error_code(error) not in ("ConditionalRequestConflict", "409") or pause is None:
+                    translated = self._translate(error, "write", key)
+                    not_sent = number == 0 and type(error).__name__ in _NOT_SENT
+                    raise (not_written(translated) if not_sent else translated) from error
             self._clock.sleep(pause)
 
     def delete(self, key: str) -> None:
@@ -85,7 +124,14 @@ class S3Store(FsspecStore):
             self._call("delete", key, "delete_object")
 
     def info(self, key: str) -> ObjectInfo:
-        answer = self._call("read", key, "head_object")
+        try:
+            answer = self._call("read", key, "head_object")
+        except ObjectNotFoundError as error:
+            self.get_range(key, 0, 1)
+            raise StorageUnavailableError(
+                f"read {self._shown(key)}: {self._bucket} says that it does not exist, and then that it does; retry",
+                path=self._shown(key),
+            ) from error
         return ObjectInfo(key, answer["ContentLength"], int(answer["LastModified"].timestamp() * 1000))
 
     def open_output(self, key: str) -> S3OutputFile:
@@ -108,42 +154,145 @@ class S3Store(FsspecStore):
         """One request about one object, its errors translated."""
         validate_key(key)
         try:
-            return self._client.get().call_s3(method, Bucket=self._bucket, Key=self._prefix + key, **arguments)
+            return self._send(self._client.get(), method, key, **arguments)
         except Exception as error:
             raise self._translate(error, operation, key) from error
+
+    def _send(self, client: Any, method: str, key: str, **arguments: Any) -> Any:
+        answer = client.call_s3(method, Bucket=self._bucket, Key=self._prefix + key, **arguments)
+        return _checked(method, answer, self._shown(key))
+
+    def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
+        bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                client = self._client.get()
+                return bytes(sync(client.loop, self._fetch, client, key, bounds))
+            except Exception as error:
+                if error_code(error) == "InvalidRange":
+                    return b""
+                if attempt + 1 == READ_ATTEMPTS or not isinstance(error, _BodyError):
+                    raise self._translate(error, "read", key) from error
+        raise AssertionError("unreachable")
+
+    async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
+        """One GET, body and all."""
+        answer = await client._call_s3("get_object", Bucket=self._bucket, Key=self._prefix + key, **bounds)
+        body = answer["Body"]
+        try:
+            _checked("get_object", answer, self._shown(key))
+            data = bytes(await body.read())
+        except StorageError:
+            raise
+        except Exception as error:
+            raise _BodyError(f"the body ends too early: {type(error).__name__}: {error}") from error
+        finally:
+            body.close()
+        if len(data) != answer.get("ContentLength", len(data)):
+            raise _BodyError(f"a body of {len(data)} bytes instead of {answer['ContentLength']}")
+        return data
+
+    def _translate(self, error: Exception, operation: str, key: str) -> Exception:
+        code = error_code(error)
+        if isinstance(error, FileNotFoundError) and operation in ("read", "delete") and not _is_about_the_key(error):
+            shown = self._shown(key)
+            if code == "NoSuchBucket":
+                return StorageError(f"{operation} {shown}: {error}; does the bucket exist?", path=shown)
+            return StorageUnavailableError(
+                f"{operation} {shown}: 404 without S3's word for a missing object ({error}); is something between here "
+                "and the storage?",
+                path=shown,
+            )
+        return super()._translate(error, operation, key)
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Page by page, as S3 lists: in the order of the keys, a thousand each."""
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
             try:
-                page = self._client.get().call_s3("list_objects_v2", **arguments)
+                page = self._page("list_objects_v2", **arguments)
+                found = [_info_of(entry, self._prefix) for entry in page.get("Contents", ())]
             except Exception as error:
                 raise self._translate(error, "list", prefix) from error
-            for entry in page.get("Contents", ()):
-                key = entry["Key"][len(self._prefix) :]
-                if key and not key.endswith("/") and not is_hidden(key.rpartition("/")[2]):
-                    yield ObjectInfo(key, entry["Size"], int(entry["LastModified"].timestamp() * 1000))
+            for info in found:
+                if info.key and not info.key.endswith("/") and not is_hidden(info.key.rpartition("/")[2]):
+                    yield info
             if not page.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def _page(self, method: str, **arguments: Any) -> Any:
+        """A page of a listing, which says whether it is the last."""
+        page = _checked(method, self._client.get().call_s3(method, **arguments), self.root)
+        following = "NextContinuationToken" if method == "list_objects_v2" else "NextKeyMarker"
+        if page["IsTruncated"] and following not in page:
+            raise _not_from_s3(method, f"{following} is missing", self.root)
+        return page
 
     def _uploads(self) -> Iterator[Mapping[str, Any]]:
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix}
         while True:
             try:
-                page = self._client.get().call_s3("list_multipart_uploads", **arguments)
+                page = self._page("list_multipart_uploads", **arguments)
             except Exception as error:
                 raise self._translate(error, "list", "") from error
             yield from page.get("Uploads", ())
             if not page.get("IsTruncated"):
                 return
             arguments["KeyMarker"] = page["NextKeyMarker"]
-            arguments["UploadIdMarker"] = page["NextUploadIdMarker"]
+            arguments["UploadIdMarker"] = page.get("NextUploadIdMarker", "")
+
+
+class _BodyError(OSError):
+    """An object's bytes did not arrive whole; asking again may help."""
+
+
+def _checked(method: str, answer: Any, path: str) -> Any:
+    """The answer, if it has what S3 answers. Raises StorageUnavailableError.
+
+    None is what fsspec returns for a request whose task was cancelled.
+    """
+    if not isinstance(answer, dict):
+        raise _not_from_s3(method, "there is none", path)
+    missing = [name for name in _ALWAYS_ANSWERED.get(method, ()) if name not in answer]
+    if missing:
+        raise _not_from_s3(method, f"{' and '.join(missing)} missing", path)
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if method in ("delete_object", "abort_multipart_upload") and "html" in headers.get("content-type", ""):
+        raise _not_from_s3(method, "it is a web page", path)
+    return answer
+
+
+def _not_from_s3(method: str, reason: str, path: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"{method} of {path}: not an answer of S3 ({reason}); is a proxy between here and the storage?", path=path
+    )
+
+
+def _says_taken(error: Exception) -> bool:
+    response = getattr(error.__cause__ or error, "response", None) or {}
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    code = error_code(error)
+    return code == "PreconditionFailed" or (code == "412" and "x-amz-request-id" in headers)
+
+
+def _is_about_the_key(error: Exception) -> bool:
+    """Whether a client's "not found" is S3's answer about an object or an upload, as far as that can be seen."""
+    code = error_code(error)
+    operation = getattr(error.__cause__ or error, "operation_name", "")
+    return code in ("NoSuchKey", "NoSuchUpload", "NoSuchVersion") or (code == "404" and operation == "HeadObject")
+
+
+def _info_of(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
+    return ObjectInfo(entry["Key"][len(prefix) :], entry["Size"], int(entry["LastModified"].timestamp() * 1000))
 
 
 class S3OutputFile:
-    """An upload in parts, or a single PUT if there is less than one part. Not thread-safe."""
+    """An upload in parts, or a single PUT if there is less than one part. Not thread-safe.
+
+    The completion of an upload may take effect and be answered by an error. The abort that follows then finds no upload
+    and does nothing, and the object is there.
+    """
 
     def __init__(self, store: S3Store, key: str) -> None:
         self.key = key

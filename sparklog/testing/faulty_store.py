@@ -161,6 +161,22 @@ class FaultyStore:
         return self._store.root
 
     @property
+    def parallel_requests(self) -> int:
+        return self._store.parallel_requests
+
+    @property
+    def has_own_clock(self) -> bool:
+        return self._store.has_own_clock
+
+    @property
+    def is_private(self) -> bool:
+        return self._store.is_private
+
+    @property
+    def endpoint_to_probe(self) -> str:
+        return self._store.endpoint_to_probe
+
+    @property
     def counts(self) -> Counter[str]:
         """How often each operation was called."""
         return Counter(call.operation for call in self.calls)

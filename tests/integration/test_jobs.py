@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.protocol.partitioner import partition_for_key
+from sparklog.spark import attempts
 from sparklog.spark.job import SUBMITTED_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,6 +148,30 @@ def test_by_spark_submit_a_job_that_runs_again_writes_nothing_twice(root: str, t
     assert len(records(root)) == 1000
 
 
+def test_a_second_attempt_of_an_application_writes_nothing_twice(
+    produce: Job, root: str, trips: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """YARN itself cannot run here: the session says that it is there, and keeps its application id."""
+
+    def settings_on_yarn(spark: SparkSession) -> attempts.Settings:
+        told = {"spark.master": "yarn", "spark.submit.deployMode": "cluster"}
+        return lambda name, default: told.get(name) or spark.conf.get(name, default) or ""
+
+    monkeypatch.setattr(attempts, "settings_of", settings_on_yarn)
+    assert produce(*from_csv(root, trips, "--value", "id")) == 0
+    assert produce(*from_csv(root, trips, "--value", "id")) == 0
+    assert "was written before: nothing to do" in capfd.readouterr().err
+    assert sorted(int(record.value or b"") for record in records(root)) == list(range(1000))
+    (application,) = open_cluster(root).state.applications
+    assert application.startswith("spark:local-")
+
+
+def test_dates_are_filled_in_in_any_order_and_each_once(produce: Job, root: str, trips: Path) -> None:
+    for date in ("2026-11-20", "2026-11-18", "2026-11-20"):
+        assert produce(*from_csv(root, trips, "--txn-app-id", "daily", "--run-date", date)) == 0
+    assert len(records(root)) == 2000
+
+
 def test_expressions_choose_value_partition_and_headers(produce: Job, root: str, trips: Path) -> None:
     expressions = ["--value", "id", "--partition", "CAST(id AS INT) % 2"]
     headers = ["--headers", "array(named_struct('key', 'from', 'value', CAST(city AS BINARY)))"]
@@ -258,6 +283,27 @@ def test_a_target_that_exists_is_not_written_over_unless_asked(
     assert consume(*read) == 1
     assert "already exists" in failure_in(capfd.readouterr().err)
     assert consume(*read, "--mode", "overwrite") == 0
+
+
+def on_yarn(name: str, default: str) -> str:
+    told = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
+    return told.get(name, default)
+
+
+def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_else_it_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = load("jobs/consume.py")
+    read = ["--bootstrap-server", "r", "--topic", "trips", "--path", "/t", "--mode", "append", "--format"]
+    assert program.number(program.parse([*read, "delta"]), on_yarn) == {
+        "txnAppId": "spark:application_1_7",
+        "txnVersion": "0",
+    }
+    assert capsys.readouterr().err == ""
+    assert program.number(program.parse([*read, "parquet"]), on_yarn) == {}
+    assert "a second attempt (YARN, as spark.yarn.maxAppAttempts is not 1) appends" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        program.parse([*read, "parquet", "--txn-app-id", "daily", "--txn-version", "1"])
 
 
 # -- command lines

@@ -79,7 +79,7 @@ def test_each_micro_batch_is_one_commit_under_the_querys_id(
     assert batch_sizes(query) == [6, 6, 3]
     state = log.refresh()
     assert state.version == before + 3
-    assert state.applications[f"query:{query.id}"].version == 2
+    assert state.applications[f"query:{query.id}:copies"].version == 2
 
 
 def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import multiprocessing
+import errno
+import gc
 import os
-import pickle
 import resource
 import stat
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.clock import ManualClock
 from sparklog.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -28,12 +25,13 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedStoreError,
 )
-from sparklog.store.base import LOCK_NAME, Store
-from sparklog.store.local import LOCK_WAIT_SECONDS, LocalStore
-from tests.stores import processes
+from sparklog.ids import SeededIds
+from sparklog.store import local as local_store
+from sparklog.store.base import TEMPORARY_PREFIX, Store
+from sparklog.store.local import LocalStore
+from sparklog.store.os_errors import is_local_disk
 
 MIB = 1024 * 1024
-SPAWN = multiprocessing.get_context("spawn")
 NOBODY = 65534
 
 
@@ -270,24 +268,6 @@ def test_reads_are_slices_of_one_memory_map(tmp_path: Path) -> None:
     assert file.read_at(5000, 10).address - file.read_at(0, 1).address == 5000
 
 
-def test_lock_keeps_a_second_process_out_until_its_holder_dies(tmp_path: Path) -> None:
-    ready = SPAWN.Event()
-    store = LocalStore(str(tmp_path))
-    holder = SPAWN.Process(target=processes.hold_lock, args=(pickle.dumps(store), ready), daemon=True)
-    holder.start()
-    assert ready.wait(60)
-    clock = ManualClock()
-    impatient = LocalStore(str(tmp_path), clock=clock)
-    with impatient.commit_lock():  # goes on without, after waiting its time
-        assert clock.monotonic() >= LOCK_WAIT_SECONDS
-    holder.kill()
-    holder.join()
-    clock = ManualClock()
-    with LocalStore(str(tmp_path), clock=clock).commit_lock():
-        assert clock.monotonic() == 0
-    assert list(store.list()) == []  # the lock's file is no object
-
-
 def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "a" / "b"))
     assert list(store.list()) == []
@@ -297,26 +277,103 @@ def test_folder_is_created_on_the_first_write_only(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_who_waits_for_the_lock_may_do_something_meanwhile(tmp_path: Path) -> None:
+def test_create_that_cannot_write_its_temporary_file_is_certain_to_have_written_nothing(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=2m"):
+        with pytest.raises(StorageFullError) as caught:
+            LocalStore(str(tmp_path / "disk")).put_if_absent("a/created", bytes(3 * MIB))
+        assert caught.value.nothing_written
     store = LocalStore(str(tmp_path))
-    done = threading.Event()
-    released = threading.Event()
+    store.put("file", b"1")
+    with pytest.raises(StorageError) as caught:
+        store.put_if_absent("file/below", b"2")
+    assert caught.value.nothing_written
+    with pytest.raises(StorageError) as caught:
+        LocalStore(str(tmp_path), required_key="not-there").put_if_absent("a", b"1")
+    assert caught.value.nothing_written
 
-    def hold() -> None:  # as another process would
-        file = os.open(f"{tmp_path}/meta/{LOCK_NAME}", os.O_RDWR)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        held.set()
-        done.wait(30)
-        os.close(file)
-        released.set()
 
-    with store.commit_lock():  # makes the file
-        pass
-    held = threading.Event()
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(30)
-    with store.commit_lock(done.set):
-        assert done.is_set()
-    holder.join()
-    assert released.is_set()
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("local", [True, False], ids=["disk", "network"])
+def test_refused_link_is_certain_on_a_disk_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, local: bool
+) -> None:
+    # No disk refuses the link to a name beside the file that it has just taken, and no NFS server runs here.
+    def refuse(*arguments: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(local_store, "is_local_disk", lambda path: local)
+    with pytest.raises(StorageError) as caught:
+        LocalStore(str(tmp_path)).put_if_absent("a", b"1")
+    assert bool(caught.value.nothing_written) is local
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_link_that_was_not_answered_is_unknown_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*arguments: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", fail)
+    monkeypatch.setattr(local_store, "is_local_disk", lambda path: True)
+    with pytest.raises(StorageUnavailableError) as caught:
+        LocalStore(str(tmp_path)).put_if_absent("a", b"1")
+    assert not caught.value.nothing_written
+
+
+def test_disks_of_this_machine_are_told_from_what_may_be_a_network(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=2m"):
+        assert is_local_disk(str(tmp_path / "disk"))
+    assert not is_local_disk("/proc/self")
+    assert not is_local_disk(str(tmp_path / "missing"))
+
+
+def test_taken_temporary_name_does_not_say_that_the_object_exists(tmp_path: Path) -> None:
+    ids = SeededIds(1)
+    (tmp_path / f"{TEMPORARY_PREFIX}{SeededIds(1).write_id()}").touch()
+    with pytest.raises(StorageError) as caught:
+        LocalStore(str(tmp_path), ids=ids).put_if_absent("a", b"1")
+    assert not isinstance(caught.value, ObjectExistsError)
+    assert caught.value.nothing_written
+
+
+def test_links_to_folders_are_not_listed_and_not_followed(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "root"))
+    store.put("orders-0/1.log", b"1")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.log").write_bytes(b"2")
+    (tmp_path / "root" / "loop").symlink_to(".")
+    (tmp_path / "root" / "orders-0" / "up").symlink_to("..")
+    (tmp_path / "root" / "away-0").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "root" / "itself").symlink_to("itself")
+    (tmp_path / "root" / "dangling").symlink_to("nowhere")
+    (tmp_path / "root" / "to-file").symlink_to("orders-0/1.log")
+    assert [info.key for info in store.list()] == ["orders-0/1.log", "to-file"]
+    for prefix in ("away-0/", "loop/", "loop/orders-0/", "orders-0/up/", "itself/"):
+        assert list(store.list(prefix)) == []
+    assert store.remove_unfinished(1 << 60) == 0
+
+
+def test_open_file_keeps_no_descriptor(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", bytes(range(256)))
+    before = len(os.listdir("/proc/self/fd"))
+    files = [store.open_input("a") for _ in range(100)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert files[7].read_at(3, 2).to_pybytes() == b"\x03\x04"
+
+
+def test_buffers_outlive_their_file_and_the_map_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("mapped-object", bytes(range(256)) * 100)
+    file = store.open_input("mapped-object")
+    data = file.read_at(256, 4)
+    file.close()
+    del file
+    store.delete("mapped-object")
+    gc.collect()
+    assert data.to_pybytes() == b"\0\1\2\3"
+    assert "mapped-object" in Path("/proc/self/maps").read_text()
+    del data
+    assert "mapped-object" not in Path("/proc/self/maps").read_text()

@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 
 from sparklog.client.records import Record, append_records
+from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.protocol.commits import ChangeBroker, ElectController
+from sparklog.protocol.commits import (
+    FORMAT,
+    Action,
+    AlterConfig,
+    ChangeBroker,
+    Commit,
+    ElectController,
+    commit_key,
+    encode_commit,
+)
+from sparklog.protocol.fold import Draft
 
 from .conftest import Run, commit
 
-LISTED = "create, describe, cluster-id, mirror or promote"
+LISTED = "create, describe, cluster-id, mirror, promote or reset-time"
 
 
 def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
@@ -84,10 +95,10 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: create, describe, cluster-id, mirror or promote"),
+        ([], "an action is missing: create, describe, cluster-id, mirror, promote or reset-time"),
         (
             ["desribe"],
-            "'desribe' is no action: create, describe, cluster-id, mirror or promote; did you mean describe?",
+            f"'desribe' is no action: {LISTED}; did you mean describe?",
         ),
         (["mirror"], 'Missing required argument "[to]"'),
         (["promote"], 'Missing required argument "[to]"'),
@@ -139,3 +150,51 @@ def test_what_is_no_mirror_is_not_promoted(run: Run, root: str, tmp_path: Path) 
     result = run("cluster", "promote", "--to", str(tmp_path / "nothing"))
     assert (result.code, result.out) == (1, "")
     assert "is no mirror" in result.err
+
+
+DAY_SECONDS = 86_400
+
+
+def test_the_logs_time_is_set_back_where_a_wrong_clock_drove_it_ahead(
+    run: Run, root: str, cluster: Coordinator
+) -> None:
+    state = cluster.refresh()
+    drive_ahead(cluster, SystemClock().now_ms() + 8 * DAY_SECONDS * 1000)
+    found = run("fsck")
+    assert found.code == 1
+    assert "time-ahead" in found.out
+    assert "reset-time" in found.out
+    result = run("cluster", "reset-time")
+    assert result.code == 0
+    assert re.fullmatch(r"The log's time was .* UTC, 69\d{4} s ahead, and is .* UTC now\.\n", result.out)
+    assert abs(cluster.refresh().timestamp_ms - SystemClock().now_ms()) < 60_000
+    assert cluster.state.version == state.version + 2
+    assert run("fsck").code == 0
+    assert run("topics", "--create", "--topic", "t").code == 0
+
+
+def test_a_time_that_is_not_ahead_stays(run: Run, cluster: Coordinator) -> None:
+    version = cluster.refresh().version
+    result = run("cluster", "reset-time")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("which is not ahead: nothing to do.\n")
+    assert cluster.refresh().version == version
+
+
+def drive_ahead(cluster: Coordinator, timestamp_ms: int) -> None:
+    """A commit as sparklog 0.1 made one on a machine whose clock was ahead."""
+    state = cluster.refresh()
+    actions: list[Action] = [AlterConfig(topic="", set={"log.retention.hours": "1000"})]
+    draft = Draft(state, timestamp_ms)
+    for action in actions:
+        draft.apply(action)
+    made = Commit(
+        format=FORMAT,
+        version=state.version + 1,
+        write_id="ahead",
+        timestamp=timestamp_ms,
+        previous=state.digest,
+        checksum=draft.finish(state.version + 1, "").checksum,
+        actions=actions,
+    )
+    cluster.store.put_if_absent(commit_key(made.version), encode_commit(made)[0])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.leases import lease_key
+from sparklog.coordinator.membership import GroupMember
 from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
 from sparklog.types import OffsetAndMetadata
 
@@ -312,3 +317,28 @@ def test_regular_expressions_are_validated_without_a_cluster(run: Run, monkeypat
     invalid = run("consumer-groups", "--validate-regex", "(")
     assert invalid.code == 1
     assert invalid.out.startswith("The regular expression `(` is invalid: ")
+
+
+# -- members that died
+
+
+def test_a_group_whose_members_died_is_shown_without_them_and_can_be_deleted(
+    run: Run, filled: Coordinator, root: str
+) -> None:
+    member = GroupMember(filled, "live", session_timeout_ms=6_000)
+    member.join(["orders"])
+    assert run("consumer-groups", "--delete", "--group", "live").code == 1
+    assert "Stable" in run("consumer-groups", "--list", "--state").out
+    lease = Path(root, lease_key("live", member.member_id))
+    os.utime(lease, (lease.stat().st_atime, lease.stat().st_mtime - 60))
+    described = run("consumer-groups", "--describe", "--group", "live", "--members")
+    assert (described.code, described.out) == (0, "")
+    assert described.err.startswith("\nConsumer group 'live' has no active members: 1 sent no heartbeat within their ")
+    assert "Stable" not in run("consumer-groups", "--list", "--state").out
+    assert member.member_id in filled.refresh().groups["live"].members
+    reset = ["--group", "live", "--reset-offsets", "--to-earliest", "--topic", "orders"]
+    assert run("consumer-groups", *reset, "--dry-run").code == 0
+    assert member.member_id in filled.refresh().groups["live"].members
+    assert run("consumer-groups", *reset, "--execute").code == 0
+    assert filled.refresh().groups["live"].members == {}
+    assert run("consumer-groups", "--delete", "--group", "live").code == 0

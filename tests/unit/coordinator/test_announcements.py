@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +20,7 @@ from sparklog.coordinator.announcements import (
 from sparklog.errors import CorruptMetadataError, StoragePermissionError
 from sparklog.ids import SeededIds
 from sparklog.store.base import Store
-from sparklog.store.open import open_store
+from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
 
 NOW_MS = 1_700_000_000_000
@@ -28,8 +28,9 @@ TTL_MS = 600_000
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "root"))
+def store(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Store]:
+    yield MemoryStore(request.node.name, clock)
+    forget_space(request.node.name)
 
 
 @pytest.fixture

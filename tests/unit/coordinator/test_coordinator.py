@@ -32,7 +32,6 @@ from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
 from sparklog.protocol.decide import Decision
 from sparklog.store.memory import MemoryStore
-from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 
 from .helpers import append_values, read_values, write_values
@@ -203,6 +202,7 @@ def fill(root: str, commits: int) -> None:
     coordinator = open_cluster(root)
     for number in range(commits):
         append_values(coordinator, "orders", number % 2, [b"%d" % number])
+    coordinator.log.wait_for_checkpoint()
 
 
 def test_opening_from_a_checkpoint_gives_the_state_of_all_commits(root: str) -> None:
@@ -364,8 +364,9 @@ def test_a_deleted_and_created_topic_starts_empty_under_a_new_id(root: str) -> N
 
 def test_the_same_seed_and_clock_write_the_same_bytes() -> None:
     def run(name: str) -> list[bytes]:
-        store = open_store(f"memory://{name}")
-        log = CommitLog.create(store, ManualClock(), SeededIds(5))
+        clock = ManualClock()
+        store = MemoryStore(name, clock)
+        log = CommitLog.create(store, clock, SeededIds(5))
         log.attempt([AlterConfig(set={"num.partitions": "3"})])
         return [store.get("cluster.json"), store.get(commit_key(0)), store.get(commit_key(1))]
 
@@ -378,6 +379,7 @@ def test_many_segments_in_few_commits_make_a_checkpoint_due(root: str, monkeypat
     coordinator.create_topic("orders")
     for _ in range(4):
         coordinator.append(type_request([write_values(coordinator, "orders", 0, [b"x"]) for _ in range(6)]))
+        coordinator.log.wait_for_checkpoint()
     opened = open_cluster(root)
     assert opened.log._base is not None
     assert opened.log._base.version == coordinator.state.version
@@ -467,6 +469,7 @@ def test_no_error_but_indeterminate_follows_a_commit_that_is_stored(kind: str) -
     create_cluster(inner)
     store = FaultyStore(inner)
     coordinator = open_cluster(store, clock=ManualClock())
+    coordinator.create_topic("first")  # the first commit of a process asks for the storage's time
     store.reset_counts()
     coordinator.create_topic("a")
     created = next(step for step, call in enumerate(store.calls) if call.operation == "put_if_absent")

@@ -9,10 +9,9 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import group_prefix
-from sparklog.coordinator.membership import Change, GroupMember, GroupObserver
+from sparklog.coordinator.membership import Change, GroupMember
 from sparklog.errors import CommitFailedError, FencedInstanceIdError, InconsistentGroupProtocolError
 from sparklog.ids import SeededIds
-from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -263,17 +262,6 @@ def test_when_all_are_stopped_together_nobody_takes_out_the_others_on_waking(gro
     assert len(group.names()) == 4
 
 
-def test_a_tool_takes_out_members_of_a_group_that_died_as_a_whole(group: Group) -> None:
-    group.member(), group.member()
-    observer = GroupObserver(group.admin, "g")
-    found: list[str] = []
-    for _ in range(5):
-        found += observer.expire_silent()
-        group.clock.advance(3)
-    assert len(found) == 2
-    assert group.names() == set()
-
-
 # -- static members
 
 
@@ -361,13 +349,6 @@ def test_the_last_offsets_of_a_deleted_topic_do_not_stand_in_the_way(group: Grou
     first.coordinator.refresh()
     first.acknowledge({**dict.fromkeys(given_up, 1), TopicPartition("audit", 0): 1})
     assert "audit" not in {at.topic for at in group.admin.refresh().groups["g"].offsets.values()}
-
-
-def test_joining_forgets_offsets_that_are_past_their_time(group: Group) -> None:
-    group.admin.commit_group_offsets(GroupCommit(group="old", offsets={("orders", 0): 1}))
-    group.clock.advance(8 * 24 * 3600)
-    group.member()
-    assert "old" not in group.admin.refresh().groups
 
 
 def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: pytest.FixtureRequest) -> None:

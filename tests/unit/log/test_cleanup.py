@@ -45,6 +45,12 @@ def memory(clock: ManualClock | None = None) -> MemoryStore:
     return MemoryStore(uuid.uuid4().hex, clock)
 
 
+def clocked_memory() -> tuple[MemoryStore, ManualClock]:
+    """A store and the clock it stamps objects by."""
+    clock = ManualClock()
+    return memory(clock), clock
+
+
 def append(coordinator: Coordinator, value: bytes, topic: str = "orders") -> None:
     topic_id = coordinator.state.topic(topic).topic_id
     key = segment_key(topic, 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
@@ -86,7 +92,7 @@ def clean(coordinator: Coordinator) -> cleanup.CleanUp:
 
 
 def test_commits_older_than_the_limit_go_once_a_checkpoint_stands_for_them() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     checkpointed = coordinator.state.version
     append(coordinator, b"after")
@@ -101,7 +107,7 @@ def test_commits_older_than_the_limit_go_once_a_checkpoint_stands_for_them() -> 
 
 
 def test_without_a_checkpoint_no_commit_goes() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic("orders")
     clock.advance(WEEK)
@@ -110,14 +116,14 @@ def test_without_a_checkpoint_no_commit_goes() -> None:
 
 
 def test_a_limit_of_minus_one_keeps_all_commits() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_ms="-1", metadata_max_retention_bytes="-1")
     clock.advance(100 * WEEK)
     assert clean(coordinator).commits == 0
 
 
 def test_so_many_commits_go_that_the_others_are_within_the_limit_in_bytes() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_bytes="4000")
     clock.advance(3600)
     clean(coordinator)
@@ -127,7 +133,7 @@ def test_so_many_commits_go_that_the_others_are_within_the_limit_in_bytes() -> N
 
 
 def test_young_commits_stay_whatever_the_limits_say() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock, metadata_max_retention_bytes="0", metadata_max_retention_ms="0")
     clock.advance(limits.MIN_COMMIT_AGE_MS / 1000 - 1)
     assert clean(coordinator).commits == 0
@@ -137,14 +143,14 @@ def test_young_commits_stay_whatever_the_limits_say() -> None:
 
 def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 15)
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     clock.advance(WEEK)
     assert clean(coordinator).boundary == coordinator.state.version - 15
 
 
 def test_a_second_clean_up_finds_nothing_to_do() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     clock.advance(WEEK)
     first = clean(coordinator)
@@ -159,7 +165,7 @@ def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the
 ) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
     monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock, 98)
     clock.advance(WEEK)
     for number in range(10):
@@ -174,7 +180,7 @@ def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the
 def test_the_bytes_of_commits_are_known_without_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
     monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock, 7, metadata_max_retention_bytes="20000")
     for number in range(300):
         clock.advance(60)
@@ -202,7 +208,7 @@ def test_a_clean_up_that_fails_does_not_fail_the_commit(monkeypatch: pytest.Monk
 
 
 def test_a_stalled_writers_create_below_the_boundary_did_not_happen() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     stalled = open_cluster(store, clock=clock)
     for number in range(5):
@@ -219,7 +225,7 @@ def test_a_stalled_writers_create_below_the_boundary_did_not_happen() -> None:
 
 
 def test_a_stalled_writer_is_not_deceived_by_a_boundary_that_a_late_clean_up_has_set_back() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     stalled, idle = (open_cluster(store, clock=clock) for _ in range(2))
     append(coordinator, b"new")
@@ -237,7 +243,7 @@ def test_a_stalled_writer_is_not_deceived_by_a_boundary_that_a_late_clean_up_has
 
 @pytest.mark.parametrize("others", ["commit", "checkpoint", "commit and checkpoint", "remove it"])
 def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(others: str) -> None:
-    inner, clock = memory(), ManualClock()
+    inner, clock = clocked_memory()
     cluster(inner, clock)
     paused: list[Callable[[], None]] = []
 
@@ -269,7 +275,7 @@ def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(ot
 
 
 def test_a_reader_far_behind_starts_again_from_the_newest_checkpoint() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     reader = open_cluster(store, clock=clock)
     assert values(reader) == [b"%d" % n for n in range(20)]
@@ -283,7 +289,7 @@ def test_a_reader_far_behind_starts_again_from_the_newest_checkpoint() -> None:
 
 
 def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     reader, twin = (open_cluster(store, clock=clock) for _ in range(2))
     append(coordinator, b"new")
@@ -293,9 +299,9 @@ def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() 
     write_boundary(store, Boundary(boundary))
     for version in range(boundary + 1):
         store.delete(commit_key(version))
-    commit, data, _ = twin.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+    commit, encoded = twin.log._prepare([AlterConfig(set={"num.partitions": "3"})])
     assert commit.version == boundary
-    store.put_if_absent(commit_key(boundary), data)
+    store.put_if_absent(commit_key(boundary), encoded.data)
     assert reader.refresh() == coordinator.state
     assert open_cluster(store, clock=clock).state == coordinator.state
     clock.advance(WEEK)
@@ -407,7 +413,7 @@ def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytes
 
 def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been() -> None:
     def prepared() -> tuple[Store, ManualClock]:
-        inner, clock = memory(), ManualClock()
+        inner, clock = clocked_memory()
         coordinator = cluster(inner, clock)
         append(coordinator, b"after")
         clock.advance(WEEK)
@@ -430,9 +436,8 @@ def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been
         assert len(values(open_cluster(inner, clock=clock))) == 22
 
 
-def history(store: Store, commits: int) -> None:
+def history(store: Store, commits: int, clock: ManualClock) -> None:
     """A cluster of so many commits, each of which is stored; the last hundred came after a checkpoint."""
-    clock = ManualClock()
     coordinator = create_cluster(store, clock=clock)
     coordinator.create_topic("orders")
     previous, timestamp = coordinator.state.digest, coordinator.state.timestamp_ms
@@ -461,10 +466,9 @@ def history(store: Store, commits: int) -> None:
 def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100(cleaned: bool) -> None:
     reads = []
     for commits in (100, 100_000):
-        store = memory()
-        history(store, commits)
+        store, clock = clocked_memory()
+        history(store, commits, clock)
         if cleaned:
-            clock = ManualClock()
             clock.advance(4000)
             found = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"})
             assert found.boundary == commits - 51
@@ -477,7 +481,7 @@ def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100(cleaned:
 
 
 def test_the_first_commit_of_a_cluster_can_go_too() -> None:
-    store, clock = memory(), ManualClock()
+    store, clock = clocked_memory()
     coordinator = cluster(store, clock)
     clock.advance(WEEK)
     clean(coordinator)

@@ -209,6 +209,27 @@ def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> 
     assert offsets_of(newer) == [3]
 
 
+def test_an_applications_write_that_is_known_to_be_another_one_takes_the_place_of_the_first_once() -> None:
+    state = with_topic()
+    state = after(state, decide.append(state, request(item(), application="job", application_version=4)))
+    other = request(
+        item(5), application="job", application_version=2, application_replaces=state.applications["job"].commit_version
+    )
+    decided = decide.append(state, other)
+    assert offsets_of(decided) == [3]
+    state = after(state, decided)
+    assert state.applications["job"].version == 2
+    assert decide.append(state, other).result.duplicate, "it is there by now, and not replaced by itself"
+    assert offsets_of(decide.append(state, request(item(), application="job", application_version=3))) == [8]
+
+
+def test_the_runs_of_a_partition_are_one_range_of_an_applications_write() -> None:
+    state = with_topic()
+    decided = decide.append(state, request(item(3), item(4), application="job", application_version=1))
+    (known,) = after(state, decided).applications["job"].ranges
+    assert (known.base_offset, known.records) == (0, 7)
+
+
 def test_an_applications_write_without_rows_is_remembered_too() -> None:
     state = with_topic()
     state = after(state, decide.append(state, request(application="job", application_version=1)))

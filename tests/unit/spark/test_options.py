@@ -10,6 +10,7 @@ import pytest
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.offsets import EveryPartition, EveryTimestamp, PartitionOffsets, PartitionTimestamps
 from sparklog.spark.options import SinkOptions, SourceOptions, Subscription, sink_options, source_options
+from sparklog.spark.source import SparklogDataSource
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 
@@ -172,6 +173,35 @@ def test_the_timestamp_strategy_is_error_or_latest() -> None:
 def test_numbers_of_tasks_are_positive(name: str, value: str) -> None:
     with pytest.raises(InvalidOptionError, match=name):
         source(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"),
+    [
+        ({"minPartitions": "2147483648"}, "2147483647"),
+        ({"fetchOffset.numRetries": "2147483648"}, "2147483647"),
+        ({"maxRecordsPerPartition": "9223372036854775808"}, "9223372036854775807"),
+        ({"kafkaConsumer.pollTimeoutMs": "9223372036854775808"}, "9223372036854775807"),
+    ],
+)
+def test_numbers_that_kafkas_source_refuses_are_refused_when_a_read_is_made(
+    options: dict[str, str], largest: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=f"it takes a whole number from . to {largest}$"):
+        SparklogDataSource({"path": "/x", "subscribe": "a", **options}).schema()
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "allowed"), [("gzip", "10", "-1 to 9"), ("lz4", "0", "1 to 17"), ("zstd", "23", "-131072 to 22")]
+)
+def test_a_level_that_the_codec_does_not_have_is_refused(codec: str, level: str, allowed: str) -> None:
+    with pytest.raises(InvalidOptionError, match=allowed):
+        sink(**{"kafka.compression.type": codec, f"kafka.compression.{codec}.level": level})
+
+
+def test_level_minus_one_of_gzip_is_its_own() -> None:
+    found = sink(**{"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"})
+    assert found.codec_level is None
 
 
 def test_booleans_are_true_or_false() -> None:

@@ -62,6 +62,16 @@ def test_an_absurd_number_of_tasks_is_refused() -> None:
         split_ranges(ranges(2_000_000_000), max_records_per_partition=1)
 
 
+def test_the_largest_number_of_tasks_that_can_be_asked_for_is_answered_at_once() -> None:
+    assert len(split_ranges(ranges(30, 0, 70), min_partitions=2**31 - 1)) == 100
+    with pytest.raises(InvalidOptionError, match="minPartitions=2147483647 would make 5,000,000 tasks"):
+        split_ranges(ranges(5_000_000), min_partitions=2**31 - 1)
+
+
+def test_many_ranges_are_split_in_time_in_proportion_to_them() -> None:
+    assert len(split_ranges(ranges(*[1] * 50_000), min_partitions=50_001)) == 50_000
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 5000)), max_size=8),
     st.none() | st.integers(1, 50),

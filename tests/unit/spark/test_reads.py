@@ -101,7 +101,22 @@ def test_a_missing_topic_is_an_error_and_a_missing_assigned_partition_is_not(tmp
     with pytest.raises(UnknownTopicOrPartitionError, match="topic 'b' does not exist"):
         read_rows(tmp_path, subscribe="a,b")
     write_rows(tmp_path, "value string", [{"value": "v"}], topic="a")
-    assert values(tmp_path, assign='{"a":[0,7],"b":[0]}') == [b"v"]
+    assert values(tmp_path, assign='{"a":[0,7]}') == [b"v"]
+
+
+def test_an_assigned_topic_that_is_misspelt_is_an_error(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    for assign in ('{"b":[0]}', '{"a":[0],"b":[0]}'):
+        with pytest.raises(UnknownTopicOrPartitionError, match="topic 'b' does not exist"):
+            read_rows(tmp_path, assign=assign)
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+def test_the_largest_time_is_after_every_record(tmp_path: Path, name: str) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [{"value": "v"}], topic="a")
+    options = {name: str(2**63 - 1), "startingOffsetsByTimestampStrategy": "latest"}
+    assert values(tmp_path, subscribe="a", **options) == ([] if name == "startingTimestamp" else [b"v"])
 
 
 def test_a_pattern_finds_any_part_of_a_name(tmp_path: Path) -> None:

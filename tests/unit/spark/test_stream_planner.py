@@ -63,6 +63,8 @@ def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
         ({"startingOffsets": '{"orders":{"0":3,"1":0,"2":0}}'}, "does not read"),
         ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log goes from 0 to 5"),
         ({"subscribe": "nothing"}, "does not exist"),
+        ({"assign": '{"nothing":[0]}'}, "does not exist"),
+        ({"assign": '{"nothing":[0]}', "failOnDataLoss": "false"}, "does not exist"),
     ],
 )
 def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
@@ -223,6 +225,26 @@ def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
     assert positions(lenient.latestOffset(first, ALL)) == {"clicks": {"0": 0}}
     log.delete_topic("clicks")
     assert lenient.latestOffset(first, ALL) == first, "no empty offset is ever written"
+
+
+@pytest.mark.parametrize("how", [{"subscribe": "orders,clicks"}, {"assign": '{"orders":[0],"clicks":[0]}'}])
+def test_a_deleted_topic_without_fail_on_data_loss_stays_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: dict[str, str]
+) -> None:
+    log = cluster(tmp_path, orders=1, clicks=1)
+    produce(tmp_path, "orders", 5)
+    job = reader(tmp_path, failOnDataLoss="false", **how)
+    first = job.latestOffset(job.initialOffset(), ALL)
+    log.delete_topic("orders")
+    second = job.latestOffset(first, ALL)
+    for count in (1, 2):
+        produce(tmp_path, "clicks", 1)
+        assert positions(job.latestOffset(second, ALL)) == {"clicks": {"0": count}}
+    restarted = reader(tmp_path, failOnDataLoss="false", **how)
+    assert positions(restarted.latestOffset(second, ALL)) == {"clicks": {"0": 2}}
+    assert caplog.text.count("topics orders do not exist") == 2, "it is said once by each, not at every trigger"
+    with pytest.raises(UnknownTopicOrPartitionError, match="'orders' does not exist"):
+        reader(tmp_path, **how).latestOffset(second, ALL)
 
 
 def test_another_clusters_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.store.hdfs import translate_hdfs_error
 from sparklog.store.os_errors import translate_os_error
-from sparklog.store.remote import is_past_the_end, translate_client_error
+from sparklog.store.remote import is_about_the_object, is_past_the_end, translate_client_error
 from sparklog.store.s3 import CONFLICT_PAUSES_SECONDS, S3Store
 
 
@@ -31,14 +31,15 @@ from sparklog.store.s3 import CONFLICT_PAUSES_SECONDS, S3Store
         (errno.ENOTDIR, "read", ObjectNotFoundError),
         (errno.EISDIR, "read", ObjectNotFoundError),
         (errno.ENOTDIR, "write", StorageError),
-        (errno.EEXIST, "write", ObjectExistsError),
+        (errno.EEXIST, "create", ObjectExistsError),
+        (errno.EEXIST, "write", StorageError),
         (errno.EACCES, "write", StoragePermissionError),
         (errno.EROFS, "write", StoragePermissionError),
         (errno.ENOSPC, "write", StorageFullError),
         (errno.EDQUOT, "write", StorageFullError),
         (errno.EIO, "read", StorageUnavailableError),
         (errno.ESTALE, "write", StorageUnavailableError),
-        (errno.EMFILE, "read", StorageError),
+        (errno.EMFILE, "read", StorageUnavailableError),
     ],
 )
 def test_errors_of_the_system(code: int, operation: str, kind: type[StorageError]) -> None:
@@ -80,9 +81,12 @@ def test_missing_credentials_are_a_permission_error() -> None:
     assert type(translate_client_error(NoCredentialsError(), "read", "s3://b/a")) is StoragePermissionError
 
 
-def test_mistakes_of_this_program_are_passed_on() -> None:
-    mistake = TypeError("wrong argument")
-    assert translate_client_error(mistake, "read", "s3://b/a") is mistake
+@pytest.mark.parametrize("mistake", [TypeError("in the client"), AttributeError("'coroutine'"), KeyError("Error")])
+@pytest.mark.parametrize("operation", ["read", "write", "list", "delete"])
+def test_what_looks_like_a_mistake_of_a_program_is_an_error_of_the_storage(mistake: Exception, operation: str) -> None:
+    error = translate_client_error(mistake, operation, "s3://b/a")
+    assert type(error) is StorageError
+    assert not error.nothing_written  # it may have been raised by the client, after it sent the request
 
 
 def test_read_past_the_end_is_recognised() -> None:
@@ -97,13 +101,14 @@ class Client:
         self.answers = answers
         self.calls = 0
 
-    def call_s3(self, method: str, **arguments: object) -> None:
+    def call_s3(self, method: str, **arguments: object) -> dict[str, object]:
         assert method == "put_object"
         assert arguments["IfNoneMatch"] == "*"
         self.calls += 1
         error = self.answers.pop(0)
         if error is not None:
             raise error
+        return {"ETag": '"1"'}
 
 
 def create(*answers: Exception | None) -> Client:
@@ -114,10 +119,61 @@ def create(*answers: Exception | None) -> Client:
     return client
 
 
-@pytest.mark.parametrize("error", [FileExistsError("AWS"), from_s3("PreconditionFailed"), from_s3("412")])
+def of_aws() -> Exception:
+    found = {"Code": "PreconditionFailed", "Message": "no", "Condition": "If-None-Match"}
+    return translate_boto_error(ClientError({"Error": found}, "PutObject"))
+
+
+def without_a_word(headers: dict[str, str]) -> Exception:
+    metadata = {"HTTPStatusCode": 412, "HTTPHeaders": headers}
+    response = {"Error": {"Code": "412", "Message": "Precondition Failed"}, "ResponseMetadata": metadata}
+    return translate_boto_error(ClientError(response, "PutObject"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error", [of_aws(), from_s3("PreconditionFailed"), without_a_word({"x-amz-request-id": "tx00000abc"})]
+)
 def test_every_servers_word_for_taken_is_the_same_error(error: Exception) -> None:
     with pytest.raises(ObjectExistsError):
         create(error)
+
+
+def test_412_of_who_is_not_s3_does_not_say_that_the_object_exists() -> None:
+    with pytest.raises(StorageError) as caught:
+        create(without_a_word({"content-type": "text/html"}))
+    assert not isinstance(caught.value, ObjectExistsError)
+
+
+@pytest.mark.parametrize("code", ["BucketAlreadyExists", "BucketAlreadyOwnedByYou", "OperationAborted"])
+def test_conflict_about_something_else_does_not_say_that_the_object_exists(code: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        create(from_s3(code))
+    assert not isinstance(caught.value, ObjectExistsError)
+
+
+def test_create_without_credentials_is_certain_to_have_written_nothing() -> None:
+    with pytest.raises(StoragePermissionError) as caught:
+        create(NoCredentialsError())
+    assert caught.value.nothing_written
+    with pytest.raises(StoragePermissionError) as caught:
+        create(from_s3("ConditionalRequestConflict"), NoCredentialsError())
+    assert not caught.value.nothing_written
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "NoSuchBucket", "InvalidRequest", "SlowDown"])
+def test_refusal_of_a_create_says_nothing_about_an_earlier_try_of_the_client(code: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        create(from_s3(code))
+    assert not caught.value.nothing_written
+
+
+@pytest.mark.parametrize(("code", "taken"), [("BlobAlreadyExists", True), ("ContainerBeingDeleted", False)])
+def test_azures_conflicts_say_that_the_object_exists_only_where_it_does(code: str, taken: bool) -> None:
+    cause = OSError("409")
+    cause.error_code = code  # type: ignore[attr-defined]
+    error = FileExistsError("File already exists!")
+    error.__context__ = cause
+    assert is_about_the_object(error) is taken
 
 
 def test_conflicting_requests_are_tried_again() -> None:

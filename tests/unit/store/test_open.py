@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fsspec.registry import _registry
 
 from sparklog.errors import UnsupportedStoreError
 from sparklog.store import open_store as opened_by_name
@@ -115,6 +116,7 @@ def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
         ("s3://bucket/a", "s3fs", "s3"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.delitem(_registry, address.partition(":")[0], raising=False)  # used by another test
         with pytest.raises(UnsupportedStoreError, match=rf"pip install sparklog\[{extra}\]"):
             open_store(address).get("x")
 

@@ -1,0 +1,54 @@
+"""Work that nobody waits for, in a thread of its own: at most one at a time, and the process does not end before it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+
+class BackgroundTask:
+    """Runs ``work`` after each ``request``; requests that come while it runs are answered by one more run.
+
+    ``work`` must not raise. Thread-safe. A forked child starts without the thread, and without what was requested.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._name = name
+        self._work = work
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._requested = False
+
+    def request(self) -> None:
+        """Have the work done soon. Where threads cannot be started any more (the interpreter ends), it is done here."""
+        if self._process != os.getpid():
+            self._reset()
+        with self._lock:
+            self._requested = True
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=False)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._run()
+
+    def wait(self) -> None:
+        """Return once everything that was requested so far is done."""
+        thread = self._thread if self._process == os.getpid() else None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._requested:
+                    self._thread = None
+                    return
+                self._requested = False
+            self._work()

@@ -1,0 +1,87 @@
+"""What each level stores: the fields, types and bounds of every stored struct, and the columns of every stored table.
+
+    python tests/golden/make_schemas.py          # writes schemas/level-<the present level>.json
+
+``tests/unit/test_levels.py`` compares that file with the code. Where it differs, what is stored has changed: raise the
+level in ``sparklog/protocol/levels.py``, then write the file of the new level. Only while the level's version is not
+released yet may its file be written again; those of earlier levels are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sparklog.coordinator import announcements, controller, leases
+from sparklog.log import checkpoint, layout, locations, removals, segments
+from sparklog.maintenance import mirror
+from sparklog.protocol import commits, state
+
+FOLDER = Path(__file__).parent / "schemas"
+
+STRUCTS: tuple[Any, ...] = (
+    commits.Commit,
+    state.State,
+    checkpoint.Manifest,
+    checkpoint._Latest,
+    layout.ClusterFile,
+    layout.Boundary,
+    leases.LeaseFile,
+    announcements.AnnouncementFile,
+    controller.ControllerLease,
+    locations.Identity,
+    locations.LatestCheck,
+    mirror.MirrorFile,
+)
+"""What is stored as JSON; what they hold is described with them."""
+
+TABLES: dict[str, pa.Schema] = {
+    "checkpoint heads": checkpoint._HEADS_SCHEMA,
+    "checkpoint segments": segments.SCHEMA,
+    "removed files": removals.SCHEMA,
+}
+
+
+def describe() -> dict[str, Any]:
+    """Everything that is stored, by name, without what is only for people."""
+    _, components = msgspec.json.schema_components(STRUCTS)
+    described: dict[str, Any] = {name: _without_texts(schema) for name, schema in sorted(components.items())}
+    for name, schema in TABLES.items():
+        described[name] = [f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema]
+    return described
+
+
+def _without_texts(schema: Any) -> Any:
+    """A JSON schema without descriptions, and a union of actions by their names alone: each is described by itself."""
+    if isinstance(schema, list):
+        return [_without_texts(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "discriminator" in schema:
+        return sorted(schema["discriminator"]["mapping"])
+    return {name: _without_texts(part) for name, part in schema.items() if name not in ("title", "description")}
+
+
+def write(level: int) -> Path:
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"level-{level}.json"
+    lines = [f"{json.dumps(name)}: {json.dumps(what, sort_keys=True)}" for name, what in describe().items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def main() -> None:
+    try:
+        from sparklog.protocol import levels
+    except ImportError:  # the version of level 1 did not know of levels
+        print(f"wrote {write(1)}")
+        return
+    print(f"wrote {write(levels.CURRENT)}")
+
+
+if __name__ == "__main__":
+    main()

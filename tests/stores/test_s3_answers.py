@@ -1,0 +1,52 @@
+"""The real S3 client against a server that loses, delays and falsifies answers: every outcome the client can show.
+
+``make test-faults`` plays each answer to a first request, and of what the client's own retry then gets a seeded part:
+some 30,000 points. The ordinary tests play a sample of the latter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.store import s3
+from sparklog.store.s3 import S3Store
+from tests.stores import s3_answers
+from tests.stores.s3_answers import OPERATIONS, Operation
+from tests.stores.s3_stub import StubS3, stub_s3
+
+SEED = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
+RETRIED_POINTS = 1600
+"""points of each operation at which the client retries, of the 60,000 there are."""
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubS3]:
+    with stub_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def store(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setattr(s3, "PART_BYTES", 10)
+    return S3Store("s3://bucket/root", stub.options())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_no_answer_makes_the_store_say_what_is_false(operation: Operation, stub: StubS3, store: S3Store) -> None:
+    firsts = s3_answers.first_points(operation)
+    retried = s3_answers.run(stub, store, firsts)
+    assert 20 < len(retried) < len(firsts)  # some answers the client takes for final
+    seconds = s3_answers.retried_points(operation, retried, RETRIED_POINTS, SEED)
+    s3_answers.run(stub, store, seconds)
+    print(f"{operation.name}: {len(firsts) + len(seconds)} points, seed {SEED}")
+
+
+def test_a_sample_of_answers_makes_no_operation_say_what_is_false(stub: StubS3, store: S3Store) -> None:
+    points = []
+    for operation in OPERATIONS:
+        points += s3_answers.retried_points(operation, s3_answers.first_points(operation), 15, SEED)
+    s3_answers.run(stub, store, points)

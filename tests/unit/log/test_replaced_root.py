@@ -1,0 +1,183 @@
+"""A root that is restored from a copy, or made again, under clients that are alive: none of them adds to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import ObjectNotFoundError, RootReplacedError
+from sparklog.log.commit_log import AWAY_SECONDS
+from sparklog.log.layout import COMMITS
+from sparklog.protocol.commits import commit_key
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+
+Snapshot = dict[str, bytes]
+
+
+def take_snapshot(store: Store) -> Snapshot:
+    return {info.key: store.get(info.key) for info in store.list()}
+
+
+def restore(store: Store, snapshot: Snapshot) -> None:
+    for info in list(store.list()):
+        store.delete(info.key)
+    for key, data in snapshot.items():
+        store.put(key, data)
+
+
+def commits(store: Store) -> list[str]:
+    return [info.key.removeprefix(COMMITS) for info in store.list(COMMITS)]
+
+
+def test_a_client_that_is_ahead_of_a_restored_root_writes_nothing() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("before")
+    snapshot = take_snapshot(store)
+    for number in range(10):
+        client.create_topic(f"after-{number}")
+    restore(store, snapshot)
+    before = commits(store)
+    with pytest.raises(RootReplacedError, match="commit 11"):
+        client.create_topic("lost")
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+    assert commits(store) == before
+    reopened = open_cluster(store)
+    reopened.create_topic("found")
+    assert list(reopened.state.topics) == ["before", "found"]
+
+
+def test_a_client_notices_that_others_continue_the_restored_root() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(5):
+        client.create_topic(f"old-{number}")
+    restore(store, snapshot)
+    other = open_cluster(store)
+    for number in range(5, 25):
+        other.create_topic(f"new-{number}")
+        with pytest.raises(RootReplacedError):
+            client.create_topic("lost")
+    assert open_cluster(store).state == other.refresh()
+
+
+def test_a_cluster_made_again_is_not_taken_for_the_one_before() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("old")
+    restore(store, {})
+    second = create_cluster(store)
+    with pytest.raises(RootReplacedError):
+        client.create_topic("lost")
+    second.create_topic("new")
+    assert list(open_cluster(store).state.topics) == ["new"]
+
+
+def _calls_of_one_commit(store: MemoryStore) -> int:
+    counting = FaultyStore(store)
+    client = open_cluster(counting)
+    client.create_topic("warm-up")
+    counting.reset_counts()
+    client.create_topic("counted")
+    return len(counting.calls)
+
+
+@pytest.mark.parametrize("others_continue", [False, True])
+def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(others_continue: bool) -> None:
+    steps = _calls_of_one_commit(_made())
+    acknowledged = 0
+    for step in range(steps + 1):
+        store = _made()
+        snapshot = take_snapshot(store)
+        paused: list[Callable[[], None]] = []
+        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))
+        client = open_cluster(faulty)
+        for number in range(3):
+            client.create_topic(f"after-{number}")
+
+        def put_back(store: MemoryStore = store, snapshot: Snapshot = snapshot) -> None:
+            restore(store, snapshot)
+            if others_continue:
+                open_cluster(store).create_topic("continued")
+
+        faulty.reset_counts()
+        paused.append(put_back)
+        try:
+            client.create_topic("last")
+            acknowledged += 1
+        except RootReplacedError:
+            pass
+        if paused:
+            paused.pop()()
+        stored = commits(store)
+        if len(paused) == 0 and step < steps:
+            # whatever is there is a chain without holes, or what was acknowledged before the restore is simply gone
+            versions = [int(name.removesuffix(".json")) for name in stored]
+            assert versions == list(range(len(versions))), step
+        open_cluster(store).create_topic("works")
+    assert 0 < acknowledged < steps + 1
+
+
+def _run_at(number: int, at: int, todo: list[Callable[[], None]]) -> None:
+    if number == at and todo:
+        todo.pop()()
+
+
+def _made() -> MemoryStore:
+    store = MemoryStore(uuid.uuid4().hex)
+    create_cluster(store).create_topic("before")
+    return store
+
+
+def test_a_reader_that_was_away_notices_another_history() -> None:
+    clock = ManualClock()
+    store = MemoryStore(uuid.uuid4().hex, clock)
+    client = create_cluster(store, clock=clock)
+    snapshot = take_snapshot(store)
+    client.create_topic("old")
+    restore(store, snapshot)
+    other = open_cluster(store, clock=clock)
+    for number in range(3):
+        other.create_topic(f"new-{number}")
+    other.log.write_checkpoint()
+    clock.advance(AWAY_SECONDS + 1)
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+
+
+def test_a_commit_that_was_removed_is_no_sign_of_another_history() -> None:
+    clock = ManualClock()
+    store = MemoryStore(uuid.uuid4().hex, clock)
+    reader = create_cluster(store, clock=clock)
+    writer = open_cluster(store, clock=clock)
+    writer.create_topic("a")
+    reader.refresh()
+    writer.create_topic("b")
+    writer.log.write_checkpoint()
+    store.put("meta/boundary.json", b'{"boundary":1}\n')
+    for version in (0, 1):
+        store.delete(commit_key(version))
+    assert reader.refresh() == writer.state
+
+
+def test_a_read_that_fails_says_nothing_of_the_root() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    looks = iter([True, False])
+
+    def hide_once(number: int, call: Call) -> None:
+        if call == Call("get", commit_key(0)) and next(looks, False):
+            raise ObjectNotFoundError("not there at the moment")
+
+    other = open_cluster(FaultyStore(store, before=hide_once), clock=ManualClock())
+    client.create_topic("a")
+    other.create_topic("b")
+    assert list(client.refresh().topics) == ["a", "b"]

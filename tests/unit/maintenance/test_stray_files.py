@@ -1,0 +1,149 @@
+"""Files that editors, file systems and copying tools leave in the folders of the metadata are in nobody's way."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.log import checkpoint, cleanup
+from sparklog.log.commit_log import AWAY_SECONDS
+from sparklog.log.layout import actions_version, checkpoint_version, commit_version, has_history, manifest_version
+from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.mirror import mirror
+from sparklog.maintenance.repair import repair_cluster
+from sparklog.maintenance.vacuum import vacuum
+from sparklog.protocol.commits import actions_key, commit_key
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+
+COMMIT = commit_key(3).rpartition("/")[2]
+NAMES = [
+    ".nfs000000000a1b2c3d00000001",
+    ".DS_Store",
+    "._" + COMMIT,
+    COMMIT + "~",
+    f".{COMMIT}.swp",
+    COMMIT.replace(".json", " (1).json"),
+    COMMIT.replace(".json", ".JSON"),
+    "latest (1).json",
+    "zzz.json",
+    "99999999999999999999.json",
+    f"{limits.MAX_VERSION + 1:020d}.json",
+    "9" * 30 + ".json",
+    "00000000000000000003-.json",
+    "٠" * 20 + ".json",
+    "conflicted/" + COMMIT,
+    "99999999999999999999-abc.json",
+    "Thumbs.db",
+]
+WEEK = 8 * 86_400.0
+
+
+class Littered:
+    """A cluster of some commits and checkpoints whose folders of metadata are full of strays."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(uuid.uuid4().hex, self.clock)
+        self.coordinator = create_cluster(self.store, clock=self.clock)
+        self.coordinator.create_topic("orders")
+        for number in range(6):
+            self.commit(number)
+            self.coordinator.log.write_checkpoint()
+        self.strays = [f"meta/{kind}/{name}" for kind in ("commits", "checkpoints") for name in NAMES]
+        for key in self.strays:
+            self.store.put(key, b"?")
+
+    def commit(self, number: int) -> None:
+        self.coordinator.alter_configs("orders", {"retention.ms": f"{1000 + number}"})
+
+    def open(self) -> Coordinator:
+        return open_cluster(self.store, clock=self.clock)
+
+    def left(self) -> list[str]:
+        there = {info.key for info in self.store.list()}
+        return [key for key in self.strays if key in there]
+
+
+@pytest.fixture
+def littered() -> Littered:
+    return Littered()
+
+
+def test_names_of_commits_and_checkpoints_are_told_from_all_others() -> None:
+    for name in NAMES:
+        assert commit_version(f"meta/commits/{name}") is None
+        assert manifest_version(f"meta/checkpoints/{name}") is None
+    assert commit_version(commit_key(42)) == 42
+    assert commit_version(commit_key(limits.MAX_VERSION)) == limits.MAX_VERSION
+    assert actions_version(actions_key(42, "w-_1")) == 42
+    assert actions_version(commit_key(42)) is None
+    stem = f"meta/checkpoints/{42:020d}-abc"
+    assert [manifest_version(f"{stem}{end}") for end in (".json", ".heads", "-0.segments")] == [42, None, None]
+    assert [checkpoint_version(f"{stem}{end}") for end in (".json", ".heads", "-0.segments")] == [42, 42, 42]
+    assert checkpoint_version("meta/checkpoints/latest.json") is None
+
+
+def test_a_cluster_is_opened_without_a_hint(littered: Littered) -> None:
+    littered.store.delete(checkpoint.LATEST_KEY)
+    assert littered.open().state == littered.coordinator.state
+
+
+def test_who_was_away_finds_the_newest_checkpoint(littered: Littered) -> None:
+    away = littered.open()
+    littered.commit(9)
+    littered.coordinator.log.write_checkpoint()
+    littered.clock.advance(AWAY_SECONDS + 1)
+    assert away.refresh().version == littered.coordinator.state.version
+
+
+def test_commits_and_checkpoints_are_cleaned_up_and_strays_stay(
+    littered: Littered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+    littered.clock.advance(WEEK)
+    littered.commit(9)
+    littered.coordinator.log.write_checkpoint()
+    done = cleanup.clean_up(littered.store, littered.clock, {})
+    assert done.commits == littered.coordinator.state.version
+    assert done.checkpoint_files > 0
+    assert littered.left() == littered.strays
+    assert littered.open().state == littered.coordinator.state
+
+
+def test_a_check_names_strays_and_says_what_to_do(littered: Littered) -> None:
+    report = check_cluster(littered.store).report
+    assert report.clean
+    strays = {finding.path: finding for finding in report.of_kind("unknown-object")}
+    assert set(littered.strays) == set(strays)
+    for finding in strays.values():
+        assert "stray file" in finding.message
+        assert "delete it" in finding.action
+
+
+def test_a_repair_a_mirror_and_a_vacuum_leave_strays_alone(littered: Littered, tmp_path: Path) -> None:
+    repair_cluster(check_cluster(littered.store))
+    assert mirror(littered.store, LocalStore(str(tmp_path / "mirror"))).version == littered.coordinator.state.version
+    for dry_run in (True, False):
+        vacuum(littered.open(), dry_run=dry_run)
+    assert littered.left() == littered.strays
+
+
+def test_a_folder_with_strays_alone_is_empty(tmp_path: Path) -> None:
+    for kind in ("commits", "checkpoints"):
+        (tmp_path / "meta" / kind).mkdir(parents=True)
+        (tmp_path / "meta" / kind / ".DS_Store").write_bytes(b"?")
+    store = LocalStore(str(tmp_path))
+    assert not has_history(store)
+    assert create_cluster(store).state.version == 0
+
+
+def test_a_listing_by_name_sees_no_stray_manifest(littered: Littered) -> None:
+    newest = checkpoint.read_newest_listed(littered.store)
+    assert newest is not None
+    assert newest.version == littered.coordinator.state.version

@@ -1,0 +1,110 @@
+"""Who may run a job again, and what numbers its write so that it happens once all the same."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+import pytest
+
+from sparklog.spark import attempts
+from sparklog.spark.attempts import Settings, repeated_by, shared_application, warn_of_second_attempt
+from sparklog.spark.job import add_number_arguments, check_number_arguments, write_number
+
+YARN = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
+KUBERNETES = {"spark.master": "k8s://https://k:6443", "spark.submit.deployMode": "cluster", "spark.app.id": "spark-ab"}
+STANDALONE = {"spark.master": "spark://h:7077", "spark.submit.deployMode": "cluster", "spark.app.id": "app-1"}
+LOCAL = {"spark.master": "local[*]", "spark.app.id": "local-1"}
+
+
+def setting(given: dict[str, str]) -> Settings:
+    return lambda name, default: given.get(name, default)
+
+
+@pytest.mark.parametrize(
+    ("given", "who"),
+    [
+        (YARN, "YARN"),
+        ({**YARN, "spark.yarn.maxAppAttempts": "4"}, "YARN"),
+        ({**YARN, "spark.yarn.maxAppAttempts": "1"}, ""),
+        ({**YARN, "spark.submit.deployMode": "client"}, ""),
+        ({"spark.master": "yarn"}, ""),
+        (KUBERNETES, "Kubernetes"),
+        ({**KUBERNETES, "spark.submit.deployMode": "client"}, "Kubernetes"),
+        (STANDALONE, ""),
+        ({**STANDALONE, "spark.driver.supervise": "true"}, "standalone"),
+        (LOCAL, ""),
+        ({}, ""),
+    ],
+)
+def test_who_may_run_a_program_again_is_told_by_its_settings(given: dict[str, str], who: str) -> None:
+    found = repeated_by(setting(given))
+    assert (who in found) if who else not found
+
+
+@pytest.mark.parametrize(
+    ("given", "application"),
+    [
+        (YARN, "application_1_7"),
+        (KUBERNETES, "spark-ab"),
+        ({**KUBERNETES, "spark.submit.deployMode": "client"}, ""),
+        ({**STANDALONE, "spark.driver.supervise": "true"}, ""),
+        (LOCAL, ""),
+    ],
+)
+def test_attempts_share_an_application_where_the_manager_keeps_its_id(given: dict[str, str], application: str) -> None:
+    assert shared_application(setting(given)) == application
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_number_arguments(parser)
+    options = parser.parse_args(list(arguments))
+    check_number_arguments(parser, options)
+    return options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "number"),
+    [
+        (["--txn-app-id", "daily", "--txn-version", "7"], YARN, ("daily", 7)),
+        (["--txn-app-id", "daily", "--txn-version", "0"], LOCAL, ("daily", 0)),
+        (["--txn-app-id", "daily", "--run-date", "2026-11-20"], YARN, ("daily:2026-11-20", 0)),
+        (["--txn-app-id", "h", "--run-date", "2026-11-20T06:00"], LOCAL, ("h:2026-11-20T06:00", 0)),
+        ([], YARN, ("spark:application_1_7", 0)),
+        ([], KUBERNETES, ("spark:spark-ab", 0)),
+        ([], LOCAL, (None, None)),
+    ],
+)
+def test_a_write_is_numbered_by_its_options_else_by_what_its_attempts_share(
+    arguments: list[str], given: dict[str, str], number: tuple[str | None, int | None]
+) -> None:
+    assert write_number(parsed(*arguments), setting(given)) == number
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--txn-app-id", "daily"],
+        ["--txn-version", "7"],
+        ["--run-date", "2026-11-20"],
+        ["--txn-app-id", "daily", "--txn-version", "7", "--run-date", "2026-11-20"],
+        ["--txn-app-id", "daily", "--run-date", "today"],
+    ],
+)
+def test_half_a_number_is_a_wrong_command_line(arguments: list[str]) -> None:
+    with pytest.raises((SystemExit, argparse.ArgumentError)):
+        parsed(*arguments)
+
+
+def test_a_write_without_a_number_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_warned", attempts.threading.Event())
+    caplog.set_level(logging.WARNING)
+    warn_of_second_attempt(setting(LOCAL))
+    assert caplog.text == ""
+    warn_of_second_attempt(setting(YARN))
+    warn_of_second_attempt(setting(YARN))
+    assert caplog.text.count("give sparklog.write txn_app_id and txn_version") == 1
+    assert "spark.yarn.maxAppAttempts is not 1" in caplog.text

@@ -1,0 +1,284 @@
+"""A micro-batch under a number that was used before: the same one adds nothing, another one is never dropped unseen."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.protocol.decide import AppendRequest
+from sparklog.spark.options import sink_options
+from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.writer import RowWriter, SparklogWriter
+from tests.unit.spark.helpers import across, batches, cluster, read_rows, schema_of, values
+
+DDL = "key string, value string, partition int, topic string"
+
+
+def run_batch(
+    folder: Path, number: int, *tasks: Sequence[dict[str, Any]], topic: str = "copies", query: str = "q", **options: str
+) -> None:
+    """A micro-batch of a query, each of its tasks with so many rows. Every run is another writer, as in Spark."""
+    chosen = {"path": str(folder), **({"topic": topic} if topic else {}), **options}
+    job = SparklogStreamWriter(sink_options(chosen), schema_of(DDL))
+    messages = [
+        across(SparklogStreamCommitMessage(RowWriter.write(across(job), iter(batches(DDL, task))), query))
+        for task in tasks
+    ]
+    across(job).commit(messages, number)
+
+
+def rows(*texts: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"value": text, **more} for text in texts]
+
+
+def texts(folder: Path, topic: str = "copies") -> list[str]:
+    return sorted(value.decode() for value in values(folder, subscribe=topic))
+
+
+# -- the same batch
+
+
+def test_a_batch_that_is_run_again_adds_nothing_however_its_tasks_are_cut(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=3)
+    run_batch(tmp_path, 0, rows("a", "b"), rows("c"))
+    version = log.refresh().version
+    run_batch(tmp_path, 0, rows("c"), [], rows("b", "a"))
+    assert log.refresh().version == version
+    assert texts(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_batch_of_keys_that_is_run_again_adds_nothing(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=3)
+    batch = [{"key": f"k{n}", "value": f"v{n}"} for n in range(20)]
+    run_batch(tmp_path, 0, batch[:5], batch[5:])
+    run_batch(tmp_path, 0, batch[:15], batch[15:])
+    assert len(texts(tmp_path)) == 20
+
+
+def test_a_batch_for_a_topic_that_it_created_is_known_when_it_is_run_again(tmp_path: Path) -> None:
+    cluster(tmp_path)
+    run_batch(tmp_path, 0, rows("a"), topic="made")
+    run_batch(tmp_path, 0, rows("a"), topic="made")
+    assert texts(tmp_path, "made") == ["a"]
+
+
+def test_a_batch_to_the_topics_that_its_rows_name_is_known_when_it_is_run_again(tmp_path: Path) -> None:
+    cluster(tmp_path, one=1, two=2)
+    batch = [*rows("a", topic="one"), *rows("b", "c", topic="two")]
+    run_batch(tmp_path, 0, batch, topic="")
+    run_batch(tmp_path, 0, batch, topic="")
+    assert (texts(tmp_path, "one"), texts(tmp_path, "two")) == (["a"], ["b", "c"])
+
+
+def write_as_before(log: Coordinator, folder: Path, number: int, batch: Sequence[dict[str, Any]], topic: str) -> None:
+    """A batch as it was committed while its topic had no part in what it was numbered under."""
+    job = SparklogWriter(sink_options({"path": str(folder), "topic": topic}), schema_of(DDL))
+    appends = job.write(iter(batches(DDL, batch))).appends
+    log.append(AppendRequest(appends=appends, application="query:q", application_version=number))
+
+
+def test_a_query_that_began_before_an_upgrade_is_known_and_goes_on_under_its_name(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=2, other=1)
+    write_as_before(log, tmp_path, 7, rows("a", "b"), "copies")
+    run_batch(tmp_path, 7, rows("a", "b"))
+    run_batch(tmp_path, 8, rows("c"))
+    run_batch(tmp_path, 8, rows("c"))
+    assert texts(tmp_path) == ["a", "b", "c"]
+    assert {name: one.version for name, one in log.refresh().applications.items()} == {"query:q": 8}
+    with pytest.raises(InvalidRequestError, match="1 records then, and 2 now"):
+        run_batch(tmp_path, 8, rows("d", "e"))
+
+
+# -- another batch under the same number
+
+
+def test_a_batch_that_was_planned_with_other_rows_is_refused_and_says_how_it_differs(tmp_path: Path) -> None:
+    """Its offsets were lost with the machine, and there is more to read by now."""
+    cluster(tmp_path, copies=2)
+    run_batch(tmp_path, 3, rows("a"))
+    with pytest.raises(InvalidRequestError) as caught:
+        run_batch(tmp_path, 3, rows("a", "b"))
+    said = str(caught.value)
+    assert "micro-batch 3 of query:q:copies was written before, in commit" in said
+    assert "topic copies got 1 records then, and 2 now" in said
+    assert "set onBatchMismatch" in said
+    assert texts(tmp_path) == ["a"]
+
+
+def test_a_copied_checkpoint_that_writes_to_another_topic_writes_its_rows(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=2, fork=2)
+    for number in range(3):
+        run_batch(tmp_path, number, rows(f"a{number}"))
+    run_batch(tmp_path, 1, rows("b1"), topic="fork")
+    run_batch(tmp_path, 2, rows("b2"), topic="fork")
+    run_batch(tmp_path, 2, rows("b2"), topic="fork")
+    run_batch(tmp_path, 3, rows("a3"))
+    assert texts(tmp_path) == ["a0", "a1", "a2", "a3"]
+    assert texts(tmp_path, "fork") == ["b1", "b2"]
+
+
+def test_a_copied_checkpoint_of_an_older_version_writes_its_rows_to_another_topic(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=2, fork=2)
+    write_as_before(log, tmp_path, 7, rows("a"), "copies")
+    run_batch(tmp_path, 7, rows("a"), topic="fork")
+    assert (texts(tmp_path), texts(tmp_path, "fork")) == (["a"], ["a"])
+
+
+def test_a_batch_that_is_run_again_with_another_topic_is_written_there(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1, renamed=1)
+    run_batch(tmp_path, 4, rows("a"))
+    run_batch(tmp_path, 4, rows("a"), topic="renamed")
+    run_batch(tmp_path, 5, rows("b"), topic="renamed")
+    assert (texts(tmp_path), texts(tmp_path, "renamed")) == (["a"], ["a", "b"])
+
+
+def test_a_query_that_starts_over_with_its_old_id_is_refused_until_it_is_told_what_to_do(tmp_path: Path) -> None:
+    """The folders offsets and commits of its checkpoint were removed, and metadata was kept."""
+    cluster(tmp_path, copies=1)
+    for number in range(3):
+        run_batch(tmp_path, number, rows(f"a{number}"))
+    with pytest.raises(InvalidRequestError, match=r"comes after number 2 \(commit"):
+        run_batch(tmp_path, 0, rows("b0"))
+    for number in (0, 0, 1, 2, 3, 3):  # every batch once, and two of them run again
+        run_batch(tmp_path, number, rows(f"b{number}"), onBatchMismatch="append")
+    assert texts(tmp_path) == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
+
+
+def test_skip_leaves_out_what_differs_and_goes_on_behind_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster(tmp_path, copies=1)
+    run_batch(tmp_path, 0, rows("a"))
+    run_batch(tmp_path, 0, rows("b", "c"), onBatchMismatch="skip")
+    run_batch(tmp_path, 1, rows("d"), onBatchMismatch="skip")
+    assert texts(tmp_path) == ["a", "d"]
+    assert "micro-batch 0 of query:q:copies was written before" in caplog.text
+    assert "onBatchMismatch is skip" in caplog.text
+
+
+@pytest.mark.parametrize("placed_by", ["key", "partition"])
+def test_as_many_records_in_other_partitions_are_another_batch_where_rows_have_their_place(
+    tmp_path: Path, placed_by: str
+) -> None:
+    cluster(tmp_path, copies=3)
+    batch = {"key": ["1", "2", "3", "4"], "partition": [0, 0, 1, 2]}[placed_by]
+    other = {"key": ["9", "9", "9", "9"], "partition": [0, 1, 1, 2]}[placed_by]
+    run_batch(tmp_path, 0, [{"value": "v", placed_by: place} for place in batch])
+    with pytest.raises(InvalidRequestError, match=r"as many records, but . then and . now in partition"):
+        run_batch(tmp_path, 0, [{"value": "v", placed_by: place} for place in other])
+    with pytest.raises(InvalidRequestError, match="as many records"):
+        run_batch(tmp_path, 0, *[[{"value": "v", placed_by: place}] for place in other])
+
+
+def test_other_topics_are_another_batch(tmp_path: Path) -> None:
+    cluster(tmp_path, one=1, two=1)
+    run_batch(tmp_path, 0, rows("a", topic="one"), topic="")
+    with pytest.raises(InvalidRequestError, match="it went to one then, and to one, two now"):
+        run_batch(tmp_path, 0, [*rows("a", topic="one"), *rows("b", topic="two")], topic="")
+
+
+def test_a_topic_that_was_created_again_does_not_hold_what_was_written_to_the_first(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=1)
+    run_batch(tmp_path, 0, rows("a"))
+    log.delete_topic("copies")
+    log.create_topic("copies", 1)
+    with pytest.raises(InvalidRequestError, match="topic copies was deleted since"):
+        run_batch(tmp_path, 0, rows("a"))
+    run_batch(tmp_path, 0, rows("a"), onBatchMismatch="append")
+    assert texts(tmp_path) == ["a"]
+
+
+# -- batch writes with numbers, which write_batch makes
+
+
+def job(folder: Path, texts: Sequence[str], version: int, **options: str) -> None:
+    chosen = {"path": str(folder), "topic": "copies", "txnAppId": "nightly", "txnVersion": str(version), **options}
+    writer = SparklogWriter(sink_options(chosen), schema_of(DDL))
+    across(writer).commit([across(writer).write(iter(batches(DDL, rows(*texts))))])
+
+
+def test_a_numbered_job_is_compared_where_it_asks_for_it(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=2)
+    job(tmp_path, ["a"], 1, onBatchMismatch="fail")
+    job(tmp_path, ["a"], 1, onBatchMismatch="fail")
+    job(tmp_path, ["b", "c"], 1)
+    with pytest.raises(InvalidRequestError, match="version 1 of nightly was written before"):
+        job(tmp_path, ["b", "c"], 1, onBatchMismatch="fail")
+    job(tmp_path, ["b", "c"], 1, onBatchMismatch="append")
+    job(tmp_path, ["b", "c"], 1, onBatchMismatch="append")
+    assert texts(tmp_path) == ["a", "b", "c"]
+
+
+def test_the_option_takes_three_words_and_needs_a_number(tmp_path: Path) -> None:
+    cluster(tmp_path, copies=1)
+    with pytest.raises(InvalidOptionError, match="it takes fail, skip, append"):
+        sink_options({"path": "/x", "onBatchMismatch": "ignore"})
+    with pytest.raises(InvalidOptionError, match="give txnAppId and txnVersion too"):
+        SparklogWriter(sink_options({"path": str(tmp_path), "onBatchMismatch": "skip"}), schema_of(DDL))
+
+
+def test_a_tasks_rows_are_one_range_of_each_partition_in_what_is_remembered(tmp_path: Path) -> None:
+    log = cluster(tmp_path, copies=2)
+    run_batch(tmp_path, 0, *[[{"value": "v", "partition": place} for place in (0, 1)] for _ in range(5)])
+    ranges = log.refresh().applications["query:q:copies"].ranges
+    assert sorted((one.partition, one.base_offset, one.records) for one in ranges) == [(0, 0, 5), (1, 0, 5)]
+    assert len(read_rows(tmp_path, "value binary", subscribe="copies")) == 10
+
+
+# -- where the sources of a batch end
+
+
+def checkpoint(folder: Path, number: int, *sources: object) -> str:
+    """The offset log of a query as Spark writes it, with what changes from run to run in its second line."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    lines = ["v1", json.dumps({"batchTimestampMs": random.random()}), *map(json.dumps, sources)]
+    (folder / "offsets" / str(number)).write_text("\n".join(lines))
+    return f"file:{folder}"
+
+
+def test_as_many_records_from_elsewhere_in_the_sources_are_another_batch(tmp_path: Path) -> None:
+    """Its offsets were planned a second time under a limit, which is shared out by what each partition has by then."""
+    cluster(tmp_path / "log", copies=2)
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5, "1": 5}})
+    run_batch(tmp_path / "log", 0, rows("a", "b"), checkpointLocation=place)
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 3, "1": 7}})
+    with pytest.raises(InvalidRequestError, match="it has read other records of its sources"):
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place)
+    for _ in range(2):
+        run_batch(tmp_path / "log", 0, rows("c", "d"), checkpointLocation=place, onBatchMismatch="append")
+    assert texts(tmp_path / "log") == ["a", "b", "c", "d"]
+
+
+def test_a_query_that_chooses_by_chance_is_repeated_where_it_has_read_the_same(tmp_path: Path) -> None:
+    cluster(tmp_path / "log", copies=2)
+    for batch in (rows("a", "b"), rows("b")):
+        place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}}, "-")
+        run_batch(tmp_path / "log", 0, batch, checkpointLocation=place)
+    assert texts(tmp_path / "log") == ["a", "b"]
+
+
+@pytest.mark.parametrize("place", ["/nowhere", "dbfs:/c", "s3://another-bucket/c", "hdfs://namenode:1/c"])
+def test_a_checkpoint_that_cannot_be_read_here_leaves_the_comparison_to_the_counts(tmp_path: Path, place: str) -> None:
+    cluster(tmp_path, copies=1)
+    run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
+    run_batch(tmp_path, 0, rows("a"), checkpointLocation=place)
+    with pytest.raises(InvalidRequestError, match="1 records then, and 2 now"):
+        run_batch(tmp_path, 0, rows("a", "b"), checkpointLocation=place)
+    assert texts(tmp_path) == ["a"]
+
+
+def test_a_batch_without_a_known_end_is_compared_by_its_counts(tmp_path: Path) -> None:
+    """A query that was upgraded between the two, or whose checkpoint is not an option of it any more."""
+    cluster(tmp_path / "log", copies=1)
+    run_batch(tmp_path / "log", 0, rows("a"))
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 5}})
+    run_batch(tmp_path / "log", 0, rows("a"), checkpointLocation=place)
+    run_batch(tmp_path / "log", 1, rows("b"), checkpointLocation=checkpoint(tmp_path / "c", 1, {"orders": {"0": 6}}))
+    run_batch(tmp_path / "log", 1, rows("b"))
+    assert texts(tmp_path / "log") == ["a", "b"]
+    assert len(open_cluster(str(tmp_path / "log")).state.applications["query:q:copies"].source_digest) == 32

@@ -1,0 +1,46 @@
+"""What a query's listeners say of batches that were in the log before it began."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sparklog.protocol.commits import WrittenRange
+from sparklog.protocol.state import ApplicationState, State
+from sparklog.spark.stream_listener import query_lag
+from sparklog.spark.stream_repetitions import MAX_RUNS, WrittenBefore, is_repetition, remember, report, written_before
+
+
+def known(version: int, topic: str) -> ApplicationState:
+    written = WrittenRange(topic=topic, topic_id="t", partition=0, base_offset=0, records=1)
+    return ApplicationState(version=version, commit_version=40 + version, ranges=(written,))
+
+
+def test_what_is_in_the_log_is_found_under_the_topic_or_under_the_former_name() -> None:
+    state = State(cluster_id="c", applications={"query:q": known(3, "copies"), "query:q:others": known(5, "others")})
+    assert written_before(state, "q", "copies") == WrittenBefore(3, 43)
+    assert written_before(state, "q", "others") == WrittenBefore(5, 45)
+    assert written_before(state, "q", "new") is None
+    assert written_before(state, "q", "") == WrittenBefore(3, 43)
+
+
+def test_a_batch_up_to_the_last_one_in_the_log_is_a_repetition(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    remember("run", WrittenBefore(3, 43))
+    assert [is_repetition("run", number) for number in (2, 3, 4)] == [True, True, False]
+    assert not is_repetition("another", 0)
+    for number in (3, 4):
+        report("run", number)
+    assert caplog.text.count("it added nothing") == 1
+    ids = {"cluster": "c", "topics": {"a": "x"}}
+    progress = {"id": "q", "runId": "run", "sources": [{"endOffset": {"a": {"0": 5}, "$ids": ids}}]}
+    found = [query_lag({**progress, "batchId": number}) for number in (3, 4)]
+    assert [one is not None and one.is_repetition for one in found] == [True, False]
+
+
+def test_only_so_many_runs_are_remembered() -> None:
+    for number in range(MAX_RUNS + 1):
+        remember(f"run-{number}", WrittenBefore(0, 1))
+    assert not is_repetition("run-0", 0)
+    assert is_repetition(f"run-{MAX_RUNS}", 0)

@@ -1,0 +1,178 @@
+"""Whole clusters of earlier levels stay usable: opened, read, checked, written to, and opened again.
+
+``tests/golden/make_clusters.py`` says what they are and how they were made.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.layout import segment_key
+from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.loop import Loop, problems
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.steps import STEPS, Upkeep, steps
+from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore, forget_space
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+BROKER_1 = "golden-broker-1"
+CLUSTERS = sorted(path.parent for path in GOLDEN.glob("cluster-v*/*/expected.json"))
+WITH_ALL_COMMITS = [path for path in CLUSTERS if not (path / "root/meta/boundary.json").exists()]
+OF_CLIENTS = [path for path in CLUSTERS if path.name == "written"]
+
+
+class Golden:
+    """A copy of a golden cluster that may be written to."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self.expected: dict[str, Any] = json.loads((source / "expected.json").read_text())
+        self.store = LocalStore(str(shutil.copytree(source / "root", folder / "root")))
+        self.clock = ManualClock(self.expected["now_ms"])
+        broker = MemoryStore(BROKER_1)
+        for path in (source / "broker-1").rglob("*"):
+            if path.is_file():
+                broker.put(str(path.relative_to(source / "broker-1")), path.read_bytes())
+
+    def open(self) -> Coordinator:
+        return open_cluster(self.store, clock=self.clock)
+
+    def append(self, coordinator: Coordinator, topic: str, values: list[bytes], **producer: int) -> AppendResult:
+        self.clock.advance(1)
+        state = coordinator.refresh()
+        found = state.topic(topic)
+        key = segment_key(topic, 0, 0, state.version, coordinator.log.ids.write_id())
+        first, *others = found.partitions[0].replicas
+        copies = [(broker, coordinator.store_of(broker)) for broker in others]
+        writer = SegmentFileWriter(coordinator.store_of(first), key, broker=first, replicas=copies)
+        stamped = found.configs.get("message.timestamp.type") == "LogAppendTime"
+        writer.start_run(RunTarget(topic, found.topic_id, 0, stamped, **producer))
+        columns = [
+            pa.array([b"k"] * len(values), pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([self.clock.now_ms() * 1000] * len(values), pa.timestamp("us", tz="UTC")),
+        ]
+        writer.write(pa.RecordBatch.from_arrays(columns, names=["key", "value", "timestamp"]))
+        return coordinator.append(AppendRequest(appends=writer.finish()))
+
+    def wrong(self) -> list[object]:
+        """What fsck finds, notes left out."""
+        check = check_cluster(self.store, clock=self.clock)
+        return [finding for finding in check.report.findings if finding.severity != "info"]
+
+
+@pytest.fixture(params=CLUSTERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Golden]:
+    yield Golden(request.param, tmp_path)
+    forget_space(BROKER_1)
+
+
+def records(coordinator: Coordinator) -> dict[str, list[Any]]:
+    state = coordinator.refresh()
+    found: dict[str, list[Any]] = {}
+    with LogReader(coordinator) as reader:
+        for name, topic in sorted(state.topics.items()):
+            for number, held in enumerate(topic.partitions):
+                read = reader.records(name, number, held.log_start_offset, held.log_end_offset)
+                found[f"{name}-{number}"] = [
+                    [
+                        one.offset,
+                        _hex(one.key),
+                        _hex(one.value),
+                        one.timestamp_us,
+                        [[k, _hex(v)] for k, v in one.headers],
+                    ]
+                    for one in read
+                ]
+    return found
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def test_there_are_golden_clusters_of_level_1() -> None:
+    assert {path.name for path in CLUSTERS if path.parent.name == "cluster-v1"} == {
+        "written",
+        "maintained",
+        "replicated",
+    }
+
+
+def test_every_record_offset_and_member_is_there(golden: Golden) -> None:
+    coordinator, expected = golden.open(), golden.expected
+    state = coordinator.state
+    assert (state.cluster_id, state.version) == (expected["cluster_id"], expected["version"])
+    assert records(coordinator) == expected["records"]
+    assert {name: sorted(group.members) for name, group in state.groups.items()} == expected["members"]
+    offsets = {
+        name: {f"{one.topic}-{one.partition}": [one.offset, one.metadata] for one in group.offsets.values()}
+        for name, group in state.groups.items()
+    }
+    assert offsets == expected["offsets"]
+
+
+@pytest.mark.parametrize("golden", WITH_ALL_COMMITS, indirect=True)
+def test_it_is_read_from_its_commits_alone_where_they_are_all_there(golden: Golden) -> None:
+    shutil.rmtree(Path(golden.store.root) / "meta" / "checkpoints")
+    assert records(golden.open()) == golden.expected["records"]
+
+
+def test_a_check_finds_nothing_wrong(golden: Golden) -> None:
+    assert golden.wrong() == []
+
+
+def test_it_is_written_to_checkpointed_and_opened_again(golden: Golden) -> None:
+    coordinator, expected = golden.open(), golden.expected["records"]
+    for topic in sorted(coordinator.state.topics):
+        golden.append(coordinator, topic, [b"new"])
+        expected[f"{topic}-0"].append(records(coordinator)[f"{topic}-0"][-1])
+    assert records(golden.open()) == expected
+    coordinator.log.write_checkpoint()
+    again = golden.open()
+    assert records(again) == expected
+    golden.append(again, min(again.state.topics), [b"newer"])
+    assert golden.wrong() == []
+
+
+def test_maintenance_goes_over_it(golden: Golden) -> None:
+    golden.clock.advance(30 * 86_400)
+    with closing(Upkeep(golden.open(), lambda description: InProcess())) as upkeep:
+        wanted = [name for name in STEPS if name != "mirror"]
+        reports = Loop(steps(upkeep, wanted), golden.clock).once()
+    assert problems(reports) == 0, [report.problems for report in reports]
+    assert golden.wrong() == []
+
+
+@pytest.mark.parametrize("golden", OF_CLIENTS, indirect=True)
+def test_a_repeated_append_of_a_producer_of_then_is_answered_and_not_stored(golden: Golden) -> None:
+    coordinator = golden.open()
+    before = records(coordinator)
+    again = golden.append(coordinator, "sequenced", [b"x"] * 3, producer_id=0, producer_epoch=0, base_sequence=9)
+    assert again.duplicate
+    assert [one.base_offset for one in again.appended] == [9]
+    assert records(coordinator) == before
+    follows = golden.append(coordinator, "sequenced", [b"next"], producer_id=0, producer_epoch=0, base_sequence=12)
+    assert not follows.duplicate
+
+
+@pytest.mark.parametrize("golden", OF_CLIENTS, indirect=True)
+def test_what_producers_and_applications_of_then_were_told_still_holds(golden: Golden) -> None:
+    coordinator = golden.open()
+    successor = coordinator.init_producer("payments-1")
+    assert (successor.producer_id, successor.producer_epoch) == (1, 2)
+    assert coordinator.init_producer().producer_id == 2
+    assert coordinator.state.applications["nightly"].version == 7

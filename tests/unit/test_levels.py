@@ -1,0 +1,196 @@
+"""Whatever is stored has a level: a change of it raises that, and a higher one is refused with what it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.announcements import READERS, UNREADABLE_MS, announced, read_announcement
+from sparklog.errors import UnsupportedVersionError
+from sparklog.ids import SeededIds
+from sparklog.log.layout import BOUNDARY_KEY, MIRROR_KEY, read_boundary_file
+from sparklog.log.locations import read_identity
+from sparklog.log.removals import SCHEMA, RemovedFile, read_removed, write_removed
+from sparklog.maintenance.deletion import remove_expired_announcements
+from sparklog.maintenance.mirror import read_mirror_file
+from sparklog.protocol import levels
+from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.store.base import Store
+from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.memory import MemoryStore
+from tests.golden.make_schemas import FOLDER, describe
+
+NEWER = levels.CURRENT + 1
+DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
+
+
+@pytest.fixture
+def store() -> Store:
+    return MemoryStore(uuid.uuid4().hex)
+
+
+# -- the table
+
+
+def test_what_is_stored_is_what_the_present_level_says() -> None:
+    kept = json.loads((FOLDER / f"level-{levels.CURRENT}.json").read_text())
+    now = json.loads(json.dumps(describe()))
+    changed = sorted(name for name in kept.keys() | now.keys() if kept.get(name) != now.get(name))
+    assert not changed, (
+        f"what is stored has changed: {', '.join(changed)}. Raise the level in sparklog/protocol/levels.py, keep "
+        "clusters of the one before (tests/golden/make_clusters.py), then run tests/golden/make_schemas.py"
+    )
+
+
+def test_every_level_has_its_file_and_its_version() -> None:
+    numbers = [level.number for level in levels.LEVELS]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {path.name for path in FOLDER.iterdir()} == {f"level-{number}.json" for number in numbers}
+    versions = [tuple(map(int, level.since.split("."))) for level in levels.LEVELS]
+    assert versions == sorted(set(versions))
+    assert versions[-1] <= tuple(map(int, sparklog.__version__.split(".")[:3]))
+
+
+def test_every_level_before_the_present_one_has_golden_clusters() -> None:
+    golden = {path.name for path in FOLDER.parent.glob("cluster-v*")}
+    assert {f"cluster-v{level.number}" for level in levels.LEVELS[:-1]} <= golden
+
+
+def test_the_document_lists_the_levels() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([0-9.]+) \| (.+) \|$", DOCUMENT.read_text(), re.M)
+    assert rows == [(str(level.number), level.since, level.changes) for level in levels.LEVELS]
+
+
+# -- commits
+
+
+def test_a_cluster_is_raised_by_the_first_commit_of_a_newer_program(store: Store) -> None:
+    coordinator = create_cluster(store)
+    assert coordinator.state.level == levels.CURRENT
+    assert json.loads(store.get(commit_key(0)))["needs"] == levels.NEEDS
+
+
+def add_newer_commit(store: Store, **more: object) -> int:
+    """The newest commit once more, as the next one, written by a program that knows more."""
+    coordinator = open_cluster(store)
+    version = coordinator.state.version + 1
+    fields = json.loads(store.get(commit_key(version - 1)))
+    fields.pop("digest")
+    fields |= {"format": NEWER, "needs": "9.4.0", "version": version, "previous": coordinator.state.digest, **more}
+    body = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    store.put(commit_key(version), body + b',"digest":"' + digest.encode() + b'"}\n')
+    return version
+
+
+def changed(store: Store) -> dict[str, bytes]:
+    return {info.key: store.get(info.key) for info in store.list()}
+
+
+@pytest.mark.parametrize("more", [{}, {"actions": [{"action": "levitate", "height": 3}]}, {"elsewhere": "x"}])
+def test_a_newer_commit_stops_readers_and_writers_before_they_write(store: Store, more: dict[str, object]) -> None:
+    coordinator = create_cluster(store)
+    add_newer_commit(store, **more)
+    before = changed(store)
+    for use in (coordinator.refresh, lambda: coordinator.create_topic("t"), lambda: open_cluster(store)):
+        with pytest.raises(UnsupportedVersionError, match=r"needs sparklog 9\.4\.0 or newer; upgrade"):
+            use()
+    assert changed(store) == before
+
+
+class _Late(MemoryStore):
+    """A store on which a newer program commits right before our own commit goes up."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.armed = False
+
+    def put_if_absent(self, key: str, data: bytes) -> None:  # type: ignore[override]
+        if self.armed:
+            self.armed = False
+            add_newer_commit(self)
+        super().put_if_absent(key, data)
+
+
+def test_who_loses_to_a_newer_program_is_told_to_upgrade() -> None:
+    store = _Late(uuid.uuid4().hex)
+    coordinator = create_cluster(store)
+    store.armed = True
+    with pytest.raises(UnsupportedVersionError, match=r"needs sparklog 9\.4\.0"):
+        coordinator.create_topic("t")
+    with pytest.raises(UnsupportedVersionError):
+        decode_commit(store.get(commit_key(1)), 1)
+
+
+# -- everything else
+
+
+def read_of_listing(store: Store) -> object:
+    return list(read_removed(store, "meta/removed/1.arrow"))
+
+
+READS: list[tuple[str, dict[str, object], Callable[[Store], object]]] = [
+    (BOUNDARY_KEY, {"boundary": 7}, read_boundary_file),
+    (IDENTITY_KEY, {"cluster_id": "c", "broker": 1}, read_identity),
+    (MIRROR_KEY, {"cluster_id": "c", "source": "s", "version": 1, "time_ms": 1}, read_mirror_file),
+    (f"{READERS}r", {"version": 1, "until_ms": 1}, lambda store: read_announcement(store, f"{READERS}r")),
+]
+
+
+@pytest.mark.parametrize(("key", "fields", "read"), READS)
+def test_unknown_fields_are_ignored_and_a_newer_format_is_refused(
+    store: Store, key: str, fields: dict[str, object], read: Callable[[Store], object]
+) -> None:
+    store.put(key, json.dumps({"format": levels.CURRENT, **fields, "more": [1]}).encode())
+    assert read(store) is not None
+    for more in (fields, {"renamed": 1}):
+        store.put(key, json.dumps({"format": NEWER, "needs": "9.4.0", **more}).encode())
+        with pytest.raises(UnsupportedVersionError, match=r"needs sparklog 9\.4\.0 or newer; upgrade"):
+            read(store)
+
+
+def test_a_newer_announcement_holds_files_like_one_that_cannot_be_read(store: Store) -> None:
+    store.put(f"{READERS}r", json.dumps({"format": NEWER, "version": 1, "until_ms": 1}).encode())
+    modified_ms = store.info(f"{READERS}r").modified_ms
+    assert [one.version for one in announced(store, modified_ms)] == [-1]
+    assert list(announced(store, modified_ms + UNREADABLE_MS + 1)) == []
+    assert remove_expired_announcements(store, modified_ms + 10 * UNREADABLE_MS, 0) == 0
+
+
+def listing(columns: dict[str, pa.Array], metadata: dict[str, str]) -> bytes:
+    table = pa.table(columns)
+    fields = [SCHEMA.field(name) if name in SCHEMA.names else table.schema.field(name) for name in table.column_names]
+    table = table.cast(pa.schema(fields)).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_listing_with_unknown_columns_is_read_and_one_of_a_newer_format_is_refused(store: Store) -> None:
+    columns = {
+        "path": pa.array(["t-0/a.log"]),
+        "why": pa.array(["x"]),
+        "broker": pa.array([1], pa.int32()),
+        "size_bytes": pa.array([9], pa.int64()),
+    }
+    for metadata in ({}, {"sparklog.format": str(levels.CURRENT)}):
+        store.put("meta/removed/1.arrow", listing(columns, metadata))
+        assert read_of_listing(store) == [RemovedFile("t-0/a.log", 1, 9)]
+    store.put("meta/removed/1.arrow", listing(columns, {"sparklog.format": str(NEWER)}))
+    with pytest.raises(UnsupportedVersionError, match="upgrade"):
+        read_of_listing(store)
+
+
+def test_a_listing_is_read_as_written(store: Store) -> None:
+    action = write_removed(store, SeededIds(1), 3, [RemovedFile("t-0/a.log", 1, 9)], 60)
+    assert list(read_removed(store, action.listing)) == [RemovedFile("t-0/a.log", 1, 9)]
