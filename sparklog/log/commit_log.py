@@ -378,8 +378,8 @@ class CommitLog:
         except CorruptMetadataError:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_boundary(self.store)
-            if not from_commits or boundary < self._state.version:
-                raise
+            if not from_commits or boundary < max(self._state.version, 0):
+                raise  # nothing was removed from under it
             self._reload_after(boundary)
 
     def _reload_after(self, boundary: int) -> None:

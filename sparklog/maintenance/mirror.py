@@ -191,14 +191,19 @@ class _Copier:
 
     def object(self, key: str) -> None:
         """An immutable object, unless the mirror has it; one that is gone meanwhile is not needed."""
-        with suppress(ObjectNotFoundError):
-            size = self._root.info(key).size
-            try:
-                same = self._target.info(key).size == size
-            except ObjectNotFoundError:
-                same = False
-            if not same:
-                self._put(key, self._root.get(key))
+        try:
+            if self._size_at_target(key) == self._root.info(key).size:
+                return
+            data = self._root.get(key)
+        except ObjectNotFoundError:
+            return
+        self._put(key, data)  # its own errors say nothing about the root
+
+    def _size_at_target(self, key: str) -> int:
+        try:
+            return self._target.info(key).size
+        except ObjectNotFoundError:
+            return -1
 
     def checkpoint(self, manifest: checkpoint.Manifest) -> None:
         """A checkpoint and all its files, the manifest after them and the hint last."""
@@ -209,8 +214,11 @@ class _Copier:
         for file in checkpoint.files_of(self._root, manifest):
             self.object(file.key)
         self.object(manifest.heads.key.removesuffix(".heads") + ".json")
-        with suppress(ObjectNotFoundError):
-            self._put(checkpoint.LATEST_KEY, self._root.get(checkpoint.LATEST_KEY))
+        try:
+            hint = self._root.get(checkpoint.LATEST_KEY)
+        except ObjectNotFoundError:
+            return
+        self._put(checkpoint.LATEST_KEY, hint)
 
     def skip_to(self, version: int) -> None:
         """Commits up to here are not copied; who opens the mirror is not to look for them."""

@@ -304,7 +304,7 @@ class FaultyStore:
             if kind is not None:
                 self.injected.append(Fault(step, kind))
                 if KINDS[kind].lasting:
-                    self._outage, self._outage_until = KINDS[kind].answer, step + 1 + OUTAGE_STEPS
+                    self._outage, self._outage_until = KINDS[kind].answer, step + 1 + KINDS[kind].lasting
         self._land(self._take_late(step))
         if self._before is not None:
             self._before(step, call)
