@@ -39,6 +39,7 @@ from sparklog.protocol.bounds import (
     Format,
     Group,
     Hex32,
+    Hex32OrEmpty,
     Hex64,
     IntOrNone,
     LeaderEpoch,
@@ -322,7 +323,7 @@ class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=Tr
     application: Name
     application_version: Long
     ranges: list[WrittenRange] = []
-    source_digest: str = ""
+    source_digest: Hex32OrEmpty = ""
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):

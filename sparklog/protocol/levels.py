@@ -34,7 +34,8 @@ LEVELS = (
         2,
         "0.2.0",
         "commits say which version they need; every number, text and list of a commit has a bound; boundary.json, "
-        "announcements and listings of removed files have a format; actions of a large commit lie in meta/actions/",
+        "announcements and listings of removed files have a format; actions of a large commit lie in meta/actions/; a "
+        "numbered write may say what it was made from",
     ),
 )
 """Oldest first. This version reads all of them, and writes the last."""
