@@ -2,8 +2,8 @@
 
 YARN runs the driver of cluster mode again when its container dies, twice in all by default; on Kubernetes operators,
 Jobs and schedulers do. A program that was killed after its commit writes a second time then, unless its writes are
-numbered (``txnAppId``) by something that its attempts share. On YARN that is the id of the application. On Kubernetes it
-is only for restarts of one driver pod, since a new submission gets another id. (Spark's standalone manager takes
+numbered (``txnAppId``) by something that its attempts share. On YARN that is the id of the application. On Kubernetes
+it is only for restarts of one driver pod, since a new submission gets another id. (Spark's standalone manager takes
 programs in Python in client mode alone, and runs none again.)
 
 Rules: settings are a function from a name and a default to a text, as ``spark.conf.get``.
