@@ -25,12 +25,13 @@ from sparklog.cli.common import (
     read_properties_file,
     silence_output,
 )
-from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError
+from sparklog.errors import InvalidRecordError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from sparklog.cli.formatters import MessageFormatter
     from sparklog.cli.group_consumer import GroupConsumer
-    from sparklog.client.reader import ConsumerRecord, LogReader
+    from sparklog.client.consumer_offsets import ConsumerReader
+    from sparklog.client.reader import Bounds, ConsumerRecord
     from sparklog.coordinator import Coordinator
 
 FLUSH_RECORDS = 1000
@@ -72,7 +73,8 @@ def parser() -> CommandParser:
         "--formatter",
         metavar="CLASS",
         default="DefaultMessageFormatter",
-        help="or LoggingMessageFormatter, NoOpMessageFormatter",
+        help="or LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets OffsetsMessageFormatter, "
+        "GroupMetadataMessageFormatter",
     )
     options.add_argument("--key-deserializer", metavar="CLASS", help="Kafka's class, such as LongDeserializer")
     options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
@@ -82,7 +84,7 @@ def parser() -> CommandParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="auto.offset.reset; with --group also max.poll.records, session.timeout.ms and so on",
+        help="auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on",
     )
     options.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="as --command-config")
     options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
@@ -99,19 +101,20 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     properties = _properties(options)
     group = _group(options, properties)
+    _refuse_derived_in_group(options, group)
     reset = _reset(options, properties)
     from sparklog.cli.formatters import formatter
 
     lines = formatter(options.formatter, _formatter_properties(options))
-    wanted = _wanted(options)
+    wanted = _wanted(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
     coordinator = connect(options)
     if group:
         return _consume_in_group(options, coordinator, group, reset, properties, lines)
-    for name in properties.keys() - {"auto.offset.reset", "bootstrap.servers"}:
+    for name in properties.keys() - {"auto.offset.reset", "bootstrap.servers", "exclude.internal.topics"}:
         logger.debug("consumer setting %s has no effect here", name)
-    from sparklog.client.reader import LogReader
+    from sparklog.client.consumer_offsets import ConsumerReader
 
-    with LogReader(coordinator) as reader:
+    with ConsumerReader(coordinator) as reader:
         consumer = _Consumer(reader, wanted, _start(options, reset), reset, lines.columns)
         return _print_all(options, consumer, lines)
 
@@ -151,6 +154,15 @@ def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
     if given and options.partition is not None:
         raise UsageError("Options group and partition cannot be specified together.")
     return str(given.pop()) if given else ""
+
+
+def _refuse_derived_in_group(options: argparse.Namespace, group: str) -> None:
+    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
+    if group and options.topic == CONSUMER_OFFSETS_TOPIC:
+        raise UsageError(
+            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
+        )
 
 
 def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
@@ -202,13 +214,17 @@ class _Wanted(NamedTuple):
     partition: int | None
 
 
-def _wanted(options: argparse.Namespace) -> _Wanted:
+def _wanted(options: argparse.Namespace, exclude_internal: bool) -> _Wanted:
     from sparklog.cli.patterns import topic_pattern
-    from sparklog.protocol.names import validate_topic_name
+    from sparklog.protocol.names import is_internal_topic, validate_topic_name
 
     if options.topic is None:
         pattern = topic_pattern(options.include)
-        return _Wanted(lambda name: bool(pattern.fullmatch(name)), f"no topic matches {options.include!r}", None, None)
+
+        def matches(name: str) -> bool:
+            return bool(pattern.fullmatch(name)) and not (exclude_internal and is_internal_topic(name))
+
+        return _Wanted(matches, f"no topic matches {options.include!r}", None, None)
     name = validate_topic_name(options.topic)
     return _Wanted(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
@@ -219,7 +235,9 @@ def _wanted(options: argparse.Namespace) -> _Wanted:
 class _Consumer:
     """The positions of the partitions that are read. Not thread-safe."""
 
-    def __init__(self, reader: LogReader, wanted: _Wanted, start: str | int, reset: str, columns: list[str]) -> None:
+    def __init__(
+        self, reader: ConsumerReader, wanted: _Wanted, start: str | int, reset: str, columns: list[str]
+    ) -> None:
         self.clock = reader.clock
         self._reader = reader
         self._wanted = wanted
@@ -235,10 +253,10 @@ class _Consumer:
         """The records after the positions in the state last seen, which the positions follow."""
         for key, position in sorted(self._positions.items()):
             topic, topic_id, partition = key
-            found = self._state.topics.get(topic)
+            found = self._reader.bounds(topic, partition)
             if found is None or found.topic_id != topic_id:
                 continue
-            end = found.partitions[partition].high_watermark
+            end = found.end
             self._positions[key] = self._within(topic, partition, position)
             try:
                 yield from self._read(key, end)
@@ -264,47 +282,54 @@ class _Consumer:
 
     def _follow(self, start: str | int) -> None:
         """Take up partitions not read so far, and let go of topics that were deleted."""
+        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
         current: dict[tuple[str, str, int], int] = {}
-        for topic in filter(self._wanted.matches, self._state.topics):
-            found = self._state.topics[topic]
+        for topic in filter(self._wanted.matches, {*self._state.topics, CONSUMER_OFFSETS_TOPIC}):
             for partition in self._partitions(topic):
+                found = self._bounds(topic, partition)
                 key = (topic, found.topic_id, partition)
                 known = self._positions.get(key)
-                current[key] = self._first(topic, partition, start) if known is None else known
+                current[key] = self._first(topic, partition, found, start) if known is None else known
         self._positions = current
 
     def _partitions(self, topic: str) -> range:
         one = self._wanted.partition
         if one is None:
-            return range(len(self._state.topics[topic].partitions))
-        self._state.partition(topic, one)  # raises where there is no such partition
+            return range(self._reader.partitions(topic))
         return range(one, one + 1)
 
-    def _first(self, topic: str, partition: int, start: str | int) -> int:
-        found = self._state.partition(topic, partition)
+    def _bounds(self, topic: str, partition: int) -> Bounds:
+        """Raises UnknownTopicOrPartitionError."""
+        found = self._reader.fresh_bounds(topic, partition)
+        if found is None:
+            self._state.partition(topic, partition)
+            raise UnknownTopicOrPartitionError(
+                f"there is no partition {topic}-{partition}", topic=topic, partition=partition
+            )
+        return found
+
+    def _first(self, topic: str, partition: int, found: Bounds, start: str | int) -> int:
         if isinstance(start, int):
             return start
         if start == "none":
             raise OffsetOutOfRangeError(
                 f"there is no offset to start {topic}-{partition} at, and auto.offset.reset is none", topic=topic
             )
-        return found.log_start_offset if start == "earliest" else found.high_watermark
+        return found.start if start == "earliest" else found.end
 
     def _within(self, topic: str, partition: int, position: int) -> int:
         """The position, or by auto.offset.reset another one where it is out of range."""
-        found = self._state.partition(topic, partition)
-        if found.log_start_offset <= position <= found.high_watermark:
+        found = self._bounds(topic, partition)
+        if found.start <= position <= found.end:
             return position
-        message = (
-            f"offset {position} of {topic}-{partition} is out of range: it has {found.log_start_offset} to "
-            f"{found.high_watermark}"
-        )
+        message = f"offset {position} of {topic}-{partition} is out of range: it has {found.start} to {found.end}"
         if self._reset == "none":
             raise OffsetOutOfRangeError(
                 f"{message}, and auto.offset.reset is none", topic=topic, partition=partition, offset=position
             )
         complain(f"{message}; going on at {self._reset}")
-        return found.log_start_offset if self._reset == "earliest" else found.high_watermark
+        return found.start if self._reset == "earliest" else found.end
 
 
 # -- printing

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 
 from sparklog.cli.common import UsageError, logger, suggestion
 from sparklog.cli.deserializers import Deserializer, deserializer
+from sparklog.client.consumer_offsets import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
 from sparklog.client.reader import ConsumerRecord
+from sparklog.errors import InvalidRecordError
 from sparklog.types import LOG_APPEND_TIME
 
 PROPERTIES = {
@@ -27,8 +31,6 @@ PROPERTIES = {
     "headers.deserializer": "",
 }
 """Every property with its default. Those that go on ``X.deserializer.`` are the deserializer's own, and ignored."""
-
-FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
 
 
 class MessageFormatter:
@@ -104,14 +106,98 @@ class NoOpMessageFormatter(MessageFormatter):
         return b""
 
 
+class OffsetsMessageFormatter(MessageFormatter):
+    """Prints the offsets that groups commit: records of ``__consumer_offsets``, as Kafka did before version 4. Other
+    records are passed over."""
+
+    @property
+    def columns(self) -> list[str]:
+        return ["key", "value"]
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        key = read_key(record.key)
+        if not isinstance(key, OffsetKey):
+            return b""
+        value = read_value(record.value) if record.value is not None else None
+        if record.value is not None and value is None:
+            raise InvalidRecordError(f"the value of the offset of group {key.group!r} cannot be read")
+        return self._line(key, value).encode() + self._line_end
+
+    def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
+        shown = "NULL"
+        if value is not None:
+            epoch = "Optional.empty" if value.leader_epoch < 0 else f"Optional[{value.leader_epoch}]"
+            shown = (
+                f"OffsetAndMetadata(offset={value.offset}, leaderEpoch={epoch}, metadata={value.metadata}, "
+                f"commitTimestamp={value.timestamp_ms}, expireTimestamp=None)"
+            )
+        return f"[{key.group},{key.topic},{key.partition}]::{shown}"
+
+
+class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
+    """The same as Kafka 4 prints it."""
+
+    def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
+        of_key = {"group": key.group, "topic": key.topic, "partition": key.partition}
+        of_value = None
+        if value is not None:
+            data = {
+                "offset": value.offset,
+                "leaderEpoch": value.leader_epoch,
+                "metadata": value.metadata,
+                "commitTimestamp": value.timestamp_ms,
+            }
+            of_value = {"version": value.version, "data": data}
+        return _json({"key": {"type": key.version, "data": of_key}, "value": of_value})
+
+
+class GroupMetadataMessageFormatter(MessageFormatter):
+    """Prints the groups of ``__consumer_offsets``: here those that were deleted, since it has no others."""
+
+    @property
+    def columns(self) -> list[str]:
+        return ["key", "value"]
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        group = read_key(record.key)
+        return self._line(group).encode() + self._line_end if isinstance(group, str) else b""
+
+    def _line(self, group: str) -> str:
+        return f"{group}::NULL"
+
+
+class JsonGroupMetadataMessageFormatter(GroupMetadataMessageFormatter):
+    """The same as Kafka 4 prints it."""
+
+    def _line(self, group: str) -> str:
+        return _json({"key": {"type": GROUP_KEY_VERSION, "data": {"group": group}}, "value": None})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+FORMATTERS: Mapping[str, type[MessageFormatter]] = {
+    "DefaultMessageFormatter": MessageFormatter,
+    "LoggingMessageFormatter": LoggingMessageFormatter,
+    "NoOpMessageFormatter": NoOpMessageFormatter,
+    "OffsetsMessageFormatter": OffsetsMessageFormatter,
+    "GroupMetadataMessageFormatter": GroupMetadataMessageFormatter,
+}
+
+_KAFKA_4: Mapping[str, type[MessageFormatter]] = {
+    "org.apache.kafka.tools.consumer.OffsetsMessageFormatter": JsonOffsetsMessageFormatter,
+    "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter": JsonGroupMetadataMessageFormatter,
+}
+
+
 def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
     """A formatter by the name of Kafka's class. Raises UsageError."""
-    kinds = (MessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter)
-    simple = name.rpartition(".")[2]
+    simple = re.split(r"[.$]", name)[-1]
     if simple not in FORMATTERS:
         known = ", ".join(FORMATTERS)
         raise UsageError(f"there is no formatter {name!r} here, but {known}{suggestion(simple, FORMATTERS)}")
-    return kinds[FORMATTERS.index(simple)](properties)
+    return _KAFKA_4.get(name, FORMATTERS[simple])(properties)
 
 
 def _optional(name: str) -> Deserializer | None:

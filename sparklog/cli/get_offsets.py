@@ -60,18 +60,22 @@ def run(options: argparse.Namespace) -> int:
     wanted = _filter(options)
     coordinator = connect(options)
     from sparklog.cli.patterns import matching_topics
-    from sparklog.client.reader import LogReader
+    from sparklog.client.consumer_offsets import ConsumerReader, listed_topics
+    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 
-    topics = matching_topics(coordinator.state.topics, None, options.exclude_internal_topics)
-    places = [
-        (topic, partition)
-        for topic in topics
-        for partition in range(len(coordinator.state.topics[topic].partitions))
-        if wanted(topic, partition)
-    ]
-    if not places:
-        raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
-    with LogReader(coordinator) as reader:
+    listed = listed_topics(coordinator.state)
+    if options.topic == CONSUMER_OFFSETS_TOPIC and options.topic not in listed:
+        listed.append(options.topic)
+    topics = matching_topics(listed, None, options.exclude_internal_topics)
+    with ConsumerReader(coordinator) as reader:
+        places = [
+            (topic, partition)
+            for topic in topics
+            for partition in range(reader.partitions(topic))
+            if wanted(topic, partition)
+        ]
+        if not places:
+            raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
         for topic, partition in places:
             offset = _offset(reader, topic, partition, time)
             if offset is not None:

@@ -113,7 +113,7 @@ def _check(options: argparse.Namespace) -> str:
 def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.config.cluster_configs import ClusterConfig
     from sparklog.errors import TopicAlreadyExistsError
-    from sparklog.protocol.names import validate_topic_name
+    from sparklog.protocol.names import validate_written_topic
 
     name = options.topic
     if options.replication_factor is not None and not 1 <= options.replication_factor <= 32767:
@@ -122,7 +122,7 @@ def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
         raise UsageError("The partitions must be greater than 0", prefixed=True)
     assignment = _assignment(options.replica_assignment)
     configs = _configs(options.config or [])
-    validate_topic_name(name)
+    validate_written_topic(name)
     if "." in name or "_" in name:
         print(COLLISION_WARNING)
     defaults = ClusterConfig.resolve(coordinator.refresh().configs)
@@ -146,7 +146,7 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.errors import InvalidPartitionsError
     from sparklog.protocol import decide
 
-    names = _existing(options, coordinator.refresh())
+    names = _existing(options, coordinator.refresh().topics)
     lists = _assignment(options.replica_assignment)
 
     def more_partitions(state: State, name: str) -> Decision:
@@ -168,7 +168,7 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
 def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.coordinator.topic_removals import deletion_of
 
-    names = _existing(options, coordinator.refresh())
+    names = _existing(options, coordinator.refresh().topics)
     with deletion_of(coordinator, names) as delete_topic:
         _together(coordinator, names, delete_topic)
 
@@ -183,11 +183,11 @@ def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[
         )
 
 
-def _existing(options: argparse.Namespace, state: State) -> list[str]:
-    """The topics that ``--topic`` matches; raises where there is none, unless ``--if-exists``."""
+def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
+    """Those of the topics that ``--topic`` matches; raises where there is none, unless ``--if-exists``."""
     from sparklog.cli.patterns import matching_topics
 
-    names = matching_topics(state.topics, options.topic, options.exclude_internal)
+    names = matching_topics(topics, options.topic, options.exclude_internal)
     if options.topic and not names and not options.if_exists:
         raise UsageError(f"Topic '{options.topic}' does not exist as expected", prefixed=True)
     return names
@@ -233,8 +233,9 @@ def _assignment(text: str | None) -> list[list[int]] | None:
 
 def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.cli.patterns import matching_topics
+    from sparklog.client.consumer_offsets import listed_topics
 
-    for name in matching_topics(coordinator.state.topics, options.topic, options.exclude_internal):
+    for name in matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal):
         print(name)
 
 
@@ -258,7 +259,13 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> None:
 
 def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
     if options.topic_id is None:
-        return [state.topics[name] for name in _existing(options, state)]
+        from sparklog.client.consumer_offsets import described_topic, listed_topics
+        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
+        listed = listed_topics(state)
+        if options.topic == CONSUMER_OFFSETS_TOPIC:  # it can be read before there are groups
+            listed = [options.topic]
+        return [described_topic(state, name) for name in _existing(options, listed)]
     if options.topic is not None:
         print("Only topic id will be used when both --topic and --topic-id are specified")
     found = [topic for topic in state.topics.values() if topic.topic_id == options.topic_id]

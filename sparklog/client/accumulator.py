@@ -29,6 +29,10 @@ from sparklog.types import TopicPartition
 RECORD_OVERHEAD_BYTES = 100
 """bytes that a waiting record is counted with beside its key, value and headers: about what Python needs for it."""
 
+LONGEST_IDLE_SECONDS = 60.0
+"""seconds after which the sender looks by itself whether it was closed: dropping a producer may have come just before
+the sender waited, in its own thread, and then wakes nobody."""
+
 Headers = Sequence[tuple[str, "bytes | None"]]
 
 
@@ -85,7 +89,8 @@ class Accumulator:
     """See the module. Thread-safe. ``refusal`` makes the error for who appends to a producer that takes no more."""
 
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
-        self.lock = threading.Lock()
+        # reentrant: the garbage collector may drop the producer, and so close this, in a thread that is in here
+        self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         """Notified when batches are resolved and memory is free again."""
         self._work = threading.Condition(self.lock)
@@ -253,7 +258,7 @@ class Accumulator:
                         return []
                     wait = left if wait is None else min(wait, left)
                 self._idle = True
-                self._work.wait(wait)
+                self._work.wait(LONGEST_IDLE_SECONDS if wait is None else min(wait, LONGEST_IDLE_SECONDS))
                 self._idle = False
         return None
 
@@ -366,8 +371,16 @@ class Accumulator:
             return list(self.unfinished)
 
     def abandon_after_fork(self, refusal: Callable[[], Exception]) -> None:
-        """In a forked child, whose only thread this is: locks may be held by threads that are not here any more."""
+        """In a forked child, whose only thread this is: locks may be held by threads that are not here any more.
+
+        Futures fail, without callbacks: in the parent the records are still on their way.
+        """
+        self.lock = threading.RLock()
+        for condition in (self.changed, self._work):
+            condition.__init__(self.lock)  # type: ignore[misc] # in place: futures have it too
         self.refusal = refusal
+        self._closing = True
         for batch in self.unfinished:
-            batch.error = refusal()
-            batch.done = True
+            for outcome in (batch, *batch.followers):
+                outcome.callbacks, outcome.error, outcome.done = [], refusal(), True
+        self.unfinished = set()

@@ -17,8 +17,6 @@ Not for: who owns what in a group (``coordinator.membership``), reading (``fetch
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +31,9 @@ from sparklog.client.consumer_records import (
     to_consumer_records,
 )
 from sparklog.client.fetcher import ReadAhead, Taken
+from sparklog.client.one_thread import OneThread
 from sparklog.client.subscription import PartitionPosition, Subscription, as_offset, as_partition
+from sparklog.client.unknown_topics import UnknownTopics
 from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
@@ -54,39 +54,6 @@ ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
 
 
-class _Alone:
-    """Lets one thread in at a time, in the process that made it. The thread that is in may come again (listeners)."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-        self._depth = 0
-        self._pid = os.getpid()
-        self.closed = False
-
-    def __enter__(self) -> None:
-        self.enter(wait=False)
-
-    def enter(self, wait: bool) -> None:
-        me = threading.get_ident()
-        if os.getpid() != self._pid:
-            raise IllegalStateError("this consumer was made in another process; after a fork make one in the child")
-        if self._owner != me:
-            if not self._lock.acquire(blocking=wait):
-                raise IllegalStateError("another thread is using this consumer; only one may at a time")
-            self._owner = me
-        self._depth += 1
-        if self.closed and not wait and self._depth == 1:  # a listener may commit while ``close`` calls it
-            self.__exit__()
-            raise IllegalStateError("this consumer is closed; make another one")
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = 0
-            self._lock.release()
-
-
 class Consumer:
     """Reads records of topics. See this module for what it may be used from.
 
@@ -99,7 +66,7 @@ class Consumer:
         self.config = dict(configs)
         self._config, self._coordinator = consumer_config(configs)
         self._clock = self._coordinator.log.clock
-        self._alone = _Alone()
+        self._alone = OneThread()
         self._subscription = Subscription(self._config.allow_internal)
         self._reader = ConsumerReader(self._coordinator)
         self._read_ahead = ReadAhead(
@@ -111,6 +78,9 @@ class Consumer:
             backoff_max=self._config.tail_backoff_max,
         )
         self._positions = Positions(self._coordinator, self._reader, self._read_ahead, self._subscription, self._config)
+        self._unknown = UnknownTopics(
+            self._coordinator, self._subscription, self._config.client_id, self._config.group_id
+        )
         self._group: GroupSession | None = None
         if self._config.group_id:
             self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
@@ -125,8 +95,18 @@ class Consumer:
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close. After an exception without a commit, since the record that it came from may not be processed."""
+        self.close(autocommit=kind is None)
+
+    def __del__(self) -> None:
+        """Nobody has this consumer any more: its threads end. Nothing is committed, as in kafka-python, and the group
+        finds out by the session timeout. Takes no locks, since the garbage collector runs anywhere."""
+        read_ahead, group = getattr(self, "_read_ahead", None), getattr(self, "_group", None)
+        if read_ahead is not None:
+            read_ahead.abandon()
+        if group is not None:
+            group.abandon()
 
     # -- what to read
 
@@ -147,18 +127,21 @@ class Consumer:
         """
         with self._alone:
             self._put_back()
+            if self._group is not None and self._subscription.manual:
+                self._group.commit_last(self._config.auto_commit)
             before = set(self._subscription.positions)
             self._subscription.assign(partitions)
             self._forget(before - set(self._subscription.positions))
             self._positions.stale = True
 
     def unsubscribe(self) -> None:
-        """Have no topics and no partitions, and leave the group."""
+        """Commit what has changed (with ``enable_auto_commit``), leave the group, have no topics and no partitions."""
         with self._alone:
             self._put_back()
-            if self._group is not None and self._subscription.automatic:
-                self._group.finish_commits()
-                self._group.leave()
+            if self._group is not None:
+                self._group.commit_last(self._config.auto_commit)
+                if self._subscription.automatic:
+                    self._group.leave()
             self._forget(set(self._subscription.positions))
             self._subscription.unsubscribe()
 
@@ -269,6 +252,7 @@ class Consumer:
             elif subscription.automatic:
                 self._assign_all()
             self._positions.update()
+            self._unknown.warn()
         except _TRANSIENT as error:
             self._read_ahead.log_retry(error)
             pause = self._config.retry_backoff
@@ -602,13 +586,17 @@ class Consumer:
 
     def wakeup(self) -> None:
         """End a ``poll`` of another thread at once; it returns what there is. Any thread may call this."""
+        self._alone.check_process()
         self._read_ahead.wake()
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Commit what has changed (with ``enable_auto_commit`` and ``autocommit``), leave the group, stop reading.
 
-        Any thread may call this: a ``poll`` that is under way returns first. Doing it twice is fine.
+        Any thread may call this: a ``poll`` that is under way returns first. Doing it twice is fine. In a forked child
+        it does nothing.
         """
+        if self._alone.inherited:
+            return
         self._closing = True
         self._read_ahead.wake()
         self._alone.enter(wait=True)

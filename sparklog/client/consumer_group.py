@@ -83,6 +83,7 @@ class GroupSession:
         self._topics: frozenset[str] = frozenset()
         self._heart: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._abandoned = False
         self._polled = float("inf")
         self._last: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
@@ -206,6 +207,10 @@ class GroupSession:
             self._heart = threading.Thread(target=self._beat, name="sparklog-consumer-heartbeat", daemon=True)
             self._heart.start()
 
+    def abandon(self) -> None:
+        """End the threads soon, without a lock, a commit or leaving."""
+        self._abandoned = True
+
     def _stop_heart(self) -> None:
         self._stopping.set()
         if self._heart is not None and self._heart is not threading.current_thread():
@@ -215,6 +220,8 @@ class GroupSession:
     def _beat(self) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
         while not self._stopping.wait(interval):
+            if self._abandoned:
+                return
             try:
                 late = self._clock.monotonic() - self._polled > self._config.max_poll_interval
                 if late and self._member.joined:
@@ -317,14 +324,19 @@ class GroupSession:
         if changed:
             self.commit_async(changed, self._config.commit_callback or _log_failure)
 
-    def close(self, autocommit: bool) -> None:
-        """Commit what has changed, if asked to, and leave."""
+    def commit_last(self, autocommit: bool) -> None:
+        """Wait for the commits that were begun, and commit what has changed, if asked to, before partitions go."""
         try:
             self.finish_commits()
-            if autocommit and self._config.auto_commit:
+            if autocommit:
                 self._commit(self.changed_offsets())
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
+
+    def close(self, autocommit: bool) -> None:
+        """Commit what has changed, if asked to, and leave."""
+        try:
+            self.commit_last(autocommit and self._config.auto_commit)
         finally:
             if self._subscription.automatic:
                 self._leave_quietly()

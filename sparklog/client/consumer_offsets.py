@@ -29,16 +29,21 @@ import pyarrow as pa
 
 from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.coordinator import Coordinator
-from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StorageUnavailableError
+from sparklog.errors import (
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    StorageUnavailableError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.fetch import TimedOffset
 from sparklog.log.layout import read_boundary
 from sparklog.log.records import Records
 from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
-from sparklog.protocol.state import State
+from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.protocol.subscriptions import java_hash
-from sparklog.types import CREATE_TIME
+from sparklog.types import CREATE_TIME, EARLIEST, LATEST
 
 PARTITIONS = 50
 """Kafka's default of ``offsets.topic.num.partitions``."""
@@ -46,7 +51,13 @@ PARTITIONS = 50
 RECORDS_PER_COMMIT = 65536
 """A commit of 4 MiB has room for fewer offsets than that."""
 
+OFFSET_KEY_VERSIONS = (0, 1)
+GROUP_KEY_VERSION = 2
+
 _CACHED_COMMITS = 1024
+_TOPIC_ID = "A" * 22
+"""Kafka's id for no id: zeros."""
+
 _SCHEMA = record_schema(columns_present(has_key=True, has_headers=False))
 
 
@@ -84,6 +95,70 @@ def offset_value(offset: int, leader_epoch: int, metadata: str, timestamp_ms: in
 def group_key(group: str) -> bytes:
     """GroupMetadataKey, version 2."""
     return struct.pack(">h", 2) + _string(group)
+
+
+class OffsetKey(NamedTuple):
+    """What a record's key says: a group's offset in a partition."""
+
+    version: int
+    group: str
+    topic: str
+    partition: int
+
+
+class OffsetValue(NamedTuple):
+    """What a record's value says."""
+
+    version: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    timestamp_ms: int
+
+
+def read_key(data: bytes | None) -> OffsetKey | str | None:
+    """An offset's key, the group's id of the key of a group, or None for what is neither."""
+    try:
+        (version,), rest = struct.unpack_from(">h", data or b""), (data or b"")[2:]
+        group, rest = _read_string(rest)
+        if version == GROUP_KEY_VERSION:
+            return group
+        if version not in OFFSET_KEY_VERSIONS:
+            return None
+        topic, rest = _read_string(rest)
+        return OffsetKey(version, group, topic, *struct.unpack_from(">i", rest))
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+def read_value(data: bytes) -> OffsetValue | None:
+    """An offset's value as it is written here, or None for what is none."""
+    try:
+        version, offset, leader_epoch = struct.unpack_from(">hqi", data)
+        metadata, rest = _read_string(data[14:])
+        return OffsetValue(version, offset, leader_epoch, metadata, *struct.unpack_from(">q", rest))
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+def _read_string(data: bytes) -> tuple[str, bytes]:
+    (length,) = struct.unpack_from(">h", data)
+    if not 0 <= length <= len(data) - 2:
+        raise struct.error("a string longer than its bytes")
+    return data[2 : 2 + length].decode(), data[2 + length :]
+
+
+def listed_topics(state: State) -> list[str]:
+    """The topics that tools list: the cluster's, and this one once there are groups, as in Kafka."""
+    return sorted({*state.topics, CONSUMER_OFFSETS_TOPIC}) if state.groups else sorted(state.topics)
+
+
+def described_topic(state: State, name: str) -> TopicState:
+    """A topic as tools describe it. This one is on broker 0, the root. Raises UnknownTopicOrPartitionError."""
+    if name != CONSUMER_OFFSETS_TOPIC:
+        return state.topic(name)
+    partition = PartitionState(replicas=(0,), isr=(0,), leader=0)
+    return TopicState(name=name, topic_id=_TOPIC_ID, created_ms=0, partitions=(partition,) * PARTITIONS)
 
 
 def changes(commit: Commit) -> list[_Change]:
@@ -181,6 +256,33 @@ class ConsumerReader(LogReader):
             if commit is not None and commit.timestamp * 1000 >= timestamp_us:
                 number = next(one.number for one in changes(commit) if one.partition == partition)
                 return TimedOffset(version * RECORDS_PER_COMMIT + number, commit.timestamp * 1000)
+        return None
+
+    def offset(self, topic: str, partition: int, where: int) -> int | None:
+        """As ``LogReader.offset``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return super().offset(topic, partition, where)
+        bounds = self.fresh_bounds(topic, partition)
+        if bounds is None:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has partitions 0 to {PARTITIONS - 1}, not {partition}",
+                topic=topic,
+                partition=partition,
+            )
+        if where in (EARLIEST, LATEST):
+            return bounds.start if where == EARLIEST else bounds.end
+        timed = self.find_timestamp(topic, partition, where * 1000)
+        return None if timed is None else timed.offset
+
+    def max_timestamp(self, topic: str, partition: int) -> TimedOffset | None:
+        """As ``LogReader.max_timestamp``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return super().max_timestamp(topic, partition)
+        self.fresh_bounds(topic, partition)
+        for version in reversed(self._with_changes(partition, self._first, self.state.version + 1)):
+            commit = self._commit(version)
+            if commit is not None:
+                return self.find_timestamp(topic, partition, commit.timestamp * 1000)
         return None
 
     def _with_changes(self, partition: int, first: int, end: int) -> list[int]:

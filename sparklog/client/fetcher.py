@@ -30,6 +30,7 @@ from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, Sparklog
 from sparklog.log.records import without_columns
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.state import State
+from sparklog.store.process_lock import ProcessLock
 from sparklog.types import CREATE_TIME, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -251,6 +252,10 @@ class ReadAhead:
             self._woken = True
             self._changed.notify_all()
 
+    def abandon(self) -> None:
+        """Let the thread end soon, and with it let go of the files, without a lock and without waiting."""
+        self._closed = True
+
     def close(self) -> None:
         """Stop reading and let go of the files. Doing it twice is fine."""
         with self._changed:
@@ -401,7 +406,7 @@ def _nothing_before(stream: Stream) -> RecordBatches:
 
 
 _looks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
-_looks_lock = threading.Lock()
+_looks_lock = ProcessLock()
 
 
 def _looked_lately(coordinator: Coordinator, pause: float) -> bool:

@@ -174,16 +174,17 @@ class RecordBatchResult(Outcome):
     """The outcome of the records of one batch, which get consecutive offsets from ``base_offset`` on.
 
     ``stamps`` are microseconds; ``sizes`` are those of keys, values and headers, -1 for none. Both are sequences with
-    an item for each record, or None where no record has any.
+    an item for each record, or None where no record has any. ``followers`` are outcomes that depend on this one.
     """
 
-    __slots__ = ("append_time_ms", "base_offset", "sizes", "stamps", "topic_partition")
+    __slots__ = ("append_time_ms", "base_offset", "followers", "sizes", "stamps", "topic_partition")
 
     def __init__(self, condition: threading.Condition, topic_partition: TopicPartition) -> None:
         super().__init__(condition)
         self.topic_partition = topic_partition
         self.base_offset = -1
         self.append_time_ms = -1
+        self.followers: list[Outcome] = []
         self.stamps: array[int] = array("q")
         self.sizes: tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None] = (None, None, None)
 
@@ -226,6 +227,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
     def add_part(self, part: RecordBatchResult, rows: int) -> None:
         """Wait for this batch too. Called before the future is handed out."""
         self._parts.append((part, rows))
+        part.followers.append(self._outcome)
 
     def get(self, timeout: float | None = None) -> list[OffsetRange]:
         if timeout is None:

@@ -42,6 +42,7 @@ from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
 from sparklog.client.transactions import Transactions
+from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
@@ -56,10 +57,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXIT_TIMEOUT_SECONDS = 1.0
-"""How long a producer that nobody closed may go on sending when the interpreter ends, as in kafka-python."""
+DROP_TIMEOUT_SECONDS = 1.0
+"""How long dropping the last reference to a producer waits for its records, as in kafka-python. What takes longer is
+still sent: its thread ends when it has."""
+
+EXIT_TIMEOUT_SECONDS = 10.0
+"""How long the end of the interpreter waits for the records of all producers that nobody closed. kafka-python waits a
+second for each; a commit to an object store may take longer."""
 
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+_dropped: dict[threading.Thread, Accumulator] = {}
+"""The threads of producers that are gone, and what they still send."""
 
 
 class Producer:
@@ -90,9 +98,9 @@ class Producer:
         self._closed = False
         self._forked = False
         self._started = False
-        self._at_exit = _closer(self)
-        atexit.register(self._at_exit)
         _open_producers.add(self)
+        atexit.unregister(_close_all_at_exit)
+        atexit.register(_close_all_at_exit)  # before what was imported earlier ends, such as a storage's client
 
     def __enter__(self) -> Producer:
         return self
@@ -102,7 +110,7 @@ class Producer:
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self.close(timeout=0)
+            self._drop()
 
     def __str__(self) -> str:
         return f"<Producer client_id={self._client_id} transactional_id={self._config.transactional_id or None}>"
@@ -267,7 +275,6 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-        atexit.unregister(self._at_exit)
         _open_producers.discard(self)
         if timeout is not None and timeout < 0:
             raise InvalidConfigurationError(f"close(timeout={timeout}): give seconds from 0, or None")
@@ -282,6 +289,27 @@ class Producer:
         if left:
             logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
+        self._close_serializers()
+
+    def _drop(self) -> None:
+        """Nobody has this producer any more: its thread sends what is there, and ends. An open transaction is aborted.
+
+        Runs wherever the garbage collector does, so in any thread and maybe within a call of another client.
+        """
+        self._closed = True
+        self._accumulator.close(_closed)
+        thread = self._sender.thread
+        if self._transactions is not None:
+            self._transactions.close(_not_sent(0))
+        elif thread is not None:
+            for ended in [one for one in list(_dropped) if not one.is_alive()]:
+                _dropped.pop(ended, None)
+            _dropped[thread] = self._accumulator
+            if thread is not threading.current_thread():
+                thread.join(DROP_TIMEOUT_SECONDS)
+        self._close_serializers()
+
+    def _close_serializers(self) -> None:
         for one in (self._config.close_key, self._config.close_value):
             if one is not None:
                 one()
@@ -340,6 +368,7 @@ class Producer:
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster can be read now."""
+        self._refuse_after_fork()
         try:
             self._coordinator.refresh()
         except SparklogError:
@@ -348,6 +377,7 @@ class Producer:
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
         """Counters by group and name, under Kafka's names; with ``raw`` by (group, name)."""
+        self._refuse_after_fork()
         found = self._metrics.snapshot()
         return {(GROUP, name): value for name, value in found.items()} if raw else {GROUP: found}
 
@@ -371,24 +401,35 @@ def _not_sent(timeout: float | None) -> KafkaTimeoutError:
     )
 
 
-def _closer(producer: Producer) -> Callable[[], None]:
-    """What runs when the interpreter ends, without keeping the producer alive until then."""
-    reference = weakref.ref(producer)
-
-    def close() -> None:
-        found = reference()
-        if found is not None:
-            found.close(EXIT_TIMEOUT_SECONDS)
-
-    return close
+def _close_all_at_exit() -> None:
+    """All at the same time, so that the end of a process takes ``EXIT_TIMEOUT_SECONDS`` at most."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + EXIT_TIMEOUT_SECONDS
+    producers = list(_open_producers)
+    for producer in producers:
+        producer._accumulator.close(_closed)
+    for producer in producers:
+        producer.close(max(deadline - clock.monotonic(), 0))
+    for thread, accumulator in list(_dropped.items()):
+        thread.join(max(deadline - clock.monotonic(), 0))
+        if thread.is_alive() and accumulator.unfinished:
+            logger.warning(
+                "the interpreter ends with %d batches of records that are not committed, of a producer that was "
+                "dropped without close()",
+                len(accumulator.unfinished),
+            )
 
 
 def _abandon_in_child() -> None:
+    """In a forked child: the threads are not here, and what the parent has taken is the parent's to send."""
     for producer in list(_open_producers):
-        atexit.unregister(producer._at_exit)
+        producer._lock = threading.Lock()
         producer._closed = producer._forked = True
         producer._accumulator.abandon_after_fork(_of_another_process)
+    for accumulator in _dropped.values():
+        accumulator.abandon_after_fork(_of_another_process)
     _open_producers.clear()
+    _dropped.clear()
 
 
 os.register_at_fork(after_in_child=_abandon_in_child)

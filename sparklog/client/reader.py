@@ -10,7 +10,7 @@ Not for: consumer groups, subscriptions, deserialising.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
@@ -24,6 +24,9 @@ from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.types import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FIRST_POLL_SECONDS = 0.01
 LONGEST_POLL_SECONDS = 1.0
@@ -78,7 +81,7 @@ class LogReader:
         self._coordinator = coordinator
         self._fetcher = Fetcher(self._store_of, self._replicas_of, self.clock)
 
-    def __enter__(self) -> LogReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

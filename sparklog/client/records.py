@@ -43,7 +43,7 @@ from sparklog.log.layout import segment_key
 from sparklog.protocol import decide
 from sparklog.protocol.decide import AppendRequest, NewTopic, PartitionAppend
 from sparklog.protocol.decide_append import ACKS_ALL
-from sparklog.protocol.names import validate_topic_name
+from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.partitioner import partition_for_key
 from sparklog.protocol.state import State
 
@@ -152,7 +152,7 @@ def _append_records(
 
 
 def _plan(coordinator: Coordinator, topic: str) -> _Plan:
-    validate_topic_name(topic)
+    validate_written_topic(topic)
     state = coordinator.refresh()
     found = state.topics.get(topic)
     if found is not None:

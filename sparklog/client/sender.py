@@ -8,7 +8,8 @@ failure that may pass is tried again until ``delivery_timeout_ms``; one that wil
 about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names; while
 there are too few of them, the partition is held back and the others go on (``parcels``). After
 records were given up on with nobody knowing whether they are in the log, the producer goes on under a new producer id:
-whichever it was, what follows is not taken for a repetition or a gap.
+whichever it was, what follows is not taken for a repetition or a gap. The runs of one file are committed in one commit:
+between two of them the first may leave the log again, and take the file with it.
 
 Not for: transactions (``transactions``).
 """
@@ -37,7 +38,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     WriteRefusedError,
 )
-from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult
+from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
 from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.types import TopicPartition
@@ -53,8 +54,10 @@ TRIES_BEFORE_NEXT_REPLICA = 3
 
 def may_pass(error: SparklogError) -> bool:
     """Whether the same may work when it is tried again, with the same files if they are written."""
-    if isinstance(error, CommitConflictError | IndeterminateCommitError):
+    if isinstance(error, CommitConflictError):
         return True
+    if isinstance(error, IndeterminateCommitError):
+        return not isinstance(error.__cause__, StoragePermissionError)
     return isinstance(error, StorageError) and not isinstance(error, StoragePermissionError)
 
 
@@ -106,10 +109,12 @@ class Sender:
 
     def _deliver(self, parcels: list[Parcel]) -> None:
         attempt = 0
-        while parcels := self._in_time(parcels):
+        while parcels := self._in_time(self._without_other_identity(parcels)):
             try:
                 result = self._try(parcels, attempt)
             except SparklogError as error:
+                if isinstance(error, IndeterminateCommitError):
+                    _mark_unclear(parcels)
                 if not may_pass(error) and not self._may_go_elsewhere(parcels, error):
                     parcels = self._give_up(parcels, error)
                     continue
@@ -118,8 +123,7 @@ class Sender:
                     return self._fail(parcels, error)
             except Exception as error:  # a mistake of ours must not make the records' senders wait
                 logger.exception("the records of %d partitions cannot be sent", len(parcels))
-                for parcel in parcels:
-                    parcel.unclear = True  # it says nothing of whether it came before the commit or after
+                _mark_unclear(parcels)  # it says nothing of whether it came before the commit or after
                 return self._fail(parcels, error)
             else:
                 return self._succeed(parcels, result) if result is not None else None
@@ -138,9 +142,6 @@ class Sender:
 
     def _wait_to_retry(self, parcels: Sequence[Parcel], error: SparklogError, attempt: int) -> bool:
         """Whether there is to be another try, after a while."""
-        if isinstance(error, IndeterminateCommitError):
-            for parcel in parcels:
-                parcel.unclear = True
         if attempt > self._config.retries:
             return False
         logger.info("the commit of %d partitions is tried again: %s", len(parcels), error)
@@ -243,7 +244,7 @@ class Sender:
             append = parcel.append
             assert append is not None
             set_offsets(parcel.batches, appended.base_offset, timestamp_ms if append.log_append_time else -1)
-            if append.base_sequence >= 0:
+            if append.base_sequence >= 0 and _identity_of(append) == self._identity:
                 self._sequences[parcel.place] = (append.base_sequence + appended.records) % SEQUENCES
             batches += parcel.batches
         self._metrics.committed(batches)
@@ -253,8 +254,8 @@ class Sender:
         """An error that will not pass by itself: fail what it is about, or hold it back, and return the rest."""
         if isinstance(error, WriteRefusedError):
             return self._hold_refused(parcels, error)
-        if isinstance(error, FencedError):
-            self._renew = True
+        if isinstance(error, FencedError | IndeterminateCommitError):
+            self._renew = self._renew or isinstance(error, FencedError)
             self._fail(parcels, error)
             return []
         guilty = [parcel for parcel in parcels if _is_about(error, parcel.place)]
@@ -262,8 +263,13 @@ class Sender:
             self._fail(guilty or parcels, error)
             return [parcel for parcel in parcels if parcel not in guilty] if guilty else []
         half = len(parcels) // 2  # one of them is at fault and it does not say which, or they are too many together
-        self._deliver(parcels[:half])
-        return parcels[half:]
+        first, second = parcels[:half], parcels[half:]
+        files = {parcel.append.run.path for parcel in first if parcel.append is not None}
+        for parcel in second:
+            if parcel.append is not None and parcel.append.run.path in files:
+                parcel.append = None  # a file's runs go into one commit; these are written again
+        self._deliver(first)
+        return second
 
     def _fail(self, parcels: Sequence[Parcel], error: BaseException) -> None:
         if any(parcel.unclear for parcel in parcels):
@@ -271,6 +277,15 @@ class Sender:
         batches = [batch for parcel in parcels for batch in parcel.batches]
         self._metrics.failed(batches)
         self._accumulator.resolve(batches, error)
+
+    def _without_other_identity(self, parcels: list[Parcel]) -> list[Parcel]:
+        """Those that may be written: what may be in the log under the id before cannot be written under the next."""
+        if not self._renew or not self._config.idempotent:
+            return parcels
+        unclear = [parcel for parcel in parcels if parcel.unclear and parcel.append is None]
+        for parcel in unclear:
+            self._fail([parcel], _timed_out(parcel.place, True, self._config.delivery_timeout))
+        return [parcel for parcel in parcels if parcel not in unclear]
 
     def _fail_unclear(self) -> None:
         """What is held and may be in the log under the id before cannot be written under the next one."""
@@ -300,6 +315,16 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
         if base_offset != UNKNOWN_OFFSET:
             base_offset += batch.rows
         batch.columns = None
+
+
+def _mark_unclear(parcels: Sequence[Parcel]) -> None:
+    """Nobody knows whether those that are in a file were committed; what is in none was not asked for."""
+    for parcel in parcels:
+        parcel.unclear = parcel.unclear or parcel.append is not None
+
+
+def _identity_of(append: PartitionAppend) -> ProducerIdentity:
+    return ProducerIdentity(append.producer_id, append.producer_epoch)
 
 
 def _is_about(error: SparklogError, place: TopicPartition) -> bool:

@@ -18,7 +18,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from sparklog.protocol.names import validate_topic_name
+from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.partitioner import StickyPartitions, partition_for_key
 from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
@@ -145,7 +145,7 @@ class Topics:
         """
         if not isinstance(topic, str):
             raise InvalidTopicError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
-        validate_topic_name(topic)
+        validate_written_topic(topic)
         state = self._coordinator.state
         if topic not in state.topics or topic in self.known:
             state = self._coordinator.refresh()

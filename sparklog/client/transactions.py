@@ -186,8 +186,9 @@ class Transactions:
     def commit(self) -> None:
         """Publish the transaction, all of it at once.
 
-        Raises KafkaTimeoutError after ``max_block_ms`` without an answer: call it again. Every other error leaves
-        nothing visible, and ``abort`` heals it unless the producer is fenced.
+        Raises KafkaTimeoutError after ``max_block_ms`` without an answer, IndeterminateCommitError where the storage
+        refuses to tell: call it again. Every other error leaves nothing visible, and ``abort`` heals it unless the
+        producer is fenced.
         """
         with self._lock:
             self._check("commit_transaction")
@@ -321,7 +322,8 @@ class Transactions:
         """What an earlier try got that had no answer, after a later one was refused; None if it got nothing.
 
         A new epoch makes that certain: its commit takes the place that a stalled try could still have got. An instance
-        that has taken over meanwhile is not fenced by this.
+        that has taken over meanwhile is not fenced by this. Where the storage lets none of it through, the outcome
+        stays unknown: raises IndeterminateCommitError, or KafkaTimeoutError.
         """
         following: ProducerIdentity | None = None
         replaced: SparklogError | None = None
@@ -329,10 +331,18 @@ class Transactions:
             following = self._until_answered(lambda: self._init_producer(self._identity), "commit_transaction()")
         except _FATAL as error:
             replaced = error
+        except KafkaTimeoutError:
+            raise
+        except SparklogError as error:
+            raise self._unknown(error) from error
         try:
             result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
         except _FATAL:
             result = None
+        except KafkaTimeoutError:
+            raise
+        except SparklogError as error:
+            raise self._unknown(error) from error
         if replaced is None:
             self._identity = following
             return None if result is None else result._replace(producer=following)
@@ -340,6 +350,12 @@ class Transactions:
             self._make_fatal(replaced)
             raise replaced
         return result
+
+    def _unknown(self, error: SparklogError) -> IndeterminateCommitError:
+        return IndeterminateCommitError(
+            f"it is not known whether the transaction of {self._config.transactional_id!r} is committed: {error}; call "
+            "commit_transaction() again to find out, or start another producer with this transactional id"
+        )
 
     def _succeed(self, result: AppendResult) -> None:
         timestamp_ms = self._coordinator.state.timestamp_ms

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.protocol import levels
 from sparklog.store.base import ObjectInfo, Store
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def announced(store: Store, now_ms: int) -> Iterator[Announced]:
 # -- one announcement for all reads of a process
 
 _shared: dict[tuple[int, str, int], Announcement] = {}
-_shared_lock = threading.RLock()
+_shared_lock = ProcessLock()
 
 
 def announce(coordinator: Coordinator, version: int, ttl_ms: int) -> Announcement | None:

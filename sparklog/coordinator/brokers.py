@@ -14,16 +14,18 @@ import logging
 from contextlib import suppress
 from functools import partial
 
+from sparklog import limits
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import TRIAL_KEY
 from sparklog.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
-    ObjectExistsError,
     ObjectNotFoundError,
     PolicyViolationError,
     SparklogError,
+    StorageError,
 )
+from sparklog.log.creation import read_created
 from sparklog.log.layout import CLUSTER_KEY
 from sparklog.log.locations import CHECK_KEY, encode_identity, note_key, read_identity
 from sparklog.protocol import decide_brokers
@@ -53,8 +55,8 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
             coordinator.submit(partial(decide_brokers.register_broker, broker=number, url=store.root, root=root))
             return number
         except DuplicateBrokerRegistrationError:
-            if mine:  # of an id that somebody else has got meanwhile
-                store.delete(IDENTITY_KEY)
+            if mine:
+                _withdraw_claim(coordinator.refresh(), store)
             if broker is not None or attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
@@ -89,17 +91,31 @@ def _try_out(store: Store) -> None:
 
 
 def _claim(store: Store, cluster_id: str, broker: int) -> bool:
-    """Write down who the location is; False where that stood there already."""
+    """Write down who the location is, unless that stands there already; whether this certainly wrote it.
+
+    Raises StorageError where it is not known what stands there: a registration that is run again finds out.
+    """
     try:
         store.put_if_absent(IDENTITY_KEY, encode_identity(cluster_id, broker))
-    except ObjectExistsError:
-        known = read_identity(store)
-        if known is None or (known.cluster_id, known.broker) != (cluster_id, broker):
-            raise DuplicateBrokerRegistrationError(
-                f"{store.root} has become a broker of another registration meanwhile", path=store.root
-            ) from None
-        return False
-    return True
+    except StorageError as error:
+        read_created(store, IDENTITY_KEY, error, limits.MAX_CLUSTER_FILE_BYTES)
+    else:
+        return True
+    known = read_identity(store)
+    if known is None or (known.cluster_id, known.broker) != (cluster_id, broker):
+        raise DuplicateBrokerRegistrationError(
+            f"{store.root} has become a broker of another registration meanwhile", path=store.root
+        )
+    return False
+
+
+def _withdraw_claim(state: State, store: Store) -> None:
+    """Take back what the location says of itself, since another one has got that id.
+
+    Unless the location is registered: then another process has found the claim and used it, and its broker needs it.
+    """
+    if store.root not in (broker.url for broker in state.brokers.values()):
+        store.delete(IDENTITY_KEY)
 
 
 def remove_broker(coordinator: Coordinator, broker: int) -> None:

@@ -21,7 +21,13 @@ from sparklog import limits
 from sparklog.clock import Clock
 from sparklog.coordinator.broker_stores import BrokerStores
 from sparklog.coordinator.topic_removals import deletion_of
-from sparklog.errors import CommitConflictError, IndeterminateCommitError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    CommitConflictError,
+    IllegalStateError,
+    IndeterminateCommitError,
+    InvalidRequestError,
+    SparklogError,
+)
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
@@ -39,6 +45,7 @@ from sparklog.store.base import Store
 from sparklog.store.location import guarded
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
+from sparklog.store.process_lock import ProcessLock
 
 Result = TypeVar("Result")
 
@@ -80,6 +87,7 @@ class Coordinator:
         self._waiting: list[_Request] = []
         self._waiting_lock = threading.Lock()
         self._committing = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def store(self) -> Store:
@@ -96,6 +104,7 @@ class Coordinator:
 
     def refresh(self) -> State:
         """The newest state there is."""
+        self._check_process()
         return self.log.refresh()
 
     def expiry_time_ms(self) -> int:
@@ -236,6 +245,7 @@ class Coordinator:
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
         requests are known to be about to come: they are waited for, ``GATHER_SECONDS`` at most.
         """
+        self._check_process()
         request = _Request(decide)
         with self._waiting_lock:
             self._waiting.append(request)
@@ -246,6 +256,13 @@ class Coordinator:
                     requests, self._waiting = self._waiting, []
                 self._commit(requests)
         return request.answer()
+
+    def _check_process(self) -> None:
+        """Locks and what they guard may have been in use by threads that a forked child does not have."""
+        if self._process != os.getpid():
+            raise IllegalStateError(
+                f"the cluster {self.store.root} was opened in another process; after a fork open it in the child"
+            )
 
     def _gather(self, expected: int) -> None:
         """Wait until so many requests are there, but not for long."""
@@ -373,8 +390,17 @@ def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> S
     return open_store(root, storage_options) if isinstance(root, str) else root
 
 
-_shared: dict[tuple[int, str, str], Coordinator] = {}
-_shared_lock = threading.RLock()
+_Key = tuple[int, str, str]
+
+_shared: dict[_Key, Coordinator] = {}
+_opening: dict[_Key, ProcessLock] = {}
+_opening_guard = ProcessLock()
+
+
+def _lock_of_key(key: _Key) -> ProcessLock:
+    """One lock for each cluster, so that a storage that does not answer holds up nobody who opens another one."""
+    with _opening_guard:
+        return _opening.setdefault(key, ProcessLock())
 
 
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
@@ -384,10 +410,17 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
     """
     store = open_store(root, storage_options)
     key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
-    with _shared_lock:
+    with _lock_of_key(key):
         found = _shared.get(key)
         if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
             found = _shared[key] = open_cluster(store, storage_options)
         else:
             found.refresh()
         return found
+
+
+def forget_shared(root: str) -> None:
+    """Open this root anew for the next client of this process."""
+    for key in [key for key in list(_shared) if key[1] == root]:
+        with _lock_of_key(key):
+            _shared.pop(key, None)

@@ -49,6 +49,7 @@ from sparklog.protocol.decide_groups import GroupCommit, JoinRequest, Offsets, j
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.groups import listed, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
+from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ _TAKEN_OUT = "it was taken out of the group"
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-_locally = threading.Lock()
+_locally = ProcessLock()
 _local: WeakKeyDictionary[Coordinator, WeakSet[GroupMember]] = WeakKeyDictionary()
 """The members of this process by coordinator, so that they acknowledge a rebalance in one commit."""
 

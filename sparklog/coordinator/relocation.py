@@ -11,13 +11,13 @@ Not for: copying the commit log (``maintenance.mirror``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from sparklog import limits
 from sparklog.clock import Clock
-from sparklog.errors import ClusterMovedError, CommitConflictError, InvalidRequestError, ObjectExistsError
+from sparklog.errors import ClusterMovedError, CommitConflictError, InvalidRequestError
 from sparklog.ids import Ids
 from sparklog.log.commit_log import CommitLog, Outcome
+from sparklog.log.creation import create_object
 from sparklog.log.layout import read_cluster_file
 from sparklog.log.locations import encode_identity
 from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
@@ -49,8 +49,7 @@ def close_root(root: Store, cluster_id: str, new_root: str, clock: Clock, ids: I
         return [] if state.moved_to else [MoveCluster(url=new_root)]
 
     version = _commit(CommitLog(root, clock, ids, moved=True), close)
-    with suppress(ObjectExistsError):
-        root.put_if_absent(IDENTITY_KEY, encode_identity(cluster_id, ROOT_BROKER))
+    create_object(root, IDENTITY_KEY, encode_identity(cluster_id, ROOT_BROKER), limits.MAX_CLUSTER_FILE_BYTES)
     return version
 
 

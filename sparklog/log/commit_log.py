@@ -62,6 +62,7 @@ from sparklog.log.commit_files import (
     read_commit,
     read_log_end,
 )
+from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CHECKPOINTS,
     CLUSTER_KEY,
@@ -169,15 +170,14 @@ class CommitLog:
         clock, ids = clock or SystemClock(), ids or RandomIds()
         if has_history(store):  # looked at before the file, which every cluster writes first
             read_cluster_file(store)
-        try:
-            store.put_if_absent(CLUSTER_KEY, encode_cluster_file(cluster_id or ids.topic_id()))
-        except ObjectExistsError as error:
+        data = encode_cluster_file(cluster_id or ids.topic_id())
+        if create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
             log = cls(store, clock, ids)
             if log.refresh().version >= 0:
                 raise ClusterAlreadyExistsError(
                     f"{store.root} already holds cluster {log.state.cluster_id}; use it, or choose an empty location",
                     path=store.root,
-                ) from error
+                )
         return cls.open(store, clock, ids)
 
     @classmethod
@@ -355,8 +355,9 @@ class CommitLog:
         if newest is None or newest.version <= self._state.version:
             return
         if self._state.version >= 0:
-            end = read_log_end(self.store, self._state.version, with_boundary=False)
-            if end.digest not in (None, self._state.digest):  # absent, it may have been removed meanwhile
+            end = read_log_end(self.store, self._state.version, with_boundary=True)
+            is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
+            if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
                 raise self._not_there(end)
         self._load(listed=True)
 
@@ -657,6 +658,7 @@ class CommitLog:
 
     def _create(self, commit: Commit, data: bytes) -> bool:
         """Whether this commit is now in the log; False when another one has its number."""
+        failure: StorageError | None = None
         try:
             self.store.put_if_absent(commit_key(commit.version), data)
         except ObjectExistsError:
@@ -667,12 +669,13 @@ class CommitLog:
             if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
                 raise self._indeterminate(commit, error) from error
             logger.warning("outcome of commit %d unknown, reading it back: %s", commit.version, error)
+            failure = error
         else:
             return True
-        return self._read_back(commit)
+        return self._read_back(commit, failure)
 
-    def _read_back(self, commit: Commit) -> bool:
-        """Tell won from lost by reading the object. Raises IndeterminateCommitError."""
+    def _read_back(self, commit: Commit, failure: StorageError | None) -> bool:
+        """Tell won from lost by reading the object. Raises IndeterminateCommitError, by cause of ``failure``."""
 
         def is_ours() -> bool:
             stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
@@ -681,21 +684,22 @@ class CommitLog:
             except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
                 return False
 
-        return self._read_after(commit, is_ours)
+        return self._read_after(commit, is_ours, failure)
 
-    def _read_after(self, commit: Commit, read: Callable[[], Read]) -> Read:
+    def _read_after(self, commit: Commit, read: Callable[[], Read], cause: StorageError | None = None) -> Read:
         """What has to be read to know what became of a commit that may be stored already.
 
-        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create.
+        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create. Its
+        cause is what the create failed with, or else the last read.
         """
-        failure: Exception | None = None
+        failure: SparklogError | None = None
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except (StorageError, CorruptMetadataError, UnsupportedVersionError) as error:
-                failure = error  # also absent: the request may still be under way
+            except SparklogError as error:  # also absent: the request may still be under way
+                failure = error
                 self.clock.sleep(0.05 * 2**attempt)
-        raise self._indeterminate(commit, failure)
+        raise self._indeterminate(commit, failure) from (cause or failure)
 
     def _indeterminate(self, commit: Commit, failure: Exception | None) -> IndeterminateCommitError:
         return IndeterminateCommitError(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -23,19 +22,18 @@ from sparklog.errors import CorruptIndexError, CorruptionError, SparklogError, S
 from sparklog.format import schema
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.segment_reader import SegmentReader, find_first_row
+from sparklog.log.open_files import OPEN_SEGMENTS, OpenFiles
 from sparklog.log.records import Records, without_columns
 from sparklog.log.replicas import Candidates, ReplicasOf, StoreOf, read_failure
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.store.base import InputFile
+from sparklog.store.os_errors import is_out_of_descriptors
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 
 __all__ = ["OPEN_SEGMENTS", "Fetcher", "Records", "TimedOffset"]
 
 logger = logging.getLogger(__name__)
-
-OPEN_SEGMENTS = 256
-"""segments whose index and open file a fetcher keeps, for lookups that come back to them."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -57,10 +55,17 @@ class _Open(NamedTuple):  # a tuple has an index method
     entries: Index
     reader: SegmentReader
     file: InputFile
+    closed: Callable[[int], None]
+
+    def close(self) -> None:
+        """Close the file, and say how many bytes were read of it."""
+        self.closed(self.file.bytes_read)
+        self.file.close()
 
 
 class Fetcher:
-    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open.
+    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open, or
+    what the fetchers of the process can have together (see ``open_files``).
 
     ``store_of`` gives the store of a broker id, ``replicas_of`` the brokers of a partition in sync, the leader first;
     without it a segment is read from the broker that it names.
@@ -69,24 +74,22 @@ class Fetcher:
     def __init__(self, store_of: StoreOf, replicas_of: ReplicasOf | None = None, clock: Clock | None = None) -> None:
         self._store_of = store_of
         self._candidates = Candidates(store_of, replicas_of, clock or SystemClock())
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OpenFiles[_Open] = OpenFiles()
         self._bytes_read = 0
 
     @property
     def bytes_read(self) -> int:
         """Bytes of ``.log`` and ``.index`` read so far."""
-        return self._bytes_read + sum(opened.file.bytes_read for opened in self._open.values())
+        with self._open.lock:
+            return self._bytes_read + sum(opened.file.bytes_read for opened in self._open)
 
     def close(self) -> None:
         """Let go of all open files."""
-        for path in list(self._open):
-            self._drop(path)
+        with self._open.lock:
+            self._open.drop_all()
 
-    def _drop(self, path: str) -> None:
-        opened = self._open.pop(path, None)
-        if opened is not None:
-            self._bytes_read += opened.file.bytes_read
-            opened.file.close()
+    def _count(self, size: int) -> None:
+        self._bytes_read += size
 
     # -- by offset
 
@@ -203,15 +206,18 @@ class Fetcher:
 
     def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
         """Do something with a segment's files: those that are open, or else of one broker after another."""
+        with self._open.lock:
+            return self._attempt_with(topic, segment, action)
+
+    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
         failures: dict[int, SparklogError] = {}
         opened = self._open.get(segment.path)
         if opened is not None:
-            self._open.move_to_end(segment.path)
             try:
                 return action(opened)
             except _COPY_FAILED as error:
                 failures[opened.broker] = error
-                self._drop(segment.path)
+                self._open.drop(segment.path)
         for broker in self._candidates.of(topic, segment):
             if broker in failures:
                 continue
@@ -219,7 +225,7 @@ class Fetcher:
                 found = action(self._open_copy(segment, broker))
             except _COPY_FAILED as error:
                 failures[broker] = error
-                self._drop(segment.path)
+                self._open.drop(segment.path)
                 continue
             self._note(segment, broker, failures)
             return found
@@ -232,6 +238,15 @@ class Fetcher:
         self._candidates.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
 
     def _open_copy(self, segment: Segment, broker: int) -> _Open:
+        self._open.make_room()
+        try:
+            return self._open_files(segment, broker)
+        except StorageError as error:
+            if not is_out_of_descriptors(error) or not self._open.spare():
+                raise
+            return self._open_files(segment, broker)
+
+    def _open_files(self, segment: Segment, broker: int) -> _Open:
         store = self._store_of(broker)
         data = store.get(segment.index_path, limits.MAX_INDEX_BYTES)
         file = store.open_input(segment.path)
@@ -242,9 +257,8 @@ class Fetcher:
         except BaseException:
             file.close()
             raise
-        opened = self._open[segment.path] = _Open(broker, index, SegmentReader(file.read_at, index, path), file)
-        while len(self._open) > OPEN_SEGMENTS:
-            self._drop(next(iter(self._open)))
+        opened = _Open(broker, index, SegmentReader(file.read_at, index, path), file, self._count)
+        self._open.add(segment.path, opened)
         return opened
 
 

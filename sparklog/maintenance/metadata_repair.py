@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sparklog import limits
-from sparklog.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError
+from sparklog.errors import CorruptionError, ObjectNotFoundError
 from sparklog.ids import Ids
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.creation import create_object
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
@@ -124,10 +125,8 @@ def _commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[St
 def _put(store: Store, key: str, data: bytes, present: bytes | None) -> str:
     """Put a commit in its place, unless somebody else has done something about it: why it was not done."""
     if present is None:
-        try:
-            store.put_if_absent(key, data)
-        except ObjectExistsError:
-            return "" if store.get(key) == data else "somebody has created this commit meanwhile"
+        if create_object(store, key, data, limits.MAX_COMMIT_BYTES) != data:
+            return "somebody has created this commit meanwhile"
     elif store.get(key) != present:
         return "somebody has changed this commit meanwhile"
     else:

@@ -43,7 +43,6 @@ from sparklog.errors import (
     ClusterNotFoundError,
     CorruptMetadataError,
     InvalidRequestError,
-    ObjectExistsError,
     ObjectNotFoundError,
     SparklogError,
 )
@@ -51,6 +50,7 @@ from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
 from sparklog.log.cleanup import clean_up
 from sparklog.log.commit_log import CommitLog
+from sparklog.log.creation import create_object
 from sparklog.log.layout import (
     CLUSTER_KEY,
     MIRROR_KEY,
@@ -229,14 +229,11 @@ class _Copier:
 
     def _put_commit(self, key: str, data: bytes) -> None:
         """Never over another one: the mirror may have been promoted while this process was stopped."""
-        try:
-            self._target.put_if_absent(key, data)
-        except ObjectExistsError as error:
+        if create_object(self._target, key, data, limits.MAX_COMMIT_BYTES) != data:
             path = f"{self._target.root}/{key}"
-            if self._target.get(key, limits.MAX_COMMIT_BYTES) != data:
-                raise CorruptMetadataError(
-                    f"{path} is another commit than that of {self._root.root}, and stays as it is", path=path
-                ) from error
+            raise CorruptMetadataError(
+                f"{path} is another commit than that of {self._root.root}, and stays as it is", path=path
+            )
         self.size_bytes += len(data)
 
     def mark(self, file: MirrorFile) -> None:
@@ -288,6 +285,8 @@ def promote(
         close_root(old, known.cluster_id, target.root, clock, ids)
         mirror(old, target, clock)
     except SparklogError as error:
+        with suppress(SparklogError):  # it may be closed all the same: whether it is, what it has by now tells
+            mirror(old, target, clock)
         may_have_lost = not _is_complete(target)
         if may_have_lost and not force:
             now = read_mirror_file(target) or known
@@ -298,12 +297,23 @@ def promote(
                 version=now.version,
                 path=target.root,
             ) from error
-    with suppress(ObjectExistsError):
-        target.put_if_absent(CLUSTER_KEY, encode_cluster_file(known.cluster_id))
+    data = encode_cluster_file(known.cluster_id)
+    if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
+        _check_same_cluster(target, known.cluster_id)
     version = arrive(target, old.root, clock, ids)
     target.delete(MIRROR_KEY)
     _settle(old, known.cluster_id, target.root, clock, ids)
     return Promoted(version, old.root, may_have_lost)
+
+
+def _check_same_cluster(target: Store, cluster_id: str) -> None:
+    found = read_cluster_file(target).cluster_id
+    if found != cluster_id:
+        raise ClusterAlreadyExistsError(
+            f"{target.root} has become the root of cluster {found} meanwhile, and is a mirror of {cluster_id}: nothing "
+            "was promoted; use another mirror",
+            path=target.root,
+        )
 
 
 def _is_source(old: Store, target: Store, known: MirrorFile) -> bool:

@@ -60,7 +60,7 @@ from sparklog.protocol.names import (
     validate_application_id,
     validate_partition_count,
     validate_partition_increase,
-    validate_topic_name,
+    validate_written_topic,
 )
 from sparklog.protocol.placement import available_brokers, first_places, places_after, spread
 from sparklog.protocol.state import ApplicationState, PartitionState, State, TopicState
@@ -143,7 +143,7 @@ class AppendResult(NamedTuple):
 def create_topic(state: State, new: NewTopic) -> Decision:
     """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
     InvalidReplicationFactorError or InvalidConfigurationError."""
-    validate_topic_name(new.name)
+    validate_written_topic(new.name)
     if new.name in state.topics:
         raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
     other = next((name for name in state.topics if collides(name, new.name)), None)
@@ -171,7 +171,9 @@ def assigned(state: State, new: NewTopic) -> NewTopic:
 def create_partitions(
     state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
 ) -> Decision:
-    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow."""
+    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow, and
+    InvalidTopicError for an internal topic."""
+    validate_written_topic(topic)
     found = state.topic(topic)
     now = len(found.partitions)
     validate_partition_increase(topic, now, total)
@@ -263,10 +265,10 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
 def append(state: State, request: AppendRequest) -> Decision:
     """Assign offsets to written runs.
 
-    Raises UnknownTopicOrPartitionError when a topic was deleted or re-created since the data were written,
-    NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to be written again,
-    ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers, and what
-    ``commit_group_offsets`` does.
+    Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError when a topic was deleted or re-created
+    since the data were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to
+    be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
+    and what ``commit_group_offsets`` does.
     """
     if request.application:
         validate_application_id(request.application)
@@ -390,6 +392,7 @@ class _Cursor:
         self._sequences: dict[tuple[str, int, int], tuple[int, int]] = {}
 
     def append(self, item: PartitionAppend) -> Appended:
+        validate_written_topic(item.topic)
         topic_id, partition = self._find(item)
         place = (item.topic, item.partition)
         if item.producer_id >= 0:

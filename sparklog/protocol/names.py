@@ -78,6 +78,23 @@ def is_internal_topic(name: str) -> bool:
     return name in INTERNAL_TOPICS
 
 
+def validate_written_topic(name: object) -> str:
+    """Return ``name`` if somebody may create the topic and write to it: as a topic's name, but not an internal one.
+
+    Raises:
+        InvalidTopicError: as ``validate_topic_name``, or it is internal.
+    """
+    topic = validate_topic_name(name)
+    if is_internal_topic(topic):
+        raise InvalidTopicError(
+            f"topic {topic!r} is internal: nobody creates it or writes to it but the log itself; choose another name. "
+            "Where an older version made a topic of it, delete that with `sparklog topics --delete --topic "
+            f"{topic}`",
+            topic=topic,
+        )
+    return topic
+
+
 def validate_group_id(group_id: object) -> str:
     """Return ``group_id`` if it can name a consumer group: any text without control characters, as long as a topic's.
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidRecordError
 from sparklog.protocol.decide import NewTopic, PartitionAppend
-from sparklog.protocol.names import validate_topic_name
+from sparklog.protocol.names import validate_written_topic
 from sparklog.spark.options import Address, SinkOptions
 from sparklog.spark.output import delete_files
 from sparklog.spark.writer import Assignment, RowWriter, new_topic
@@ -35,7 +35,7 @@ class TaskSends:
 
     def add(self, topic: str, rows: Any) -> None:
         """Keep rows for a topic. Raises InvalidTopicError, InvalidRecordError."""
-        table = _table(rows, validate_topic_name(topic))
+        table = _table(rows, validate_written_topic(topic))
         if table.num_rows:
             self._rows.setdefault(topic, []).append(table)
 

@@ -15,7 +15,6 @@ Not for: ``writeStream.format("sparklog")``, which does the same by itself (``st
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,12 +25,13 @@ from sparklog.errors import InvalidRequestError
 from sparklog.spark.api import write
 from sparklog.spark.repetition import FAIL, application_of, numbered_as
 from sparklog.spark.stream_writer import QUERY_ID
+from sparklog.store.process_lock import ProcessLock
 
 RUN_ID = "spark.jobGroup.id"
 """The local property that holds the id of a run of a query: it changes with every start."""
 
 _written: dict[str, tuple[str, int]] = {}
-_written_lock = threading.Lock()
+_written_lock = ProcessLock()
 
 
 def write_batch(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,12 +31,13 @@ from sparklog.protocol.names import validate_group_id
 from sparklog.spark import stream_repetitions
 from sparklog.spark.options import Address, Options, address
 from sparklog.spark.stream_listener import finished_offsets
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
 SOURCE = "sparklog"
 _listening: set[str] = set()
-_listening_lock = threading.Lock()
+_listening_lock = ProcessLock()
 
 
 class QueryNameListener(StreamingQueryListener):

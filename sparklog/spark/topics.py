@@ -14,12 +14,12 @@ from functools import partial
 
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.errors import InvalidTopicError, UnknownTopicOrPartitionError
+from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.append import RunTarget
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import NewTopic, assigned
 from sparklog.protocol.decide_append import ACKS_ALL, Needs, brokers_to_write, needs
-from sparklog.protocol.names import is_internal_topic, validate_topic_name
+from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.state import State
 
 
@@ -82,9 +82,7 @@ def target_of(
     Raises InvalidTopicError for a name that no topic can have, UnknownTopicOrPartitionError for a missing topic, and
     NotEnoughReplicasError or NotLeaderOrFollowerError where not all of its partitions can be written to.
     """
-    validate_topic_name(topic)
-    if is_internal_topic(topic):
-        raise InvalidTopicError(f"topic {topic!r} is internal: the log itself writes it", topic=topic)
+    validate_written_topic(topic)
     cluster = ClusterConfig.resolve(state.configs)
     found = state.topics.get(topic)
     config = TopicConfig.resolve(found.configs if found else {}, state.configs)

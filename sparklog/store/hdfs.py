@@ -83,6 +83,7 @@ class HdfsStore:
     """A folder of an HDFS. Thread-safe, picklable (with its options). Refuses forks of a process that used one."""
 
     parallel_requests = 16
+    has_own_clock = True
     is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:

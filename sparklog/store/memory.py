@@ -10,7 +10,6 @@ Not for: sharing between processes (Spark's workers), or keeping anything.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,13 +26,14 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
+from sparklog.store.process_lock import ProcessLock
 
 
 class _Space:
     """The objects of one name. ``lock`` guards them."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.objects: dict[str, tuple[bytes, int]] = {}
 
 
@@ -56,6 +56,7 @@ class MemoryStore:
         space, _, folder = name.strip("/").partition("/")
         self.root = f"memory://{name.strip('/')}"
         self._clock = clock or SystemClock()
+        self.has_own_clock = clock is not None
         self._space = _spaces.setdefault(space, _Space())
         self._folder = f"{folder}/" if folder else ""
 

@@ -25,6 +25,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _UNKNOWN = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET}
 )
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether this, or what it came from, says that the process or the system can open no more files."""
+    cause = error.__cause__ if not isinstance(error, OSError) else error
+    return isinstance(cause, OSError) and cause.errno in _NO_DESCRIPTORS
 
 
 def translate_os_error(error: OSError, operation: str, path: str) -> StorageError:
@@ -42,6 +49,10 @@ def translate_os_error(error: OSError, operation: str, path: str) -> StorageErro
         return StoragePermissionError(f"{reason}; check the owner and mode of the folder and of its mount", path=path)
     if code in _FULL:
         return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
+    if code in _NO_DESCRIPTORS:
+        return StorageUnavailableError(
+            f"{reason}; close files or clients, or raise the limit (ulimit -n), then retry", path=path
+        )
     if code in _UNKNOWN:
         return StorageUnavailableError(f"{reason}; the storage did not answer as it should, retry", path=path)
     return StorageError(reason, path=path)

@@ -62,6 +62,7 @@ class FsspecStore:
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
 
     parallel_requests = 16
+    has_own_clock = True
     is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:

@@ -101,6 +101,4 @@ def cluster(
 def _forget(name: str, root: str) -> None:
     """The objects in memory, and the coordinator that clients of this process shared, go."""
     forget_space(name)
-    with coordinator._shared_lock:
-        for key in [key for key in coordinator._shared if key[1] == root]:
-            del coordinator._shared[key]
+    coordinator.forget_shared(root)

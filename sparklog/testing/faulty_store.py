@@ -2,7 +2,8 @@
 the store to measure requests with.
 
 Every call that would reach the storage is a step, numbered from 0 in ``calls``; so are the reads and writes of open
-files. A ``Fault`` says what happens at which step:
+files. A ``Fault`` says what happens at which step: what becomes of the call, and what its caller is told. The kinds are
+generated from these two (``faults``); some have names of their own:
 
     error        StorageError before the effect: it did not happen
     unavailable  StorageUnavailableError before the effect, as a 503: the caller cannot know that it did not happen
@@ -14,7 +15,10 @@ files. A ``Fault`` says what happens at which step:
     crash_before SimulatedCrash before the effect, and at every later call until ``reopen``
     crash_after  SimulatedCrash after the effect, and so on
 
-To try every crash of an operation, count its steps and repeat it::
+and the others are called after both, such as ``done+permission`` and ``late12+unavailable``. Late effects come when
+their steps have passed, or with ``settle``, also after a crash of the process that asked for them.
+
+To try every crash of an operation (or with ``every_outcome`` everything), count its steps and repeat it::
 
     store = FaultyStore(MemoryStore("a"))
     operation(store)
@@ -35,20 +39,54 @@ from __future__ import annotations
 import random  # noqa: TID251 - a seeded generator: the same seed injects the same faults
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from sparklog.errors import (
-    ObjectNotFoundError,
-    StorageError,
-    StorageFullError,
-    StoragePermissionError,
-    StorageUnavailableError,
-)
+from sparklog.errors import ObjectNotFoundError, StorageError
 from sparklog.store.base import BytesLike, InputFile, ObjectInfo, OutputFile, Store
+from sparklog.testing.faults import (
+    DONE,
+    HALF,
+    KINDS,
+    LATE,
+    OK,
+    OUTAGE_STEPS,
+    WRITES,
+    Call,
+    Fault,
+    Outcome,
+    applies,
+    every_crash,
+    every_outcome,
+    name_of,
+)
+
+__all__ = [
+    "CRASH_AFTER",
+    "CRASH_BEFORE",
+    "ERROR",
+    "FULL",
+    "KINDS",
+    "LOST_ANSWER",
+    "OUTAGE",
+    "OUTAGE_STEPS",
+    "PERMISSION",
+    "TRUNCATED",
+    "UNAVAILABLE",
+    "WRITES",
+    "Call",
+    "CountingStore",
+    "Fault",
+    "FaultyInputFile",
+    "FaultyOutputFile",
+    "FaultyStore",
+    "SimulatedCrash",
+    "every_crash",
+    "every_outcome",
+]
 
 ERROR = "error"
 UNAVAILABLE = "unavailable"
@@ -60,14 +98,6 @@ TRUNCATED = "truncated"
 CRASH_BEFORE = "crash_before"
 CRASH_AFTER = "crash_after"
 
-KINDS = (ERROR, UNAVAILABLE, LOST_ANSWER, OUTAGE, FULL, PERMISSION, TRUNCATED, CRASH_BEFORE, CRASH_AFTER)
-
-OUTAGE_STEPS = 8
-"""calls that an outage lasts: more than anybody reads back before it gives up."""
-
-WRITES = frozenset({"put", "put_if_absent", "delete", "write", "close"})
-"""Operations that change the storage, or an object that is being written."""
-
 T = TypeVar("T")
 
 
@@ -75,18 +105,11 @@ class SimulatedCrash(BaseException):
     """The process dies here. No ``except Exception`` may survive it, hence not an ``Exception``."""
 
 
-class Call(NamedTuple):
-    """One step. ``operation`` is the method's name; for open files ``read_at``, ``write``, ``close``, ``abort``."""
-
-    operation: str
-    key: str
-
-
-class Fault(NamedTuple):
-    """What happens at a step; ``kind`` is one of ``KINDS``."""
+class _LateEffect(NamedTuple):
+    """What comes at a step at the latest, since the storage was asked for it before."""
 
     step: int
-    kind: str
+    effect: Callable[[], object]
 
 
 class FaultyStore:
@@ -118,6 +141,8 @@ class FaultyStore:
         self._written_at: dict[str, int] = {}
         self._previous: dict[str, bytes] = {}
         self._outage_until = 0
+        self._outage = UNAVAILABLE
+        self._late: list[_LateEffect] = []
         self._unfinished: set[OutputFile] = set()
         self.calls: list[Call] = []
         self.injected: list[Fault] = []
@@ -138,6 +163,10 @@ class FaultyStore:
     @property
     def parallel_requests(self) -> int:
         return self._store.parallel_requests
+
+    @property
+    def has_own_clock(self) -> bool:
+        return self._store.has_own_clock
 
     @property
     def is_private(self) -> bool:
@@ -162,6 +191,10 @@ class FaultyStore:
         for file in self._unfinished:
             file.abort()
         self._unfinished.clear()
+
+    def settle(self) -> int:
+        """Let everything land that is still under way, in the order in which it was asked for; returns how much."""
+        return self._land(self._take_late())
 
     def reset_counts(self) -> None:
         """Forget the calls so far; steps are numbered from 0 again."""
@@ -220,38 +253,77 @@ class FaultyStore:
         return self._step(Call("remove_unfinished", ""), lambda: self._store.remove_unfinished(before_ms))
 
     def _write(self, call: Call, data: BytesLike, write: Callable[[str, BytesLike], None]) -> None:
-        view = memoryview(data)
+        view = memoryview(data).cast("B")
 
-        def effect(shorten: bool = False) -> None:
+        def effect(body: BytesLike = data) -> None:
             self._remember(call.key)
-            write(call.key, view.cast("B")[: view.nbytes // 2 or 1] if shorten else data)
+            write(call.key, body)
             self._count_written(call.key, view.nbytes)
 
-        self._step(call, effect, lambda: effect(shorten=True))
+        def late() -> Callable[[], None]:
+            body = bytes(view)  # the caller may use its buffer for something else by then
+            return lambda: effect(body)
 
-    def _step(self, call: Call, effect: Callable[[], T], truncated: Callable[[], T] | None = None) -> T:
-        """One step: the effect, with whatever fault is due."""
+        self._step(call, effect, lambda: effect(view[: view.nbytes // 2 or 1]), late)
+
+    def _step(
+        self,
+        call: Call,
+        effect: Callable[[], T],
+        half: Callable[[], T] | None = None,
+        late: Callable[[], Callable[[], object]] | None = None,
+    ) -> T:
+        """One step: the effect, with whatever fault is due. ``late`` prepares the effect to come later."""
         self._check_alive(call)
         kind = self._due(call)
-        if kind in (None, TRUNCATED):
-            return (truncated or effect)() if kind else effect()
-        if kind not in (LOST_ANSWER, OUTAGE, CRASH_AFTER):
-            raise self._failure(kind, call)
-        effect()
-        raise self._failure(kind, call)
+        if kind is None:
+            return effect()
+        outcome = KINDS[kind]
+        if outcome.answer == OK:
+            return (half or effect)()
+        if outcome.effect == HALF:
+            (half or effect)()
+        elif outcome.effect == DONE and outcome.crashes:
+            effect()
+        elif outcome.effect == DONE:
+            with suppress(StorageError):  # what it says is lost, or is what the caller is told anyhow
+                effect()
+        elif outcome.effect == LATE and call.operation in WRITES:
+            with self._lock:
+                due = len(self.calls) + outcome.delay
+                self._late.append(_LateEffect(due, (late or (lambda: effect))()))
+        raise self._failure(outcome, call)
 
     def _due(self, call: Call) -> str | None:
         with self._lock:
             step = len(self.calls)
             self.calls.append(call)
-            kind = self._plan.get(step) or (UNAVAILABLE if step < self._outage_until else self._draw())
-            if kind == OUTAGE:
-                self._outage_until = step + 1 + OUTAGE_STEPS
+            kind = self._plan.get(step) or (self._outage if step < self._outage_until else self._draw())
+            if kind is not None and not applies(KINDS[kind], call.operation):
+                kind = None
             if kind is not None:
                 self.injected.append(Fault(step, kind))
+                if KINDS[kind].lasting:
+                    self._outage, self._outage_until = KINDS[kind].answer, step + 1 + OUTAGE_STEPS
+        self._land(self._take_late(step))
         if self._before is not None:
             self._before(step, call)
         return kind
+
+    def _take_late(self, step: int | None = None) -> tuple[_LateEffect, ...]:
+        with self._lock:
+            due = tuple(one for one in self._late if step is None or one.step <= step)
+            self._late = [one for one in self._late if one not in due]
+        return due
+
+    @staticmethod
+    def _land(due: Iterable[_LateEffect]) -> int:
+        landed = 0
+        for one in due:
+            with suppress(StorageError):  # nobody is there to be told, as that the key is taken by now
+                one.effect()
+            landed += 1
+        return landed
 
     def _draw(self) -> str | None:
         if self._seed is None:
@@ -263,19 +335,12 @@ class FaultyStore:
             drawn -= rate
         return None
 
-    def _failure(self, kind: str | None, call: Call) -> BaseException:
+    def _failure(self, outcome: Outcome, call: Call) -> BaseException:
         where = f"{self.root}/{call.key}"
-        if kind in (CRASH_BEFORE, CRASH_AFTER):
+        if outcome.crashes:
             self.crashed = True
-            return SimulatedCrash(f"{kind} of {call.operation} of {where}")
-        text = f"injected {kind}: {call.operation} of {where}"
-        if kind == ERROR:
-            return StorageError(text, path=where)
-        if kind == FULL:
-            return StorageFullError(text, path=where)
-        if kind == PERMISSION:
-            return StoragePermissionError(text, path=where)
-        return StorageUnavailableError(text, path=where)
+            return SimulatedCrash(f"{name_of(outcome)} of {call.operation} of {where}")
+        return outcome.failure(f"injected {name_of(outcome)}: {call.operation} of {where}", where)
 
     def _check_alive(self, call: Call) -> None:
         if self.crashed:
@@ -347,6 +412,7 @@ class FaultyOutputFile:
         self._store = store
         self._file = file
         self._lost_bytes = 0
+        self._is_under_way = False
 
     def write(self, data: BytesLike) -> int:
         view = memoryview(data)
@@ -371,7 +437,12 @@ class FaultyOutputFile:
             self._store._unfinished.discard(self._file)
             self._store._count_written(self.key, 0)
 
-        self._aborting("close", publish)
+        def late() -> Callable[[], None]:
+            self._is_under_way = True
+            self._store._unfinished.discard(self._file)  # its process may die meanwhile
+            return publish
+
+        self._aborting("close", publish, late=late)
 
     def abort(self) -> None:
         self._store._step(Call("abort", self.key), self._abandon)
@@ -385,29 +456,26 @@ class FaultyOutputFile:
         elif not self._store.crashed:
             self.abort()
 
-    def _aborting(self, operation: str, effect: Callable[[], T], truncated: Callable[[], T] | None = None) -> T:
+    def _aborting(
+        self,
+        operation: str,
+        effect: Callable[[], T],
+        half: Callable[[], T] | None = None,
+        late: Callable[[], Callable[[], object]] | None = None,
+    ) -> T:
         """A step after whose failure the stream is of no use, as with the real ones."""
         try:
-            return self._store._step(Call(operation, self.key), effect, truncated)
+            return self._store._step(Call(operation, self.key), effect, half, late)
         except StorageError:
             self._abandon()
             raise
 
     def _abandon(self) -> None:
+        """What is under way already cannot be called back."""
+        if self._is_under_way:
+            return
         self._file.abort()
         self._store._unfinished.discard(self._file)
-
-
-def every_crash(calls: Sequence[Call], operations: Iterable[str] = WRITES) -> Iterator[Fault]:
-    """For each of these steps: a crash before it, one after it, and its answer lost.
-
-    ``operations`` chooses the steps; reads change nothing, so a crash at one is a crash at the write before it.
-    """
-    chosen = frozenset(operations)
-    for step, call in enumerate(calls):
-        if call.operation in chosen:
-            for kind in (CRASH_BEFORE, CRASH_AFTER, LOST_ANSWER):
-                yield Fault(step, kind)
 
 
 def _known(kind: str) -> str:

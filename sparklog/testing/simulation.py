@@ -5,23 +5,35 @@ hands over, and the seed picks who goes on, which calls fail, whose answer is lo
 so back-off costs nothing. The same seed gives the same run, call for call; ``trace`` is what was called.
 
     simulation = Simulation(seed=7)
-    store = MemoryStore("simulated")
+    store = MemoryStore("simulated", simulation)
+    machine = simulation.machine(ahead_ms=8 * 86_400_000)
     for name in ("a", "b"):
-        simulation.spawn(name, lambda: work(simulation.store(store, {"lost_answer": 0.1, "crash_before": 0.01})))
+        work = partial(run, simulation.store(store, {"lost_answer": 0.1, "crash_before": 0.01}), machine)
+        simulation.spawn(name, work, machine)
     simulation.run()
 
-Not for: threads within one process (an actor's own locks must not be shared with another actor).
+The simulation is a clock itself: the right one, which the storage has. A ``Machine`` is that of the processes on it,
+and may be days off, run too fast, be set, and be suspended with all of its processes.
+
+Not for: threads within one process (an actor's own locks must not be shared with another actor); what the code under
+test does in threads of its own runs in the actor's (``SideBySide``).
 """
 
 from __future__ import annotations
 
 import random  # noqa: TID251 - the seed decides everything here
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
 
+from sparklog.clock import Clock
 from sparklog.ids import SeededIds
 from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
+
+_thread = threading.local()
+"""``side_by_side``: None where requests are made one by one, else whether one of those under way was waited for."""
 
 
 def _closed_gate() -> threading.Lock:
@@ -31,12 +43,75 @@ def _closed_gate() -> threading.Lock:
     return gate
 
 
+class Machine:
+    """A computer's clock, and the processes that are suspended together with it. See ``sparklog.clock.Clock``.
+
+    ``counts_suspension``: whether the elapsed time goes on while the machine sleeps, as CLOCK_BOOTTIME does.
+    """
+
+    counts_suspension = True
+
+    def __init__(self, simulation: Simulation, ahead_ms: int = 0, drift: float = 0.0) -> None:
+        self._simulation = simulation
+        self._ahead_ms = ahead_ms
+        self._drift = drift
+        self._slept = 0.0
+
+    def now_ms(self) -> int:
+        return self._simulation.now_ms() + self._ahead_ms + int(self._simulation.monotonic() * self._drift * 1000)
+
+    def monotonic(self) -> float:
+        return self._simulation.monotonic() * (1 + self._drift) - self._slept
+
+    def sleep(self, seconds: float) -> None:
+        self._simulation.sleep(seconds)
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock, as an operator or NTP would."""
+        self._ahead_ms += by_ms
+
+    def suspend(self, seconds: float) -> None:
+        """Stop all processes of this machine; called by one of them."""
+        if not self.counts_suspension:
+            self._slept += seconds
+        self._simulation.suspend(self, seconds)
+
+
+class SideBySide:
+    """A pool of threads for the code under test: what it is given is done at once, in the actor's own thread, and waits
+    for a slow storage only once."""
+
+    def __init__(self, workers: int) -> None:
+        self._before: bool | None = None
+
+    def __enter__(self) -> SideBySide:
+        self._before = getattr(_thread, "side_by_side", None)
+        if self._before is None:
+            _thread.side_by_side = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _thread.side_by_side = self._before
+
+    def submit(self, function: Callable[..., Any], *arguments: object) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        return map(function, items)
+
+
 class _Actor:
     """One simulated process. Its thread waits for ``go`` whenever it is not its turn."""
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, work: Callable[[], None], machine: Machine | None) -> None:
         self.name = name
         self.work = work
+        self.machine = machine
         self.go = _closed_gate()
         self.wakes_at = 0.0
         self.finished = False
@@ -58,25 +133,40 @@ class Simulation:
 
     # -- what actors use
 
-    def spawn(self, name: str, work: Callable[[], None]) -> None:
-        """Add a process that starts when the seed says so."""
-        self._actors.append(_Actor(name, work))
+    def spawn(self, name: str, work: Callable[[], None], machine: Machine | None = None) -> None:
+        """Add a process that starts when the seed says so, and stops when its machine is suspended."""
+        self._actors.append(_Actor(name, work, machine))
+
+    def machine(self, ahead_ms: int = 0, drift: float = 0.0) -> Machine:
+        """A computer whose clock is ahead by so much at first, and by so many seconds more each second."""
+        return Machine(self, ahead_ms, drift)
 
     def store(
-        self, store: Store, rates: Mapping[str, float], stops: Callable[[Call], float] = lambda call: 0.0
+        self,
+        store: Store,
+        rates: Mapping[str, float],
+        stops: Callable[[Call], float] = lambda call: 0.0,
+        latency: float = 0.0,
     ) -> FaultyStore:
         """The store as one life of a simulated process sees it; ``rates`` are ``FaultyStore``'s, per storage call.
 
-        ``stops`` says for how many seconds the process is stopped before a call, as by SIGSTOP.
+        ``stops`` says for how many seconds the process is stopped before a call, as by SIGSTOP. ``latency`` is how many
+        seconds a request takes; those made side by side take that together.
         """
 
         def before(number: int, call: Call) -> None:
-            seconds = stops(call)
+            seconds = stops(call) + self._latency(latency)
             if seconds > 0:
                 self.sleep(seconds)
             self.step(" ".join(call))
 
         return FaultyStore(store, seed=self.random.getrandbits(64), rates=rates, before=before)
+
+    def _latency(self, seconds: float) -> float:
+        waited = getattr(_thread, "side_by_side", None)
+        if waited is not None:
+            _thread.side_by_side = True
+        return 0.0 if waited else seconds
 
     def ids(self) -> SeededIds:
         """A source of ids for one process, from the seed."""
@@ -87,6 +177,12 @@ class Simulation:
         assert self._current is not None, "only an actor of a running simulation may call this"
         self.trace.append(f"{self._current.name}: {what}")
         self._hand_over(self._current)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the machine that the present actor runs on; the right one for an actor without a machine."""
+        machine = self._current.machine if self._current is not None else None
+        return self if machine is None else machine
 
     # the clock, see sparklog.clock.Clock
 
@@ -101,6 +197,13 @@ class Simulation:
         self._current.wakes_at = self._now + seconds
         self.step(f"sleep {seconds:.4f}")
 
+    def suspend(self, machine: Machine, seconds: float) -> None:
+        """Stop all processes of a machine for so long, the one that calls this among them."""
+        for actor in self._actors:
+            if actor.machine is machine:
+                actor.wakes_at = max(actor.wakes_at, self._now + seconds)
+        self.step(f"suspended {seconds:.4f}")
+
     # -- running
 
     def run(self) -> None:
@@ -113,6 +216,10 @@ class Simulation:
         for actor in self._actors:
             if actor.error is not None:
                 raise AssertionError(f"seed {self.seed}: {actor.name} failed: {actor.error!r}") from actor.error
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass once the run is over."""
+        self._now += seconds
 
     def _pick(self, waiting: list[_Actor]) -> _Actor:
         """One of those awake; when all sleep, time jumps to the first who wakes."""

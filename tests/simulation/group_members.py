@@ -42,10 +42,12 @@ class GroupMemberLife(Life):
             self.log.record(REVOKE, partitions=gone, consumer=self.consumer)
         offsets = {place: self.positions.pop(place) for place in gone}
         self.generation = self.member.generation
-        if change.to_acknowledge:
-            self.acknowledge({place: at for place, at in offsets.items() if place in change.revoked})
-        if change.assigned or change.completed:
-            self.begin(change)
+        try:
+            if change.to_acknowledge:
+                self.acknowledge({place: at for place, at in offsets.items() if place in change.revoked})
+        finally:  # what the group has given is told once, also where the storage fails meanwhile
+            if change.assigned or change.completed:
+                self.begin(change)
         if not self.member.joined:
             self.join_again()
         if self.world.random.random() < 0.2:

@@ -43,8 +43,9 @@ from sparklog.testing.faulty_store import (
     FaultyStore,
     SimulatedCrash,
 )
-from sparklog.testing.simulation import Simulation
+from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
+from tests.simulation.machines import set_clock_now_and_then, some_machines
 from tests.simulation.truth import READER_ERROR, Stored, Truth, WatchedStore, rows
 
 RATES = {UNAVAILABLE: 0.005, LOST_ANSWER: 0.005, CRASH_BEFORE: 0.001, CRASH_AFTER: 0.001}
@@ -56,6 +57,9 @@ SEGMENT_SECONDS = 150
 DELETE_DELAY_SECONDS = 60
 VACUUM_SECONDS = 300
 """the age limit of the vacuum: shorter than many stops."""
+
+MACHINES = 6
+"""computers that the processes are spread over."""
 
 STOP_RATE = 0.002
 STOP_SECONDS = (30.0, 2000.0)
@@ -98,6 +102,7 @@ class World:
         self.busy: set[str] = set()
         self.writers: list[Writer] = []
         self.counts: Counter[str] = Counter()
+        self.machines = some_machines(self.simulation, MACHINES)
         self.store = WatchedStore(self.name, self.simulation)
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
         cluster.alter_configs("", CLUSTER_CONFIGS)
@@ -115,15 +120,22 @@ class World:
         self.lives.append(store)
         while True:
             try:
-                return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
+                return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
             except StorageUnavailableError:
                 continue
 
     def _stop(self, call: Call) -> float:
+        self.counts["set clocks"] += set_clock_now_and_then(self.simulation)
         if self.random.random() >= self.stop_rate:
             return 0.0
+        seconds = self.random.uniform(*STOP_SECONDS)
+        machine = self.simulation.clock
+        if isinstance(machine, Machine) and self.random.random() < 0.2:
+            self.counts["suspended"] += 1
+            machine.suspend(seconds)
+            return 0.0
         self.counts["stopped"] += 1
-        return self.random.uniform(*STOP_SECONDS)
+        return seconds
 
     def pause(self, longest_seconds: float) -> None:
         self.simulation.sleep(self.random.uniform(0, longest_seconds))
@@ -139,7 +151,7 @@ class World:
 
         if ends:
             self.busy.add(name)
-        self.simulation.spawn(name, until_done if ends else work)
+        self.simulation.spawn(name, until_done if ends else work, self.random.choice(self.machines))
 
     def run(self, strict: bool = True) -> None:
         """``strict``: no actor may fail."""
@@ -151,25 +163,24 @@ class World:
 
     def later(self, seconds: float) -> Coordinator:
         """The cluster without faults and stops, once everybody is done, so many seconds later."""
-        clock = _Later(self.simulation, seconds)
-        return Coordinator(CommitLog.open(self.store, clock, self.simulation.ids()))
+        self.simulation.advance(seconds)
+        return Coordinator(CommitLog.open(self.store, _Later(self.simulation), self.simulation.ids()))
 
 
 class _Later:
-    """A clock after the run, that sleeps in no time."""
+    """The clock after the run, on which one sleeps in no time."""
 
-    def __init__(self, simulation: Simulation, seconds: float) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._ahead = seconds
 
     def now_ms(self) -> int:
-        return self._simulation.now_ms() + int(self._ahead * 1000)
+        return self._simulation.now_ms()
 
     def monotonic(self) -> float:
-        return self._simulation.monotonic() + self._ahead
+        return self._simulation.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        self._ahead += seconds
+        self._simulation.advance(seconds)
 
 
 # -- writers

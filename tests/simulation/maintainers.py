@@ -47,7 +47,7 @@ def vacuum_all(world: World, coordinator: Coordinator) -> None:
 
 
 def clean_up_all(world: World, coordinator: Coordinator) -> None:
-    clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
+    clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
 
 
 def delete_records(world: World, coordinator: Coordinator) -> None:

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 
 import pytest
 
 from sparklog import limits
 from sparklog.errors import SparklogError
-from sparklog.log import parallel
 from tests.simulation.maintained import NOTHING_FAILS, STOP_RATE, Holder, Seeker, Tail, World, Writer, places
 from tests.simulation.maintainers import JOBS, Maintainer, last_of_all
 from tests.simulation.truth import LISTED
 
 
-class InTurn:
-    """A pool that does one thing after the other, in the actor's own thread."""
-
-    def __init__(self, workers: int) -> None:
-        pass
-
-    def __enter__(self) -> InTurn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def map(self, function: Callable[[object], object], items: Iterable[object]) -> Iterable[object]:
-        return map(function, items)
-
-
 def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread for each actor, and many checkpoints."""
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", InTurn)
+    """Many checkpoints, and commits that go as soon as they are old enough."""
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
     monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
 

@@ -18,7 +18,7 @@ from sparklog.types import TopicPartition
 from tests.simulation.group_members import GroupMemberLife
 from tests.simulation.members import Life, Member
 from tests.simulation.seeds import seeds
-from tests.simulation.world import TOPICS, IdempotentProducer, TransactionalProducer, World
+from tests.simulation.world import TOPICS, IdempotentProducer, Janitor, TransactionalProducer, World
 
 EAGER = ("range", "roundrobin")
 COOPERATIVE = ("cooperative-sticky",)
@@ -37,6 +37,7 @@ def build(seed: int, life: type[Life] = Life) -> World:
     world.spawn("m2", Member(world, "m2", 10, instance="static", **facts).work)
     world.spawn("c1", Member(world, "c1", 10, copies=True, **facts).work)
     world.spawn("c2", Member(world, "c2", 10, copies=True, **facts).work)
+    world.spawn("janitor", Janitor(world, 6, dead_members=life is GroupMemberLife).work)
     return world
 
 
@@ -61,9 +62,10 @@ def check(history: History) -> None:
 
 
 def check_settled(world: World) -> None:
-    """Whatever happened before: every partition has one owner who knows it."""
+    """Whatever happened before: every partition has one owner who knows it, and no wrong clock did any harm."""
     owned = [place for places in world.settled.values() for place in places]
     assert sorted(owned) == [TopicPartition("in", partition) for partition in range(TOPICS["in"])], world.settled
+    assert world.broken == []
 
 
 @pytest.mark.parametrize("life", [Life, GroupMemberLife])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sparklog.config.topic_configs import COMPACT, TopicConfig
 from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.fetch import Fetcher
-from sparklog.log.layout import CHECKPOINTS, COMMITS, read_cluster_file
+from sparklog.log.layout import CHECKPOINTS, CLOCK_KEY, COMMITS, read_cluster_file
 from sparklog.protocol import checksum as sums
 from sparklog.protocol.commits import (
     Action,
@@ -429,7 +429,7 @@ class Truth:
         """After the last sweep and vacuum: no data file and no listing but those that are named."""
         keys = {info.key for info in self._store.list("")}
         named = {*allowed, *self._live, *map(index_path, self._live), *self.state.removed_files}
-        others = ("cluster.json", "meta/boundary.json", COMMITS, CHECKPOINTS)
+        others = ("cluster.json", "meta/boundary.json", CLOCK_KEY, COMMITS, CHECKPOINTS)
         leaked = [key for key in keys if key not in named and not key.startswith(others)]
         if leaked or self.state.removed_files:
             self.find(LEAKED, f"{sorted(leaked)}, listings {sorted(self.state.removed_files)}")

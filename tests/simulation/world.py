@@ -12,8 +12,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 
+from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.group_liveness import DeadMembers
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, ProducerFencedError, StorageError
+from sparklog.log.cleanup import clean_up
 from sparklog.log.commit_log import CommitLog
 from sparklog.protocol.commits import CommitOffsets, Run
 from sparklog.protocol.decide import AppendRequest, AppendResult, PartitionAppend
@@ -24,9 +27,12 @@ from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,
+    KINDS,
     LOST_ANSWER,
     OUTAGE,
+    TRUNCATED,
     UNAVAILABLE,
+    Call,
     FaultyStore,
     SimulatedCrash,
 )
@@ -44,12 +50,34 @@ from sparklog.testing.history import (
     Read,
     Write,
 )
-from sparklog.testing.simulation import Simulation
+from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
+from tests.simulation.machines import set_clock_now_and_then, some_machines
 
-RATES = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
+USUAL = {UNAVAILABLE: 0.02, LOST_ANSWER: 0.03, OUTAGE: 0.004, CRASH_BEFORE: 0.003, CRASH_AFTER: 0.003}
+OTHER_RATE = 0.02
+"""of calls: every other kind of fault there is, but for crashes and for storages that say yes and keep a half."""
+
+
+def with_other_kinds(usual: Mapping[str, float], rate: float) -> dict[str, float]:
+    """These kinds of faults, and all others that ``faulty_store`` knows, which have ``rate`` together."""
+    others = [
+        kind for kind in KINDS if kind not in usual and kind != TRUNCATED and "half" not in kind and "crash" not in kind
+    ]
+    return {**usual, **dict.fromkeys(others, rate / len(others))}
+
+
+RATES = with_other_kinds(USUAL, OTHER_RATE)
+SUSPEND_RATE = 0.0003
+"""of storage calls: the machine sleeps before it, for up to some sessions."""
 TOPICS = {"in": 3, "out": 2}
 GROUP = "g"
+IDLE_GROUP = "idle"
+"""A group without members, whose offsets nobody may expire."""
+
+MACHINES = 5
+"""computers that the processes are spread over."""
+
 SESSION_SECONDS = 10.0
 NOTHING_WRITTEN = (StorageError, CommitConflictError)
 
@@ -87,6 +115,9 @@ class World:
         self.rates = rates
         self.name = f"world-{seed}"
         self.store = MemoryStore(self.name, self.simulation)
+        self.machines = some_machines(self.simulation, MACHINES)
+        self.calm = False
+        self.broken: list[str] = []
         self.steps = _Steps()
         self.logs: dict[str, OperationLog] = {}
         self.lives: list[FaultyStore] = []
@@ -94,19 +125,29 @@ class World:
         cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
         for topic, partitions in TOPICS.items():
             cluster.create_topic(topic, partitions)
+        cluster.commit_offsets(IDLE_GROUP, {("in", 0): 0})
 
     def log(self, process: str) -> OperationLog:
         return self.logs.setdefault(process, OperationLog(process, clock=self.steps))
 
     def open(self) -> Coordinator:
         """A new life of a process: its own view of the storage, with its own faults."""
-        store = self.simulation.store(self.store, self.rates)
+        store = self.simulation.store(self.store, self.rates, self._stop)
         self.lives.append(store)
         while True:
             try:
-                return Coordinator(CommitLog.open(store, self.simulation, self.simulation.ids()))
+                return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
             except StorageError:
                 continue
+
+    def _stop(self, call: Call) -> float:
+        if self.calm:
+            return 0.0
+        set_clock_now_and_then(self.simulation)
+        machine = self.simulation.clock
+        if isinstance(machine, Machine) and self.random.random() < SUSPEND_RATE:
+            machine.suspend(self.random.uniform(1, 4 * SESSION_SECONDS))
+        return 0.0
 
     def settle_in_the_end(self, *members: str) -> None:
         """These members wait for one another before they leave."""
@@ -117,11 +158,13 @@ class World:
         self.at_work.discard(member)
         if not self.at_work:
             self.rates = {}
+            self.calm = True
             for store in self.lives:
                 store._rates.clear()
 
     def spawn(self, name: str, work: Callable[[], None]) -> None:
-        self.simulation.spawn(name, work)
+        """On one of the machines."""
+        self.simulation.spawn(name, work, self.random.choice(self.machines))
 
     def run(self, strict: bool = True) -> History:
         """Everything up to the final read, after which the storage is let go of. ``strict``: no actor may fail."""
@@ -149,6 +192,15 @@ class World:
             for o in action.offsets
         ]
         log.record(OFFSET_LOG, offsets=positions)
+        self._check_clocks(state)
+
+    def _check_clocks(self, state: State) -> None:
+        """No clock of a machine, whatever it says, has expired what is others' or driven the log's time ahead."""
+        if IDLE_GROUP not in state.groups:
+            self.broken.append(f"the offsets of group {IDLE_GROUP} expired within an hour")
+        ahead_ms = state.timestamp_ms - self.simulation.now_ms()
+        if ahead_ms > limits.MAX_CLOCK_SKEW_MS:
+            self.broken.append(f"the log's time is {ahead_ms} ms ahead")
 
 
 def snapshot(coordinator: Coordinator, state: State) -> list[Read]:
@@ -338,3 +390,30 @@ class TransactionalProducer:
                 pending.fail("aborted")
                 continue
             transactions.commit(pending, sent)
+
+
+class Janitor:
+    """The part of maintenance that is about groups and commits, with a clock that may be wrong like any other's."""
+
+    def __init__(self, world: World, rounds: int, dead_members: bool) -> None:
+        """``dead_members``: the members write leases, so dead ones may be told from others."""
+        self.world = world
+        self.left = rounds
+        self.dead_members = dead_members
+
+    def work(self) -> None:
+        while self.left > 0:
+            with suppress(SimulatedCrash):
+                self.live()
+
+    def live(self) -> None:
+        coordinator = self.world.open()
+        dead = DeadMembers(coordinator)
+        while self.left > 0:
+            self.left -= 1
+            self.world.simulation.sleep(self.world.random.uniform(0, 2 * SESSION_SECONDS))
+            with suppress(IndeterminateCommitError, *NOTHING_WRITTEN):
+                clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
+                coordinator.expire_group_offsets()
+                if self.dead_members:
+                    dead.expire()

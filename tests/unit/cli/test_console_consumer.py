@@ -342,7 +342,8 @@ def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
          "the formatter has no property 'print.kye'; did you mean print.key?"),
         (["--topic", "t", "--formatter", "DefaultFormatter"],
          "there is no formatter 'DefaultFormatter' here, but DefaultMessageFormatter, LoggingMessageFormatter, "
-         "NoOpMessageFormatter; did you mean DefaultMessageFormatter?"),
+         "NoOpMessageFormatter, OffsetsMessageFormatter, GroupMetadataMessageFormatter; did you mean "
+         "DefaultMessageFormatter?"),
         (["--topic", "t", "--group", "a", "--command-property", "group.id=b"],
          "The group ids provided in different places (directly using '--group', via '--command-property', or via "
          "'--command-config') do not match. Detected group ids: 'a', 'b'"),

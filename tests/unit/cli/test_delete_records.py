@@ -62,7 +62,6 @@ def test_an_offset_that_is_passed_already_changes_nothing(run: Run, orders: Coor
 def test_a_partition_that_cannot_be_is_said_on_its_line_and_the_others_are_done(
     run: Run, orders: Coordinator, tmp_path: Path
 ) -> None:
-    orders.create_topic("__consumer_offsets")
     wrong = [("nope", 0, 1), ("orders", 9, 1), ("__consumer_offsets", 0, 0), ("latest", 0, 0)]
     path = offsets_file(tmp_path, ("orders", 0, 11), ("orders", 1, 5), *wrong)
     result = run("delete-records", "--offset-json-file", path)

@@ -17,7 +17,6 @@ def filled(cluster: Coordinator) -> Coordinator:
     """Topic a with partitions of 3, 1 and no records at 100 to 400 ms, topic b with one record."""
     cluster.create_topic("a", partitions=3)
     cluster.create_topic("b")
-    cluster.create_topic("__consumer_offsets")
     for partition, stamps in ((0, [100, 300, 200]), (1, [400])):
         append_records(cluster, "a", [Record(value=b"v", timestamp_us=ms * 1000, partition=partition) for ms in stamps])
     append_records(cluster, "b", [Record(value=b"v", timestamp_us=0)])
@@ -25,8 +24,7 @@ def filled(cluster: Coordinator) -> Coordinator:
 
 
 def test_latest_offsets_of_all_topics_are_the_default(run: Run, filled: Coordinator) -> None:
-    assert run("get-offsets") == (0, "__consumer_offsets:0:0\na:0:3\na:1:1\na:2:0\nb:0:1\n", "")
-    assert run("get-offsets", "--exclude-internal-topics").lines == ["a:0:3", "a:1:1", "a:2:0", "b:0:1"]
+    assert run("get-offsets") == (0, "a:0:3\na:1:1\na:2:0\nb:0:1\n", "")
 
 
 def test_partitions_are_in_the_order_of_their_numbers(run: Run, cluster: Coordinator) -> None:

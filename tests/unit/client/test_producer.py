@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
@@ -518,6 +519,18 @@ def test_a_producer_that_nobody_holds_ends_its_thread(cluster: Coordinator) -> N
     del producer
     thread.join(WAIT)
     assert not thread.is_alive()
+
+
+def test_the_garbage_collector_may_drop_a_producer_in_a_thread_that_waits_for_its_records(cluster: Coordinator) -> None:
+    producer = Producer(cluster=cluster, linger_ms=LONG_MS)
+    future = producer.send("t", b"v")
+    lock = producer._accumulator.lock
+    cycle: list[object] = [producer]
+    cycle.append(cycle)
+    del producer, cycle
+    with lock:  # as within ``future.get()``, which holds it while it looks
+        gc.collect()
+    assert future.get(WAIT).offset == 0
 
 
 def test_a_forked_child_may_not_use_it(cluster: Coordinator) -> None:

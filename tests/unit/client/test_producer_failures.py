@@ -15,7 +15,6 @@ from sparklog.errors import (
     KafkaTimeoutError,
     OutOfOrderSequenceNumberError,
     SparklogError,
-    StorageError,
     StoragePermissionError,
     UnknownTopicOrPartitionError,
 )
@@ -141,7 +140,7 @@ def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None
     with make(cluster, retries=1) as producer:
         send(producer, b"0")
         store.commits = [ERROR, ERROR]
-        assert isinstance(send(producer, b"1").exception, StorageError)
+        assert isinstance(send(producer, b"1").exception, IndeterminateCommitError)
         store.commits = [ERROR]
         assert send(producer, b"2").get().offset == 1
     with make(cluster, retries=0) as producer:
@@ -155,9 +154,11 @@ def test_retries_may_be_limited(cluster: Coordinator, store: FlakyStore) -> None
 def test_an_error_that_does_not_pass_is_told_at_once(cluster: Coordinator, store: FlakyStore) -> None:
     with make(cluster) as producer:
         send(producer, b"0")
-        store.commits = [PERMISSION]
+        store.commits = ["none+permission!"]
         assert isinstance(send(producer, b"1").exception, StoragePermissionError)
-        assert send(producer, b"2").get().offset == 1
+        store.commits = [PERMISSION]
+        assert isinstance(send(producer, b"2").exception, IndeterminateCommitError)
+        assert send(producer, b"3").get().offset == 1
 
 
 def test_a_producer_whose_sequences_somebody_else_used_goes_on_under_a_new_id(cluster: Coordinator) -> None:
@@ -187,7 +188,8 @@ def test_records_of_more_partitions_than_a_commit_can_name_go_up_with_several(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("wide", 50)
-    monkeypatch.setattr(limits, "MAX_COMMIT_BYTES", 6_000)
+    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 1_000)
+    monkeypatch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", 6_000)
     with make(cluster) as producer:
         futures = [producer.send("wide", b"v", partition=partition) for partition in range(50)]
         producer.flush(WAIT)

@@ -32,7 +32,6 @@ from sparklog.log.commit_log import CommitLog, Outcome
 from sparklog.protocol.commits import Action, AlterConfig, commit_key
 from sparklog.protocol.decide import Decision
 from sparklog.store.memory import MemoryStore
-from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 
 from .helpers import append_values, read_values, write_values
@@ -365,8 +364,9 @@ def test_a_deleted_and_created_topic_starts_empty_under_a_new_id(root: str) -> N
 
 def test_the_same_seed_and_clock_write_the_same_bytes() -> None:
     def run(name: str) -> list[bytes]:
-        store = open_store(f"memory://{name}")
-        log = CommitLog.create(store, ManualClock(), SeededIds(5))
+        clock = ManualClock()
+        store = MemoryStore(name, clock)
+        log = CommitLog.create(store, clock, SeededIds(5))
         log.attempt([AlterConfig(set={"num.partitions": "3"})])
         return [store.get("cluster.json"), store.get(commit_key(0)), store.get(commit_key(1))]
 

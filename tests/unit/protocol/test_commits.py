@@ -49,6 +49,7 @@ from sparklog.protocol.commits import (
     RemovedSegments,
     RemoveFiles,
     ReplaceSegments,
+    ResetTime,
     Run,
     UnregisterBroker,
     WrittenRange,
@@ -177,6 +178,7 @@ ALL_ACTIONS: list[Action] = [
     DeleteRecords(**OF_PARTITION, log_start_offset=1),
     RemoveFiles(listing="l", files=1, size_bytes=1, delay_ms=1),
     FenceWriters(version=1),
+    ResetTime(time_ms=1),
     ApplicationWrite(
         application="a", application_version=1, ranges=[WrittenRange(**OF_PARTITION, base_offset=0, records=1)]
     ),

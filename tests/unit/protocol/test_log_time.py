@@ -98,12 +98,13 @@ def test_an_ordinary_difference_is_no_reason_for_a_reset(ahead_ms: int) -> None:
 
 def test_requests_of_the_same_commit_are_kept() -> None:
     before = driven_ahead()
+    next_id = before.next_producer_id
     actions = [
         *decide.append(before, request(item(partition=0, records=2))).actions,
         ResetTime(time_ms=NOW_MS),
-        InitProducer(producer_id=5, producer_epoch=1, transactional_id="new"),
+        InitProducer(producer_id=next_id, producer_epoch=1, transactional_id="new"),
     ]
     state = commit(before, actions, NOW_MS)
     assert state.partition("orders", 0).log_end_offset == before.partition("orders", 0).log_end_offset + 2
-    assert state.producers[5].timestamp_ms == NOW_MS
+    assert state.producers[next_id].timestamp_ms == NOW_MS
     assert max(times(state)) == NOW_MS

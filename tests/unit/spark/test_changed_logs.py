@@ -248,10 +248,10 @@ def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
 
 
 def announcements(folder: Path) -> list[tuple[int, int]]:
-    """What is announced, with the end that its writer gave it; the storage's clock may say otherwise."""
+    """The version and the end by the reader's own clock of what is announced."""
     store = open_store(str(folder))
-    found = [(one.version, read_announcement(store, one.key)) for one in announced(store, SystemClock().now_ms())]
-    return [(version, announcement.until_ms) for version, announcement in found if announcement is not None]
+    stored = [read_announcement(store, one.key) for one in announced(store, SystemClock().now_ms())]
+    return [(found.version, found.until_ms) for found in stored if found is not None]
 
 
 def test_a_read_announces_the_version_it_was_planned_at_once_for_many(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from sparklog.store.s3 import CONFLICT_PAUSES_SECONDS, S3Store
         (errno.EDQUOT, "write", StorageFullError),
         (errno.EIO, "read", StorageUnavailableError),
         (errno.ESTALE, "write", StorageUnavailableError),
-        (errno.EMFILE, "read", StorageError),
+        (errno.EMFILE, "read", StorageUnavailableError),
     ],
 )
 def test_errors_of_the_system(code: int, operation: str, kind: type[StorageError]) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import pickle
+import uuid
+from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -14,7 +17,16 @@ from sparklog.errors import (
 )
 from sparklog.store.memory import MemoryStore
 from sparklog.testing import faulty_store
-from sparklog.testing.faulty_store import Call, CountingStore, Fault, FaultyStore, SimulatedCrash, every_crash
+from sparklog.testing.faults import DONE, ERRORS, HALF, KINDS, LATE, NONE, every_outcome, kinds_of
+from sparklog.testing.faulty_store import (
+    OUTAGE_STEPS,
+    Call,
+    CountingStore,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
 
 
 @pytest.fixture
@@ -178,3 +190,104 @@ def test_an_outage_has_its_effect_and_then_nothing_can_be_read_for_a_while() -> 
         with pytest.raises(StorageUnavailableError):
             store.get("a")
     assert store.get("a") == b"1"
+
+
+# -- generated outcomes
+
+
+def outcome_of(kind: str, operation: str) -> tuple[MemoryStore, BaseException | None]:
+    inner = MemoryStore(uuid.uuid4().hex)
+    store = FaultyStore(inner, [Fault(0, kind)])
+    try:
+        getattr(store, operation)("key", b"12345678")
+    except (StorageError, SimulatedCrash) as error:
+        return inner, error
+    return inner, None
+
+
+@pytest.mark.parametrize("operation", ["put", "put_if_absent"])
+def test_every_outcome_of_a_write_does_what_its_name_says(operation: str) -> None:
+    seen = set()
+    for kind in kinds_of(operation):
+        outcome = KINDS[kind]
+        inner, error = outcome_of(kind, operation)
+        there = {info.key: inner.get(info.key) for info in inner.list()}
+        wanted = {NONE: {}, LATE: {}, DONE: {"key": b"12345678"}, HALF: {"key": b"1234"}}[outcome.effect]
+        assert there == wanted, kind
+        if outcome.crashes:
+            assert isinstance(error, SimulatedCrash), kind
+        elif outcome.answer == "ok":
+            assert error is None, kind
+        else:
+            assert type(error) is ERRORS[outcome.answer], kind
+            assert isinstance(error, StorageError)
+            assert bool(error.nothing_written) == outcome.certain, kind
+            assert not (error.nothing_written and there), kind
+        seen.add((outcome.effect, outcome.answer))
+    assert {(effect, answer) for effect in (NONE, DONE, LATE) for answer in ("error", "permission", "crash")} <= seen
+
+
+def test_a_late_write_lands_after_its_steps_with_the_bytes_that_were_given() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    store = FaultyStore(inner, [Fault(0, "late2+unavailable")])
+    body = bytearray(b"first")
+    with pytest.raises(StorageUnavailableError):
+        store.put("key", body)
+    body[:] = b"other"
+    for _ in range(2):
+        assert list(store.list()) == []
+    assert [info.key for info in store.list()] == ["key"]
+    assert inner.get("key") == b"first"
+
+
+def test_a_late_create_loses_to_whoever_came_before_it() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    store = FaultyStore(inner, [Fault(0, "late12+permission")])
+    with pytest.raises(StoragePermissionError):
+        store.put_if_absent("key", b"late")
+    store.put_if_absent("key", b"next")
+    assert store.settle() == 1
+    assert inner.get("key") == b"next"
+
+
+def test_what_was_under_way_when_the_process_died_lands_all_the_same() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    store = FaultyStore(inner, [Fault(2, "late12+crash")])
+    with pytest.raises(SimulatedCrash), store.open_output("key") as output:
+        output.write(b"data")
+    store.reopen()
+    assert list(inner.list()) == []
+    store.settle()
+    assert inner.get("key") == b"data"
+
+
+def test_an_answer_that_lasts_is_given_to_the_calls_after_it_too() -> None:
+    store = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(0, "done+permission*")])
+    for _ in range(1 + OUTAGE_STEPS):
+        with pytest.raises(StoragePermissionError):
+            store.put("key", b"data")
+    assert store.get("key") == b"data"
+
+
+def test_rates_may_name_generated_kinds() -> None:
+    store = FaultyStore(MemoryStore(uuid.uuid4().hex), seed=3, rates={"done+permission": 0.5, "done+exists": 0.3})
+    for number in range(50):
+        with suppress(StorageError):
+            store.put(f"key-{number}", b"data")
+        with suppress(StorageError):
+            store.get(f"key-{number}")
+    kinds = Counter((store.calls[fault.step].operation, fault.kind) for fault in store.injected)
+    assert kinds["put", "done+permission"] > 10
+    assert kinds["put", "done+exists"] == 0, "only the creator of an object is told that it exists"
+    assert len(list(store._store.list())) == 50
+
+
+def test_every_outcome_of_every_step_is_tried() -> None:
+    calls = [Call("get", "a"), Call("put_if_absent", "a"), Call("delete", "b")]
+    faults = list(every_outcome(calls))
+    assert len(set(faults)) == len(faults)
+    steps = Counter(fault.step for fault in faults)
+    assert steps[1] > 40 > steps[2] > steps[0] > 5
+    torn = set(every_outcome(calls, torn=True)) - set(faults)
+    assert {fault.kind for fault in torn} == {"truncated", "half+crash"}
+    assert {fault.step for fault in every_outcome(calls, ["delete"])} == {2}

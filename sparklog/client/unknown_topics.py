@@ -1,0 +1,69 @@
+"""Says which topics a consumer names that do not exist: a misspelt one would else be silence.
+
+Not for: patterns, which may match nothing yet, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sparklog.client.subscription import Subscription
+from sparklog.coordinator import Coordinator
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.protocol.state import State
+
+logger = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 60.0
+"""seconds between two warnings of the same topics."""
+
+
+class UnknownTopics:
+    """Looks at what a consumer names whenever the state is a newer one. Not thread-safe."""
+
+    def __init__(self, coordinator: Coordinator, subscription: Subscription, client: str, group: str) -> None:
+        self._coordinator = coordinator
+        self._subscription = subscription
+        self._client = f"consumer {client} of group {group}" if group else f"consumer {client}"
+        self._group = group
+        self._state: State | None = None
+        self._looked: tuple[object, ...] = ()
+        self._missing: list[str] = []
+        self._said: list[str] = []
+        self._said_at = 0.0
+
+    def warn(self) -> None:
+        """Warn, unless the same was said a moment ago."""
+        state, subscription = self._coordinator.state, self._subscription
+        looked = (subscription.topics, subscription.manual, len(subscription.positions))
+        if state is not self._state or looked != self._looked:
+            self._state, self._looked, self._missing = state, looked, self._find(state)
+        if not self._missing:
+            self._said = []
+            return
+        now = self._coordinator.log.clock.monotonic()
+        if self._missing == self._said and now - self._said_at < REPEAT_SECONDS:
+            return
+        self._said, self._said_at = self._missing, now
+        logger.warning(
+            "%s names what does not exist in the cluster %s (UNKNOWN_TOPIC_OR_PARTITION): %s; it waits until somebody "
+            "creates that. Correct the name if it is misspelt",
+            self._client,
+            self._coordinator.store.root,
+            ", ".join(self._missing),
+        )
+
+    def _find(self, state: State) -> list[str]:
+        """What is named and not there: topics, and partitions that were assigned by hand."""
+        subscription = self._subscription
+        names = set(subscription.topics or ())
+        places = subscription.positions if subscription.manual else ()
+        names |= {place.topic for place in places}
+        missing = sorted(name for name in names if name not in state.topics and name != CONSUMER_OFFSETS_TOPIC)
+        if CONSUMER_OFFSETS_TOPIC in names and self._group and subscription.automatic:
+            missing.append(f"{CONSUMER_OFFSETS_TOPIC} for a group (leave out group_id, or assign its partitions)")
+        for place in sorted(places):
+            found = state.topics.get(place.topic)
+            if found is not None and place.partition >= len(found.partitions):
+                missing.append(f"{place.topic}-{place.partition}")
+        return missing

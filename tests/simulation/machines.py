@@ -1,0 +1,43 @@
+"""The computers that simulated processes run on: some have the right time, others are off by days, and one may be set or
+sleep at any storage call.
+
+Differences are those that a cluster has to correct: what it takes as it is (``limits.MAX_CLOCK_SKEW_MS``) is far less
+than an hour, and what days do to expiry and deletion is what is looked for.
+"""
+
+from __future__ import annotations
+
+import random
+
+from sparklog.testing.simulation import Machine, Simulation
+
+HOUR_MS = 3_600_000
+MOST_HOURS_OFF = 240
+"""hours: more than a week, after which Kafka's defaults forget offsets and transactional ids."""
+
+DRIFT = 1e-4
+JUMP_RATE = 0.0005
+"""of storage calls: the wall clock is set before it."""
+
+
+def hours_off(chance: random.Random) -> int:
+    """By how much a wrong clock is off, in ms: an hour to ten days, either way."""
+    return chance.choice([-1, 1]) * chance.randint(HOUR_MS, MOST_HOURS_OFF * HOUR_MS)
+
+
+def some_machines(simulation: Simulation, count: int) -> list[Machine]:
+    """Half of them have the right time."""
+    chance = simulation.random
+    return [
+        simulation.machine(hours_off(chance) if chance.random() < 0.5 else 0, chance.uniform(-DRIFT, DRIFT))
+        for _ in range(count)
+    ]
+
+
+def set_clock_now_and_then(simulation: Simulation) -> bool:
+    """Before a storage call: set the clock of the machine it comes from, rarely. Whether that was done."""
+    clock = simulation.clock
+    if not isinstance(clock, Machine) or simulation.random.random() >= JUMP_RATE:
+        return False
+    clock.jump(hours_off(simulation.random))
+    return True
