@@ -26,6 +26,7 @@ from sparklog.protocol.bounds import (
     Format,
     Group,
     Hex32,
+    Hex32OrEmpty,
     Hex64,
     IntOrNone,
     LeaderEpoch,
@@ -306,7 +307,7 @@ class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=Tr
     application: Name
     application_version: Long
     ranges: list[WrittenRange] = []
-    source_digest: Text = ""
+    source_digest: Hex32OrEmpty = ""
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
