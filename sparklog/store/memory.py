@@ -27,14 +27,19 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
+from sparklog.store.process_local import ProcessLocal
 
 
 class _Space:
     """The objects of one name. ``lock`` guards them."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = ProcessLocal(threading.Lock)  # another thread may hold it while this one forks
         self.objects: dict[str, tuple[bytes, int]] = {}
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self._lock.get()
 
 
 _spaces: dict[str, _Space] = {}
