@@ -1,7 +1,7 @@
 """The real S3 client against a server that loses, delays and falsifies answers: every outcome the client can show.
 
 ``make test-faults`` plays each answer to a first request, and of what the client's own retry then gets a seeded part:
-some 30,000 points. The ordinary tests play a sample of the latter.
+some 18,000 points. The ordinary tests play a sample of the latter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.stores.s3_answers import OPERATIONS, Operation
 from tests.stores.s3_stub import StubS3, stub_s3
 
 SEED = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
-RETRIED_POINTS = 1600
+RETRIED_POINTS = 800
 """points of each operation at which the client retries, of the 60,000 there are."""
 
 
