@@ -132,8 +132,16 @@ def test_store_that_cannot_ignore_the_condition_is_not_tried(tmp_path: object) -
 def test_answer_to_the_second_write_that_was_lost_is_not_taken_for_a_refusal() -> None:
     with stub_s3(ignore_conditions=True) as stub:
         store, key = open_store(stub, "lost"), f"lost/{PROBED}trial-{SeededIds(9).write_id()}"
-        honest = Step(YES, Answer("honest"))
+        honest = Step(YES, Answer(HONEST))
         stub.script("put", key, [honest, Step(YES, Answer(DROP)), Step(NO, Answer("html", 412))])
+        with pytest.raises(UnsupportedStoreError):
+            probe_conditional_writes(store, SeededIds(9))
+
+
+def test_server_that_says_one_thing_and_does_another_is_not_believed() -> None:
+    with stub_s3(ignore_conditions=True) as stub:
+        store, key = open_store(stub, "liar"), f"liar/{PROBED}trial-{SeededIds(9).write_id()}"
+        stub.script("put", key, [Step(YES, Answer(HONEST)), Step(YES, Answer("xml", 412, "PreconditionFailed"))])
         with pytest.raises(UnsupportedStoreError):
             probe_conditional_writes(store, SeededIds(9))
 

@@ -48,5 +48,7 @@ def test_no_answer_makes_the_store_say_what_is_false(operation: Operation, stub:
 def test_a_sample_of_answers_makes_no_operation_say_what_is_false(stub: StubS3, store: S3Store) -> None:
     points = []
     for operation in OPERATIONS:
-        points += s3_answers.retried_points(operation, s3_answers.first_points(operation), 15, SEED)
+        firsts = s3_answers.first_points(operation)
+        points += s3_answers.one_of_each_form(firsts, SEED)
+        points += s3_answers.retried_points(operation, firsts, 8, SEED)
     s3_answers.run(stub, store, points)
