@@ -125,11 +125,12 @@ def retried_points(operation: Operation, firsts: list[Point], count: int, seed: 
 
 
 def one_of_each_form(firsts: list[Point], seed: int) -> list[Point]:
-    """A point of each form of answer, with and without the effect, and of each damaged success."""
-    kinds: dict[tuple[str, str, bool], list[Point]] = {}
+    """A point of each form of answer, with and without the effect, and of those that say most about an object."""
+    kinds: dict[tuple[str, str, int], list[Point]] = {}
     for point in firsts:
         step = point.steps[0]
-        kinds.setdefault((step.effect, step.answer.form, step.answer.status == 200), []).append(point)
+        status = step.answer.status if step.answer.status in (200, 404, 409, 412) else 0
+        kinds.setdefault((step.effect, step.answer.form, status), []).append(point)
     return [random.Random(seed).choice(found) for _, found in sorted(kinds.items())]
 
 
