@@ -13,6 +13,7 @@ from sparklog.client.producer import Producer
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, StorageError, UnsupportedStoreError
 from sparklog.ids import SeededIds
+from sparklog.maintenance.fsck import check_cluster
 from sparklog.store import probe
 from sparklog.store.probe import PROBED, probe_conditional_writes, require_conditional_writes
 from sparklog.store.s3 import S3Store
@@ -97,6 +98,13 @@ def test_a_pass_is_remembered_in_the_cluster_for_this_address(monkeypatch: pytes
         bad.objects.update(copied)
         with pytest.raises(UnsupportedStoreError):
             require_conditional_writes(open_store(bad, "remembered"), SeededIds(1))
+
+
+def test_what_is_remembered_is_no_finding_of_fsck() -> None:
+    with stub_s3() as stub:
+        cluster = create_cluster("s3://bucket/checked", stub.options())
+        assert list(cluster.store.list(PROBED))
+        assert check_cluster(cluster.store).report.findings == []
 
 
 def test_reader_writes_nothing() -> None:
