@@ -61,7 +61,7 @@ class MemoryStore:
         self._folder = f"{folder}/" if folder else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (MemoryStore, (self.root.removeprefix("memory://"), self._clock))
+        return (MemoryStore, (self.root.removeprefix("memory://"), self._clock if self.has_own_clock else None))
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"
