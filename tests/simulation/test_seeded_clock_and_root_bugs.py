@@ -12,12 +12,14 @@ from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import CorruptMetadataError, ObjectExistsError, StorageError
 from sparklog.log import commit_log
+from sparklog.log.commit_attempt import CommitAttempt
 from sparklog.log.commit_files import LogEnd
 from sparklog.log.commit_log import CommitLog
+from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import read_boundary
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import decide_groups
-from sparklog.protocol.commits import Commit, commit_key
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide import AppendRequest, AppendResult
 from sparklog.testing.checks import check
 from sparklog.testing.simulation import Machine
@@ -69,14 +71,14 @@ def maintenance(seed: int, patch: Patch) -> Iterable[object]:
 
 
 def an_unknown_outcome_is_taken_for_nothing_written(patch: Patch) -> None:
-    def create(self: CommitLog, commit: Commit, data: bytes) -> bool:
+    def create(self: CommitAttempt) -> bool:
         try:
-            self.store.put_if_absent(commit_key(commit.version), data)
+            self._store.put_if_absent(commit_key(self._commit.version), self._encoded.data)
         except ObjectExistsError:
-            return self._read_back(commit)
+            return self._read_back(None)
         return True  # every other StorageError goes to the caller as it is
 
-    patch.setattr(CommitLog, "_create", create)
+    patch.setattr(CommitAttempt, "_create", create)
 
 
 def sequences_are_used_again_after_an_unclear_outcome(patch: Patch) -> None:
@@ -85,7 +87,7 @@ def sequences_are_used_again_after_an_unclear_outcome(patch: Patch) -> None:
 
 def the_end_of_the_log_is_not_compared(patch: Patch) -> None:
     patch.setattr(CommitLog, "_check_end", lambda self, end: True)
-    patch.setattr(CommitLog, "_end_before", lambda self, commit: LogEnd(commit.previous, read_boundary(self.store)))
+    patch.setattr(CommitAttempt, "_end_before", lambda self: LogEnd(self._commit.previous, read_boundary(self._store)))
 
 
 def who_joins_a_group_expires_offsets_by_its_own_clock(patch: Patch) -> None:
@@ -110,7 +112,7 @@ def maintenance_goes_by_its_machines_clock(patch: Patch) -> None:
 
 def elapsed_time_stands_still_while_a_machine_sleeps(patch: Patch) -> None:
     patch.setattr(Machine, "counts_suspension", False)
-    patch.setattr(CommitLog, "_seconds_since", lambda self, moment: self.clock.monotonic() - moment.monotonic)
+    patch.setattr(ElapsedTime, "seconds_since", lambda self, moment: self._clock.monotonic() - moment.monotonic)
 
 
 def the_runs_of_a_file_are_committed_one_by_one(patch: Patch) -> None:

@@ -15,7 +15,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
 from sparklog.log import checkpoint, cleanup, lists
 from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.commit_log import AWAY_SECONDS, Outcome
+from sparklog.log.commit_log import Outcome
+from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, COMMITS, Boundary, read_boundary, segment_key, write_boundary
 from sparklog.log.lists import read_list

@@ -11,7 +11,7 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log import checkpoint, cleanup
-from sparklog.log.commit_log import AWAY_SECONDS
+from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import actions_version, checkpoint_version, commit_version, has_history, manifest_version
 from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.mirror import mirror
