@@ -347,6 +347,7 @@ def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
     found = [info.key for info in store.list(CHECKPOINTS)]
     assert sum(key.endswith(".heads") for key in found) == 5
 
+
 def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they_are() -> None:
     """Its writer was stopped: it may name them as soon as it goes on, and a clean-up may be late to delete them."""
     clock = ManualClock()
