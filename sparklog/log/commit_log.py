@@ -808,7 +808,7 @@ class CommitLog:
         return manifest
 
     def _withdraw_unless_of_log(self, manifest: checkpoint.Manifest, state: State) -> None:
-        """The root may have been replaced while the checkpoint was written: nobody may begin from the former history."""
+        """The root may have been replaced meanwhile: nobody may start from a checkpoint of the former history."""
         end = read_log_end(self.store, state.version, with_boundary=True)
         if end.digest != state.digest and end.removed_up_to < state.version:
             checkpoint.withdraw(self.store, manifest)
