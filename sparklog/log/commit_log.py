@@ -333,11 +333,16 @@ class CommitLog:
         version = self._state.version + 1
         try:
             self._take(*complete_commit(self.store, data, version))
-        except CorruptMetadataError:
+        except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_boundary(self.store)
-            if not from_commits or boundary < max(self._state.version, 0):
-                raise  # nothing was removed from under it
+            if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
+                end = read_log_end(self.store, self._state.version, with_boundary=True)
+                if self._state.version >= 0 and end.digest not in (None, self._state.digest):
+                    raise not_there(
+                        self.store, self._state.version, end
+                    ) from error  # another history, put in its place
+                raise
             self._reload_after(boundary)
 
     def _reload_after(self, boundary: int) -> None:
@@ -556,11 +561,19 @@ class CommitLog:
             raise
         if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
             self._withdraw_unless_whole(manifest)
+        self._withdraw_unless_of_log(manifest, state)
         self._whole = manifest.heads.key
         with self._lock:
             if self._base is None or self._base.version < manifest.version <= self._state.version:
                 self._rebase(manifest)
         return manifest
+
+    def _withdraw_unless_of_log(self, manifest: checkpoint.Manifest, state: State) -> None:
+        """The root may have been replaced meanwhile: nobody may start from a checkpoint of the former history."""
+        end = read_log_end(self.store, state.version, with_boundary=True)
+        if end.digest != state.digest and end.removed_up_to < state.version:
+            checkpoint.withdraw(self.store, manifest)
+            raise self._not_there(end)
 
     def _leave_base(self, heads: str) -> bool:
         """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
