@@ -27,6 +27,7 @@ from sparklog.errors import (
     ObjectNotFoundError,
     SparklogError,
 )
+from sparklog.log import commit_files
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CLUSTER_KEY,
@@ -111,8 +112,7 @@ def catch_up(store: Store, known: Metadata) -> Metadata:
     state, lists = known.state, _Lists()
     while True:
         try:
-            data = store.get(commit_key(state.version + 1), limits.MAX_COMMIT_BYTES)
-            commit, digest = decode_commit(data, state.version + 1)
+            commit, digest, _ = commit_files.read_commit(store, state.version + 1)
             state = apply(state, commit, digest)
         except (CorruptMetadataError, ObjectNotFoundError):
             break
@@ -194,7 +194,8 @@ def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
 
 
 def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
-    """A commit and its digest; None where there is none, or its bytes are not those of one."""
+    """A commit, without what lies beside it, and its digest; None where there is none, or its bytes are not those of
+    one."""
     if version < 0:
         return None
     try:
@@ -367,7 +368,7 @@ class _Replay:
         try:
             if isinstance(stored, SparklogError):
                 raise stored
-            commit, digest = decode_commit(stored, version)
+            commit, digest, _ = commit_files.complete_commit(self._store, stored, version)
         except (CorruptMetadataError, ObjectNotFoundError) as error:
             self._break()
             if isinstance(error, ObjectNotFoundError):  # listed, and removed since?

@@ -19,6 +19,7 @@ from sparklog.errors import CorruptionError, ObjectNotFoundError
 from sparklog.ids import Ids
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.commit_files import complete_commit
 from sparklog.log.creation import create_object
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
 from sparklog.maintenance import findings as kinds
@@ -111,11 +112,14 @@ def _commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[St
         try:
             data = mirror.get(key, limits.MAX_COMMIT_BYTES)
             commit, digest = decode_commit(data, version)
+            complete_commit(mirror, data, version)  # what lies beside it is there, and what it says
         except (CorruptionError, ObjectNotFoundError) as error:
             why = str(error)
             continue
         why = _contradicted(store, mirror, commit, digest, metadata, assumed=dry_run and version < metadata.last)
         if not why and not dry_run:
+            if commit.spilled is not None:
+                store.put(commit.spilled.path, mirror.get(commit.spilled.path, limits.MAX_SPILLED_ACTIONS_BYTES))
             why = _put(store, key, data, present)
         if not why:
             return _repair(f"put back from {mirror.root}", key, dry_run)
