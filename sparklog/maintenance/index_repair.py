@@ -30,9 +30,9 @@ from sparklog.format.index_rebuild import (
     rebuild_index,
     vouches_for,
 )
+from sparklog.log.commit_files import read_commit
 from sparklog.maintenance.file_checks import LiveRun, Reads, run_fault
-from sparklog.protocol.commit_bytes import decode_commit
-from sparklog.protocol.commits import Append, commit_key
+from sparklog.protocol.commits import Append
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
 
@@ -137,8 +137,7 @@ def _append_of(root: Store, run: LiveRun) -> Append | None:
     """The action that appended a segment, None where its commit is gone or it took the place of others."""
     segment = run.segment
     try:
-        data = root.get(commit_key(segment.version), limits.MAX_COMMIT_BYTES)
-        commit, _ = decode_commit(data, segment.version)
+        commit = read_commit(root, segment.version).commit
     except SparklogError:
         return None
     named = (run.topic, segment.partition, segment.base_offset, segment.path)

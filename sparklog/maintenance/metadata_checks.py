@@ -200,7 +200,8 @@ def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
 
 
 def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
-    """A commit and its digest; None where there is none, or its bytes are not those of one."""
+    """A commit, without what lies beside it, and its digest; None where there is none, or its bytes are not those of
+    one."""
     if version < 0:
         return None
     try:

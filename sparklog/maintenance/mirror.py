@@ -4,7 +4,8 @@
     promote("s3://other/log", "/data/log")          the mirror becomes the root
 
     mirror.json            {"format":1,"cluster_id":"…","source":"/data/log","version":1234,"time_ms":…}
-    meta/...               commits, the newest checkpoint, listings of files that wait to be deleted, the boundary
+    meta/...               commits and what lies beside them, the newest checkpoint, listings of files that wait to be
+                           deleted, the boundary
 
 The mirror has no ``cluster.json``, so nobody writes to it by mistake; the promotion writes that. Records are not part
 of it: they lie at the brokers, and those of the root, broker 0, are where they were, which is why broker 0 is the old
@@ -49,6 +50,7 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
 from sparklog.log.cleanup import clean_up
+from sparklog.log.commit_files import complete_commit
 from sparklog.log.commit_log import CommitLog
 from sparklog.log.creation import create_object
 from sparklog.log.layout import (
@@ -235,8 +237,10 @@ class _Copier:
                 f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
                 path=path,
             )
-        if commit.spilled is not None:  # before the commit that names it
-            self.object(commit.spilled.path)
+        if commit.spilled is not None:
+            complete_commit(self._root, data, version)  # they are what the commit says
+            if self._size_at_target(commit.spilled.path) != commit.spilled.size:
+                self._put(commit.spilled.path, self._root.get(commit.spilled.path, limits.MAX_SPILLED_ACTIONS_BYTES))
         self._put_commit(commit_key(version), data)
         return digest
 

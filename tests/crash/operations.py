@@ -25,7 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.log import cleanup
 from sparklog.log.checkpoint import LATEST_KEY
-from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY
+from sparklog.log.layout import ACTIONS, BOUNDARY_KEY, CLUSTER_KEY
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.fsck import check_cluster
@@ -121,10 +121,20 @@ def produce_without_retries(process: Process, told: Told) -> None:
     sends(process, told, retries=0)
 
 
+def produce_much(process: Process, told: Told) -> None:
+    """A flush whose actions lie beside the commit."""
+    _produce_widely(process, told, limits.MAX_SPILLED_ACTIONS_BYTES)
+
+
 def produce_too_much(process: Process, told: Told) -> None:
     """A flush that does not fit into one commit, to partitions that share a file."""
+    _produce_widely(process, told, 1_500)
+
+
+def _produce_widely(process: Process, told: Told, max_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MAX_COMMIT_BYTES", 1_800)
+        patch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 600)
+        patch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", max_bytes)
         with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0) as producer:
             for number in range(2):
                 for partition in range(6):
@@ -280,8 +290,9 @@ def _micro_batch(process: Process, batch: int) -> None:
 
 
 def check_stream_write(world: World, cluster: Coordinator, told: Told) -> None:
+    known = cluster.state.applications.get("query:query")
     with world.process() as process:
-        for batch in range(2):
+        for batch in range(known.version if known else 0, 2):
             _micro_batch(process, batch)
     there = [value for records in world.records().values() for _, value in records]
     assert all(there.count(value) == 1 for unit in told.units for value in unit)
@@ -484,12 +495,19 @@ def withdraw_broker(process: Process) -> None:
 
 
 def mirrored(process: Process) -> None:
+    """The mirror lacks a few commits, the actions of one of which lie beside it."""
     two_topics(process)
     mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
     cluster = process.open()
-    append(cluster, "a", [Written(value=b"later")])
+    _append_beside(cluster, b"later")
     cluster.log.write_checkpoint()
     append(cluster, "a", [Written(value=b"latest")])
+
+
+def _append_beside(cluster: Coordinator, value: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_INLINE_ACTIONS", 0)
+        append(cluster, "a", [Written(value=value)])
 
 
 def mirror_again(process: Process, told: Told) -> None:
@@ -525,6 +543,7 @@ def with_mirror(process: Process) -> None:
     two_topics(process)
     cluster = process.open()
     append(cluster, "a", [Written(value=b"later")])
+    _append_beside(cluster, b"beside")
     root, copy = process.stores[ROOT], process.stores["mirror"]
     mirror(root, copy, process.clock)
 
@@ -533,6 +552,8 @@ def repair_commits(process: Process, told: Told) -> None:
     inner = process.world.store(ROOT)
     inner.delete(commit_key(3))
     inner.put(commit_key(4), inner.get(commit_key(4)).replace(b'"version":4', b'"version":9'))
+    for info in list(inner.list(ACTIONS)):
+        inner.delete(info.key)
     _repair(process)
 
 
@@ -568,6 +589,7 @@ OPERATIONS: dict[str, Operation] = {
     "produce": Operation(two_topics, produce),
     "produce without idempotence": Operation(two_topics, produce_plainly),
     "produce without retries": Operation(two_topics, produce_without_retries),
+    "produce with actions beside the commit": Operation(wide, produce_much),
     "produce more than a commit holds": Operation(wide, produce_too_much),
     "transactions": Operation(two_topics, transact, check=check_group_of_transactions),
     "group member": Operation(two_topics, take_part, recover=let_members_go),

@@ -200,7 +200,8 @@ def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
     """Between the halves the first one leaves the log, and a sweep takes its files."""
     cluster.create_topic("wide", 40, configs={"retention.ms": "1", "segment.ms": "1", "file.delete.delay.ms": "0"})
     later = ManualClock(2_000_000_000_000 + 10**9)
-    monkeypatch.setattr(limits, "MAX_COMMIT_BYTES", 9_000)
+    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 1_000)
+    monkeypatch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", 9_000)
     swept: list[int] = []
 
     def sweep_after_the_first_half(call: Call) -> None:
