@@ -148,3 +148,18 @@ def test_a_listing_by_name_sees_no_stray_manifest(littered: Littered) -> None:
     newest = checkpoint.read_newest_listed(littered.store)
     assert newest is not None
     assert newest.version == littered.coordinator.state.version
+
+
+def test_links_that_go_in_circles_and_nowhere_are_survived(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    create_cluster(LocalStore(str(root))).create_topic("orders")
+    (root / "loop").symlink_to(".")
+    (root / "meta" / "up").symlink_to("../..")
+    (root / "meta" / "commits" / "gone.json").symlink_to("nowhere")
+    (root / "copy.json").symlink_to("cluster.json")
+    report = check_cluster(LocalStore(str(root))).report
+    assert report.clean
+    assert {finding.path for finding in report.findings} <= {"copy.json", "meta/commits/gone.json"}
+    for dry_run in (True, False):
+        assert vacuum(open_cluster(LocalStore(str(root))), dry_run=dry_run).problems == []
+    assert (root / "loop").is_symlink()
