@@ -20,7 +20,7 @@ from sparklog.format import codec as codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
 from sparklog.format.schema import COLUMNS, FORMAT_VERSION, OFFSET, record_schema
 from sparklog.format.segment_reader import SegmentReader
-from sparklog.protocol.fold import last_sequence
+from sparklog.protocol.partition_changes import last_sequence
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment, index_path
 from sparklog.store.open import open_store
 

@@ -53,7 +53,6 @@ from sparklog.protocol.decide_producers import (
     transaction_end,
 )
 from sparklog.protocol.decision import Decision
-from sparklog.protocol.fold import last_sequence
 from sparklog.protocol.names import (
     collision_key,
     validate_application_id,
@@ -61,6 +60,7 @@ from sparklog.protocol.names import (
     validate_partition_increase,
     validate_written_topic,
 )
+from sparklog.protocol.partition_changes import last_sequence
 from sparklog.protocol.placement import available_brokers, first_places, places_after, spread
 from sparklog.protocol.state import ApplicationState, PartitionState, State, TopicState
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from immutables import Map
 from msgspec.structs import replace
 
-from sparklog import limits
 from sparklog.errors import CorruptMetadataError
 from sparklog.protocol import checksum as sums
 from sparklog.protocol import groups as membership
@@ -62,11 +61,9 @@ from sparklog.protocol.state import (
     ControllerState,
     GroupOffset,
     GroupState,
-    PartitionProducer,
     PartitionState,
     ProducerState,
     RemovedFiles,
-    SequenceRange,
     State,
     TopicState,
 )
@@ -340,7 +337,7 @@ class Draft:
             )
         added = sums.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
         self._count(action.topic, added, sums.EMPTY)
-        self._put_partition(action.topic, action.partition, _appended(partition, action, self._timestamp_ms))
+        self._put_partition(action.topic, action.partition, changes.appended(partition, action, self._timestamp_ms))
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
@@ -620,51 +617,3 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
 def _altered(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
     kept = {name: value for name, value in configs.items() if name not in action.delete}
     return {**kept, **action.set}
-
-
-def _appended(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
-    run = action.run
-    newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
-    producers = partition.producers
-    if action.producer_id >= 0:
-        producers = _with_producer(partition, action, timestamp_ms)
-    return PartitionState(
-        replicas=partition.replicas,
-        isr=partition.isr if len(partition.isr) == 1 else changes.in_sync_after(partition.isr, run),
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        log_start_offset=partition.log_start_offset,
-        log_end_offset=partition.log_end_offset + run.records,
-        segments=partition.segments + 1,
-        size_bytes=partition.size_bytes + run.size_bytes,
-        max_timestamp_us=max(partition.max_timestamp_us, newest_us),
-        producers=producers,
-        adding=partition.adding,
-        removing=partition.removing,
-        cleaned_offset=partition.cleaned_offset,
-        changes=partition.changes,
-        followed_from=changes.followed_from(partition, run) if len(partition.replicas) > 1 else {},
-    )
-
-
-def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> Map[int, PartitionProducer]:
-    """The partition's producers after an append."""
-    known = partition.producers.get(action.producer_id)
-    earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
-    latest = SequenceRange(
-        action.base_sequence,
-        last_sequence(action.base_sequence, action.run.records),
-        action.base_offset,
-        action.run.records,
-    )
-    remembered = PartitionProducer(
-        epoch=action.producer_epoch,
-        appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
-        timestamp_ms=timestamp_ms,
-    )
-    return partition.producers.set(action.producer_id, remembered)
-
-
-def last_sequence(base_sequence: int, records: int) -> int:
-    """The sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
-    return (base_sequence + records - 1) % 2**31

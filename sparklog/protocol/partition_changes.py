@@ -7,11 +7,12 @@ copy of it. ``why_not_...`` says what contradicts the state, and nothing where i
 
 from __future__ import annotations
 
+from immutables import Map
 from msgspec.structs import replace
 
 from sparklog import limits
-from sparklog.protocol.commits import ChangePartition, DeleteSegments, ReplaceSegments, Run
-from sparklog.protocol.state import PartitionState, SegmentChange
+from sparklog.protocol.commits import Append, ChangePartition, DeleteSegments, ReplaceSegments, Run
+from sparklog.protocol.state import PartitionProducer, PartitionState, SegmentChange, SequenceRange
 
 
 def holders(run: Run) -> tuple[int, ...]:
@@ -112,3 +113,55 @@ def led(partition: PartitionState, action: ChangePartition) -> PartitionState:
             if broker in action.replicas and broker not in action.isr
         },
     )
+
+
+# -- appends
+
+
+def appended(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
+    """The partition after an append; the producer's latest ones are remembered."""
+    run = action.run
+    newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
+    producers = partition.producers
+    if action.producer_id >= 0:
+        producers = _with_producer(partition, action, timestamp_ms)
+    return PartitionState(
+        replicas=partition.replicas,
+        isr=partition.isr if len(partition.isr) == 1 else in_sync_after(partition.isr, run),
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        log_start_offset=partition.log_start_offset,
+        log_end_offset=partition.log_end_offset + run.records,
+        segments=partition.segments + 1,
+        size_bytes=partition.size_bytes + run.size_bytes,
+        max_timestamp_us=max(partition.max_timestamp_us, newest_us),
+        producers=producers,
+        adding=partition.adding,
+        removing=partition.removing,
+        cleaned_offset=partition.cleaned_offset,
+        changes=partition.changes,
+        followed_from=followed_from(partition, run) if len(partition.replicas) > 1 else {},
+    )
+
+
+def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> Map[int, PartitionProducer]:
+    """The partition's producers after an append."""
+    known = partition.producers.get(action.producer_id)
+    earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
+    latest = SequenceRange(
+        action.base_sequence,
+        last_sequence(action.base_sequence, action.run.records),
+        action.base_offset,
+        action.run.records,
+    )
+    remembered = PartitionProducer(
+        epoch=action.producer_epoch,
+        appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
+        timestamp_ms=timestamp_ms,
+    )
+    return partition.producers.set(action.producer_id, remembered)
+
+
+def last_sequence(base_sequence: int, records: int) -> int:
+    """The sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
+    return (base_sequence + records - 1) % 2**31
