@@ -12,13 +12,14 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.announcements import READERS
 from sparklog.coordinator.leases import Lease, lease_key
 from sparklog.errors import InvalidRequestError, StaleWriteError
 from sparklog.log import cleanup
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.log.removals import REMOVED, RemovedFile, write_removed
-from sparklog.maintenance.deletion import READERS, sweep
+from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.vacuum import (
     DEFAULT_AGE_MS,
