@@ -26,6 +26,7 @@ BENCHMARKS = {
     "commit": ("benchmarks.commit", "run"),
     "racing": ("benchmarks.commit", "run_racing"),
     "scale": ("benchmarks.scale", "run"),
+    "latency": ("benchmarks.latency", "run"),
     "produce": ("benchmarks.produce", "run"),
     "read": ("benchmarks.read", "run"),
     "projection": ("benchmarks.read", "run_projection"),
