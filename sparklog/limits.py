@@ -55,7 +55,13 @@ MAX_GROUP_ID_LENGTH = 249
 """characters of a consumer group's name."""
 
 COMMIT_ATTEMPTS = 1000
-"""tries of one commit against other writers before CommitConflictError; with back-off some minutes."""
+"""tries of one commit against other writers before CommitConflictError."""
+
+COMMIT_SECONDS = 120.0
+"""seconds for which a commit is tried against other writers: as long as a producer waits for an acknowledgement."""
+
+REFRESH_SECONDS = 120.0
+"""seconds in which a process has to reach the end of the log, which it does within a few requests' time."""
 
 CHECKPOINT_INTERVAL_COMMITS = 100
 """commits between checkpoints: what a newly opened cluster reads one by one at most, in the ordinary case."""

@@ -311,7 +311,10 @@ class Coordinator:
         return interrupted
 
     def _commit_until_won(self, requests: list[_Request]) -> None:
-        for attempt in range(limits.COMMIT_ATTEMPTS):
+        clock = self.log.clock
+        deadline = clock.monotonic() + limits.COMMIT_SECONDS
+        attempt = 0
+        while attempt < limits.COMMIT_ATTEMPTS and (not attempt or clock.monotonic() < deadline):
             with self.log.exclusive():
                 actions = _decide_together(self.log.refresh(), requests, self.log.next_timestamp_ms())
                 if not actions:
@@ -320,9 +323,10 @@ class Coordinator:
                 if self.log.attempt(actions) is Outcome.WON:
                     return
             self._back_off(attempt)
+            attempt += 1
         raise CommitConflictError(
-            f"{limits.COMMIT_ATTEMPTS} attempts to commit to {self.store.root} lost to other writers; nothing was "
-            "written: try again, or write less often and more at a time",
+            f"{attempt} attempts to commit to {self.store.root} lost to other writers; nothing was written: try again, "
+            "or write less often and more at a time",
             path=self.store.root,
         )
 

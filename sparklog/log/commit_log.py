@@ -218,14 +218,23 @@ class CommitLog:
         """
         with self._lock:
             self._catch_up_if_away()
-            window = 1
-            while not self._read_to_end(window):
+            window, deadline = 1, self.clock.monotonic() + limits.REFRESH_SECONDS
+            while not self._read_to_end(window, deadline):
                 window = MAX_READ_AHEAD
+                self._check_in_time(deadline)
             self._follow_checkpoints()
             self._check_here()
             return self._state
 
-    def _read_to_end(self, window: int) -> bool:
+    def _check_in_time(self, deadline: float) -> None:
+        if self.clock.monotonic() > deadline:
+            raise StorageUnavailableError(
+                f"the end of the log in {self.store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at "
+                f"version {self._state.version}: the storage answers too slowly; try again",
+                path=self.store.root,
+            )
+
+    def _read_to_end(self, window: int, deadline: float) -> bool:
         """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
         that are many. ``window`` is how many to read at a time at first, after the next one."""
         seen = self._elapsed.now()
@@ -239,6 +248,7 @@ class CommitLog:
             if len(found) < asked:
                 self._seen = seen
                 return True
+            self._check_in_time(deadline)
             behind += len(found)
             if behind >= far_behind:
                 far_behind *= 4

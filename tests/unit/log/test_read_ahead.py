@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sparklog import limits
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import StorageUnavailableError
 from sparklog.log import commit_files, commit_log
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -125,3 +127,22 @@ def test_a_commit_is_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> None:
     trips.count = 0
     commit(writer, 1)
     assert trips.count == 3
+
+
+def test_a_storage_too_slow_to_reach_the_end_is_an_error_in_time() -> None:
+    clock = ManualClock()
+    store = MemoryStore(uuid.uuid4().hex)
+    writer = create_cluster(store)
+    slow = False
+
+    def pass_time(number: int, call: Call) -> None:
+        if slow:
+            clock.advance(10)
+            commit(writer, 70)
+
+    reader = open_cluster(FaultyStore(store, before=pass_time), clock=clock)
+    slow = True
+    with pytest.raises(StorageUnavailableError, match="was not reached"):
+        reader.refresh()
+    slow = False
+    assert reader.refresh() == writer.state
