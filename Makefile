@@ -37,14 +37,14 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
 
-test-faults: $(STAMP) ## every outcome that a storage's client can show, driven through the stores and the protocol; some minutes
-	@$(PY) -m pytest -m faults $(PYTEST_ARGS) tests
-
 test-slow: $(STAMP) ## the tests that take minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests
 
 test-exactly-once: $(STAMP) ## kill a copy query 50 times and compare (25 minutes on a busy machine; SPARKLOG_TEST_SEED=n)
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests/integration/test_stream_exactly_once.py
+
+test-faults: $(STAMP) ## every outcome that a storage's client can show, at every step of all that is done to one; says how many points
+	@$(PY) -m pytest -n 2 --dist worksteal -m faults $(PYTEST_ARGS) tests
 
 test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and maintenance (2000), some minutes; a failure prints its seed
 	@SPARKLOG_SEEDS=$(or $(SEEDS),2000) $(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/simulation

@@ -1,4 +1,4 @@
-"""Values that every floor shares. Plain and immutable; no behaviour beyond naming things.
+"""Values that every floor shares. Plain and immutable; no behaviour beyond naming and showing things.
 
 Offsets and counts are records, positions and sizes are bytes, timestamps say their unit in their name.
 """
@@ -21,6 +21,17 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 """What Kafka stores in a batch of a producer that is not idempotent."""
+
+
+def printable(value: object) -> str:
+    """A text that somebody else chose, fit for one line of a table or a log: control characters are escaped.
+
+    So a client id cannot forge a row, nor tell the terminal anything. Other languages' letters stay as they are.
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class TopicPartition(NamedTuple):

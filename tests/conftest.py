@@ -33,3 +33,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     left_out = [f"{marker} ({command})" for marker, command in ELSEWHERE.items() if f"not {marker}" in selection]
     if left_out:
         terminalreporter.write_line(f"not part of this run: {', '.join(left_out)}")
+    reports = terminalreporter.getreports("passed")
+    points = sum(value for report in reports for name, value in report.user_properties if name == "points")
+    if points:
+        terminalreporter.write_line(f"tried {points:,} points: steps of operations × what a storage's client can show")

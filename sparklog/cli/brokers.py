@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -147,8 +148,8 @@ def _list(coordinator: Coordinator, options: argparse.Namespace) -> None:
     rows = [COLUMNS, *(_row(state, state.brokers[number], coordinator.store.root) for number in sorted(state.brokers))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
     for row in rows:
-        cells = [value.ljust(width) for value, width in zip(row, widths, strict=False)]
-        print(" ".join([*cells, row[-1]]))
+        cells = [printable(value).ljust(width) for value, width in zip(row, widths, strict=False)]
+        print(" ".join([*cells, printable(row[-1])]))
 
 
 def _row(state: State, broker: BrokerState, root: str) -> tuple[str, ...]:

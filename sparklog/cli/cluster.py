@@ -20,6 +20,7 @@ from sparklog.cli.common import (
     require,
     suggestion,
 )
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -155,7 +156,7 @@ def _describe(coordinator: Coordinator) -> None:
     }
     for name, value in lines.items():
         if value:
-            print(f"{name + ':':<12}{value}")
+            print(f"{name + ':':<12}{printable(value)}")
     if state.topics:
         print()
         _describe_topics(state)

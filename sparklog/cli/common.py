@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparklog.types import printable
+
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
@@ -34,8 +36,7 @@ class UsageError(Exception):
 
 def complain(message: str) -> None:
     """One line on stderr, also where the message holds control characters of the caller's."""
-    text = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in message)
-    print(text.replace("\n", " "), file=sys.stderr)
+    print(printable(message.replace("\n", " ")), file=sys.stderr)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

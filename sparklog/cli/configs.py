@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, connect, given, read_properties_file, refuse_together
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.config.definitions import ConfigEntry
@@ -241,4 +242,4 @@ def _describe_brokers(state: State, name: str | None, everything: bool) -> None:
 
 def _print_entries(entries: Iterable[ConfigEntry]) -> None:
     for entry in entries:
-        print(f"  {entry}")
+        print(f"  {printable(entry)}")

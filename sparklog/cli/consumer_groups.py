@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, refuse_together
 from sparklog.cli.group_places import parse_place
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -202,7 +203,7 @@ def _list(groups: dict[str, GroupState], states: str | None, types: str | None) 
     wanted_states = _choices(states, STATES, "state")
     wanted_types = _choices(types, TYPES, "types")
     found = [
-        (name, group_type(group), group.name_of_state)
+        (printable(name), group_type(group), group.name_of_state)
         for name, group in sorted(groups.items())
         if (not wanted_states or group.name_of_state in wanted_states)
         and (not wanted_types or group_type(group) in wanted_types)
@@ -257,6 +258,7 @@ def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Nam
 
 def _note(name: str, group: GroupState, in_log: int) -> None:
     """What Kafka's tool says before the table, on standard error; ``in_log``: the members it has as the log knows."""
+    name = printable(name)
     if not group.members and in_log:
         print(
             f"\nConsumer group '{name}' has no active members: {in_log} sent no heartbeat within their session "
@@ -282,7 +284,7 @@ def _delete(coordinator: Coordinator, groups: list[str]) -> int:
             without_dead_members(coordinator, group, partial(coordinator.delete_group, group))
         except (InvalidRequestError, NotFoundError) as error:
             failed[group] = f"{type(error).__name__}: {error}"
-    deleted = ", ".join(f"'{group}'" for group in groups if group not in failed)
+    deleted = ", ".join(f"'{printable(group)}'" for group in groups if group not in failed)
     if not failed:
         print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return 0
@@ -316,7 +318,7 @@ def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> 
     if failure:
         complain(f"Error: {failure}")
     else:
-        print(f"Request succeeded for deleting offsets from group {group}.")
+        print(f"Request succeeded for deleting offsets from group {printable(group)}.")
     wide = max([15, *(len(topic) for topic, _ in results)])
     print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, number), outcome in sorted(results.items()):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.common import CommandParser, UsageError, complain, logger, require
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +126,7 @@ def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placem
     if not placements:
         print(f"The commit log of {options.bootstrap_server} does not name this file: none of it is visible to readers")
     for placement in placements:
-        print(placement)
+        print(printable(placement))
     return placements
 
 
@@ -179,7 +180,7 @@ def _print_records(batch: Batch, records: pa.RecordBatch, show: _Show) -> None:
         parts: list[str] = []
         if show.metadata:
             kind, stamp = batch.stamp(stamps[row])
-            names = ",".join(header["key"] for header in headers[row] or ())
+            names = ",".join(printable(header["key"]) for header in headers[row] or ())
             parts.append(
                 f"offset: {batch.offset(row)} {kind}: {stamp} keySize: {_size(key)} valueSize: {_size(value)} "
                 f"sequence: {batch.sequence(row)} headerKeys: [{names}]"

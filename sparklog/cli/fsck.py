@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, refuse_together
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.maintenance.findings import Report
@@ -53,6 +54,13 @@ def parser() -> CommandParser:
         default=[],
         help="with --repair: a copy of the commit log to take commits from, repeatable",
     )
+    options.add_argument(
+        "--end-at",
+        metavar="VERSION",
+        type=int,
+        help="with --repair: let the log end at this version, and move what lies beyond it out of the way. For a root "
+        "that was restored from a copy while clients were at work; stop all writers first",
+    )
     options.add_argument("--json", action="store_true", help="print the report as JSON")
     options.add_argument("--progress", action="store_true", help="say how far it is, also where stderr is no terminal")
     add_runner_options(options)
@@ -77,9 +85,11 @@ def _scope(options: argparse.Namespace) -> Scope:
     from sparklog.maintenance.fsck import Scope
 
     check_runner_options(options)
-    for name in ("dry-run", "mirror"):
-        if not options.repair and getattr(options, name.replace("-", "_")):
+    for name in ("dry-run", "mirror", "end-at"):
+        if not options.repair and getattr(options, name.replace("-", "_")) not in (None, False, []):
             raise UsageError(f"--{name} goes with --repair")
+    if options.end_at is not None and options.end_at < 0:
+        raise UsageError(f"--end-at {options.end_at} is not a version; give 0 or more")
     refuse_together(options, "repair", ["fast"], ": what is repaired has to be read")
     return Scope(tuple(options.topic), _numbers(options.partitions), options.fast)
 
@@ -107,7 +117,14 @@ def _checked(
     with _Progress(options.progress or sys.stderr.isatty()) as progress:
         check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=progress.show)
         if options.repair:
-            repair_cluster(check, mirrors=mirrors, runner=runner, progress=progress.show, dry_run=options.dry_run)
+            repair_cluster(
+                check,
+                mirrors=mirrors,
+                runner=runner,
+                progress=progress.show,
+                dry_run=options.dry_run,
+                end_at=options.end_at,
+            )
     return check.report
 
 
@@ -118,7 +135,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         print(to_json(report))
         return
     for line in to_text(report):
-        print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+        print(printable(line))
 
 
 class _Progress:

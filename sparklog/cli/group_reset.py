@@ -21,7 +21,7 @@ from sparklog.cli.group_places import partitions_of
 from sparklog.cli.group_tables import committed_offsets
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.protocol.state import GroupState
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -79,11 +79,12 @@ def _group(coordinator: Coordinator, name: str) -> GroupState:
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
-    wide = max([15, *map(len, plans)])
+    wide = max([15, *(len(printable(name)) for name in plans)])
     topics = max([15, *(len(place.topic) for plan in plans.values() for place in plan)])
     lines = ["", f"{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} NEW-OFFSET"]
     for name, plan in plans.items():
-        lines += [f"{name:<{wide}} {place.topic:<{topics}} {place.partition:<10} {at}" for place, at in plan.items()]
+        shown = printable(name)
+        lines += [f"{shown:<{wide}} {place.topic:<{topics}} {place.partition:<10} {at}" for place, at in plan.items()]
     return lines
 
 

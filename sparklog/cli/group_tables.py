@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.protocol.groups import held, listed
 from sparklog.protocol.state import GroupOffset, GroupState, State
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.protocol.state import MemberState
@@ -126,7 +126,7 @@ def states(name: str, group: GroupState, verbose: bool) -> list[str]:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> list[str]:
     """Columns padded to their width, and to their longest value where the width is negative."""
-    texts = [list(header), *([str(value) for value in row] for row in rows)]
+    texts = [list(header), *([printable(value) for value in row] for row in rows)]
     padded = [
         max([-width, *(len(row[column]) for row in texts)]) if width < 0 else width
         for column, width in enumerate(widths)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from sparklog.cli.common import CommandParser, UsageError, connect, refuse_together
+from sparklog.types import printable
 
 ERROR_PREFIX = "Error while executing groups command : "
 
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.client.admin_groups import protocol_type
 
     rows = [
-        (name, TYPE, protocol_type(group))
+        (printable(name), TYPE, printable(protocol_type(group)))
         for name, group in sorted(coordinator.state.groups.items())
         if _is_wanted(options, protocol_type(group))
     ]

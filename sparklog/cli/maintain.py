@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     import re
@@ -95,5 +96,5 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")  # at once, since several threads say things
+    sys.stdout.write(f"{printable(line)}\n")  # at once, since several threads say things
     sys.stdout.flush()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, connect, given, logger, refuse_together, require
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.config.topic_configs import TopicConfig
@@ -244,7 +245,7 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> None:
     reports = [report for report in REPORTS if given(options, report)]
     for topic in _described(options, state):
         config = _topic_config(topic, state)
-        changed = [f"{entry.name}={entry.value}" for entry in config.changed()]
+        changed = [printable(f"{entry.name}={entry.value}") for entry in config.changed()]
         if not reports and (changed or not options.topics_with_overrides):
             print(
                 f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require, suggestion
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.client.admin import AdminClient
@@ -215,7 +216,7 @@ def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
 
 def _print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Kafka's prettyPrintTable: columns as wide as their longest value, each followed by a tab."""
-    texts = [list(headers), *([str(value) for value in row] for row in rows)]
+    texts = [list(headers), *([printable(value) for value in row] for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
     for row in texts:
         print("".join(f"{value.ljust(width)}\t" for value, width in zip(row, widths, strict=True)))

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.maintenance.vacuum import Found, Vacuumed
@@ -96,7 +97,7 @@ def _print_files(files: list[Found], verbose: bool) -> None:
     order = sorted(files, key=lambda found: (-found.size, found.broker, found.path))
     shown = order if verbose else order[:LISTED]
     for found in shown:
-        print(f"  broker {found.broker}\t{found.size:,} bytes\t{found.path}\t{found.why}")
+        print(f"  broker {found.broker}\t{found.size:,} bytes\t{printable(found.path)}\t{found.why}")
     if len(shown) < len(order):
         rest = order[len(shown) :]
         print(f"  and {_files(len(rest))}, {sum(found.size for found in rest):,} bytes; --verbose names them")

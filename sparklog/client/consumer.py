@@ -16,8 +16,8 @@ Not for: who owns what in a group (``coordinator.membership``), reading (``fetch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, consumer_config
@@ -32,13 +32,23 @@ from sparklog.client.consumer_records import (
 )
 from sparklog.client.fetcher import ReadAhead, Taken
 from sparklog.client.one_thread import OneThread
-from sparklog.client.subscription import PartitionPosition, Subscription, as_offset, as_partition
+from sparklog.client.patience import Repeatable
+from sparklog.client.subscription import (
+    PartitionPosition,
+    Subscription,
+    as_offset,
+    as_partition,
+    as_seconds,
+    committable,
+    positive,
+)
 from sparklog.client.unknown_topics import UnknownTopics
 from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
     InvalidRequestError,
+    KafkaTimeoutError,
     OffsetOutOfRangeError,
     SerializationError,
     StorageUnavailableError,
@@ -49,6 +59,9 @@ from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
 """What ``poll`` waits out when it happens in managing the group: the same is tried again."""
+
+POLL_PATIENCE_SECONDS = 0.5
+"""How much longer than its timeout ``poll`` may take, for a look at the log that it cannot do without."""
 
 ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
@@ -77,7 +90,15 @@ class Consumer:
             backoff=self._config.tail_backoff,
             backoff_max=self._config.tail_backoff_max,
         )
-        self._positions = Positions(self._coordinator, self._reader, self._read_ahead, self._subscription, self._config)
+        self._newest = Repeatable(self._coordinator.refresh, "reading the commit log")
+        self._positions = Positions(
+            self._coordinator,
+            self._reader,
+            self._read_ahead,
+            self._subscription,
+            self._config,
+            partial(self._newest.within, POLL_PATIENCE_SECONDS),
+        )
         self._unknown = UnknownTopics(
             self._coordinator, self._subscription, self._config.client_id, self._config.group_id
         )
@@ -192,11 +213,11 @@ class Consumer:
         Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
         OffsetOutOfRangeError, SerializationError, FencedInstanceIdError.
         """
-        most = self._config.max_poll_records if max_records is None else _positive("max_records", max_records)
+        most = self._config.max_poll_records if max_records is None else positive("max_records", max_records)
         with self._alone:
             records: dict[TopicPartition, list[ConsumerRecord]] = {}
             ends: list[tuple[Taken, int]] = []
-            found = self._poll(_seconds(timeout_ms), most)
+            found = self._poll(as_seconds(timeout_ms), most)
             for number, taken in enumerate(found):
                 if not taken.batches.batch.num_rows:
                     ends.append((taken, taken.batches.end_offset))
@@ -213,9 +234,9 @@ class Consumer:
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
         """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead."""
-        most = None if max_records is None else _positive("max_records", max_records)
+        most = None if max_records is None else positive("max_records", max_records)
         with self._alone:
-            found = self._poll(_seconds(timeout_ms), most)
+            found = self._poll(as_seconds(timeout_ms), most)
             for taken in found:
                 self._advance(taken, taken.batches.end_offset, True)
             return [taken.batches for taken in found if taken.batches.batch.num_rows]
@@ -253,7 +274,7 @@ class Consumer:
                 self._assign_all()
             self._positions.update()
             self._unknown.warn()
-        except _TRANSIENT as error:
+        except (*_TRANSIENT, KafkaTimeoutError) as error:
             self._read_ahead.log_retry(error)
             pause = self._config.retry_backoff
         self._read_ahead.start()
@@ -420,7 +441,7 @@ class Consumer:
         with self._alone:
             at = self._subscription.at(partition)
             if at.position is None:
-                self._coordinator.refresh()
+                self._refresh(timeout_ms)
                 self._positions.bounds_of(partition)
                 self._positions.find(at)
             assert at.position is not None
@@ -452,6 +473,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises UnknownTopicOrPartitionError."""
         with self._alone:
+            self._refresh(timeout_ms)
             return self._positions.ends(partitions, earliest=True)
 
     def end_offsets(
@@ -459,6 +481,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
         with self._alone:
+            self._refresh(timeout_ms)
             return self._positions.ends(partitions, earliest=False)
 
     def offsets_for_times(
@@ -467,6 +490,7 @@ class Consumer:
         """The first record at or after each time in milliseconds, None where there is none. Raises
         UnknownTopicOrPartitionError, InvalidRequestError."""
         with self._alone:
+            self._refresh(timeout_ms)
             return self._positions.for_times(timestamps)
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -491,7 +515,7 @@ class Consumer:
             group = self._grouped("commit")
             given = self._offsets(offsets, group)
             self._counts["commit-total"] += 1
-            self._retrying(lambda: group.commit(given), timeout_ms)
+            self._retrying(lambda seconds: group.commit(given, seconds), timeout_ms)
 
     def commit_async(
         self,
@@ -512,7 +536,7 @@ class Consumer:
         with self._alone:
             self._grouped("committed")
             place = as_partition(partition)
-            self._coordinator.refresh()
+            self._refresh(timeout_ms)
             found = self._positions.committed(place)
             return found if metadata or found is None else found.offset
 
@@ -533,15 +557,19 @@ class Consumer:
             return group.positions()
         if not isinstance(offsets, Mapping):
             raise InvalidRequestError("offsets is a dict of OffsetAndMetadata by TopicPartition")
-        return {as_partition(place): _committable(as_partition(place), at) for place, at in offsets.items()}
+        return {as_partition(place): committable(as_partition(place), at) for place, at in offsets.items()}
 
-    def _retrying(self, action: Callable[[], None], timeout_ms: float | None) -> None:
+    def _refresh(self, timeout_ms: float | None) -> State:
+        """The newest state there is. Raises KafkaTimeoutError."""
+        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))
+
+    def _retrying(self, action: Callable[[float], None], timeout_ms: float | None) -> None:
         """Try again what the storage did not answer, for as long as the caller's patience lasts."""
-        seconds = self._config.api_timeout if timeout_ms is None else _seconds(timeout_ms)
+        seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
         deadline = self._clock.monotonic() + seconds
         while True:
             try:
-                return action()
+                return action(max(deadline - self._clock.monotonic(), 0))
             except _TRANSIENT:
                 if self._clock.monotonic() + self._config.retry_backoff >= deadline:
                     raise
@@ -552,12 +580,12 @@ class Consumer:
     def topics(self, timeout_ms: float | None = None) -> set[str]:
         """The topics that exist, but for internal ones."""
         with self._alone:
-            return {name for name in self._coordinator.refresh().topics if not is_internal_topic(name)}
+            return {name for name in self._refresh(timeout_ms).topics if not is_internal_topic(name)}
 
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
         """The numbers of a topic's partitions, None where it does not exist."""
         with self._alone:
-            self._coordinator.refresh()
+            self._refresh(timeout_ms)
             return set(range(self._reader.partitions(topic))) or None
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
@@ -597,6 +625,7 @@ class Consumer:
         """
         if self._alone.inherited:
             return
+        seconds = self._config.request_timeout if timeout_ms is None else as_seconds(timeout_ms)
         self._closing = True
         self._read_ahead.wake()
         self._alone.enter(wait=True)
@@ -606,31 +635,8 @@ class Consumer:
             self._put_back()
             self._alone.closed = True
             if self._group is not None:
-                self._group.close(autocommit)
+                self._group.close(autocommit, seconds)
         finally:
-            self._read_ahead.close()
+            self._read_ahead.close(seconds)
             self._reader.close()
             self._alone.__exit__()
-
-
-def _committable(place: TopicPartition, at: object) -> OffsetAndMetadata:
-    if isinstance(at, int):
-        return OffsetAndMetadata(as_offset(place, at))
-    if isinstance(at, tuple) and 1 <= len(at) <= 3:
-        found = OffsetAndMetadata(*at)
-        return OffsetAndMetadata(as_offset(place, found.offset), found.metadata or "", found.leader_epoch)
-    raise InvalidRequestError(
-        f"the offset of {place} is {at!r}: give an OffsetAndMetadata", topic=place.topic, partition=place.partition
-    )
-
-
-def _seconds(timeout_ms: object) -> float:
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
-        raise InvalidRequestError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
-    return min(timeout_ms / 1000, math.inf)
-
-
-def _positive(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequestError(f"{name}={value!r}: give a whole number from 1")
-    return value

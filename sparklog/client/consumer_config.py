@@ -24,6 +24,7 @@ from sparklog.client.config import (
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.protocol.assignors import ASSIGNORS
+from sparklog.protocol.names import validate_client_id
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
 """On a local disk a look costs a system call: some 100 of them a second while nothing comes."""
@@ -114,6 +115,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     max_poll_interval: float
     max_poll_records: int
+    request_timeout: float
     reset: OffsetReset
     retry_backoff: float
     session_timeout_ms: int
@@ -158,6 +160,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
         max_poll_interval=seconds("max_poll_interval_ms", 1),
         max_poll_records=number("max_poll_records", 1),
+        request_timeout=seconds("request_timeout_ms"),
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
         session_timeout_ms=number("session_timeout_ms", 1),
@@ -185,6 +188,8 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(value, str) or (not value and name != "client_id"):
         raise _wrong(name, value, "give a name, or leave it out")
+    if name != "group_id":  # which has a check of its own
+        validate_client_id(value, name)
     return value
 
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparklog.client.consumer_config import ConsumerConfig
 from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.fetcher import ReadAhead
-from sparklog.client.futures import Future, Outcome
+from sparklog.client.futures import Future, Outcome, longest_wait
+from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import Change, GroupMember
@@ -56,6 +57,10 @@ class CommitFuture(Future[Offsets]):
             self._outcome.condition.notify_all()
         self._outcome.run_callbacks()
 
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over, after at most so many seconds."""
+        return self._outcome.wait(seconds)
+
     def _result(self) -> Offsets:
         return self._offsets
 
@@ -87,7 +92,7 @@ class GroupSession:
         self._polled = float("inf")
         self._last: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
-        self._commits: ThreadPoolExecutor | None = None
+        self._commits = InOrder("sparklog-consumer-commit")
         self._pending: deque[Any] = deque()
         self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
@@ -187,15 +192,15 @@ class GroupSession:
         except Exception:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
 
-    def leave(self, reason: str = "left") -> None:
-        """End membership: on ``unsubscribe`` and ``close``."""
+    def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
+        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError."""
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call("on_partitions_revoked", owned)
-            self.finish_commits()
-        self._stop_heart()
+            self.finish_commits(seconds)
+        self._stop_heart(seconds)
         self._topics = frozenset()
-        self._member.leave(reason)
+        within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
         with contextlib.suppress(FencedInstanceIdError):
             self._member.reconcile()  # it knows now that it owns nothing
 
@@ -210,11 +215,12 @@ class GroupSession:
     def abandon(self) -> None:
         """End the threads soon, without a lock, a commit or leaving."""
         self._abandoned = True
+        self._commits.end()
 
-    def _stop_heart(self) -> None:
+    def _stop_heart(self, seconds: float = math.inf) -> None:
         self._stopping.set()
         if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join()
+            self._heart.join(longest_wait(seconds))
         self._heart = None
 
     def _beat(self) -> None:
@@ -261,10 +267,17 @@ class GroupSession:
             if at.offset != known[place].committed and (partitions is None or place in partitions)
         }
 
-    def commit(self, offsets: Offsets) -> None:
-        """Commit, after all that was begun before. Errors as ``GroupMember.commit``."""
+    def commit(self, offsets: Offsets, seconds: float = math.inf) -> None:
+        """Commit, after all that was begun before. Errors as ``GroupMember.commit``, and KafkaTimeoutError where that
+        takes longer: the commit goes on then."""
+        if not offsets and not self._pending:
+            return
+        future = self.commit_async(offsets, None)
+        if not future.wait(seconds):
+            raise timed_out("commit()", seconds)
         self.finish_commits()
-        self._commit(offsets)
+        if future.exception is not None:
+            raise future.exception
 
     def _commit(self, offsets: Offsets) -> None:
         if not offsets:
@@ -280,8 +293,6 @@ class GroupSession:
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
         """Commit in another thread; the callback runs within a later call of the consumer's own."""
-        if self._commits is None:
-            self._commits = ThreadPoolExecutor(1, thread_name_prefix="sparklog-consumer-commit")
         future = CommitFuture(offsets)
 
         def run() -> None:
@@ -297,16 +308,16 @@ class GroupSession:
         self._pending.append(self._commits.submit(run))
         return future
 
-    def finish_commits(self) -> None:
-        """Wait for the asynchronous commits, and call their callbacks."""
-        while self._pending:
-            self._pending.popleft().result()
+    def finish_commits(self, seconds: float = math.inf) -> None:
+        """Wait for the asynchronous commits, and call their callbacks. Raises KafkaTimeoutError."""
+        if self._pending and not self._pending[-1].wait(seconds):
+            raise timed_out("a commit of offsets", seconds)
         self.call_back()
 
     def call_back(self) -> None:
         """Call the callbacks of commits that are over, in their order."""
         while self._pending and self._pending[0].done():
-            self._pending.popleft().result()
+            self._pending.popleft()
         while self._completed:
             callback, offsets, error = self._completed.popleft()
             try:
@@ -324,29 +335,29 @@ class GroupSession:
         if changed:
             self.commit_async(changed, self._config.commit_callback or _log_failure)
 
-    def commit_last(self, autocommit: bool) -> None:
+    def commit_last(self, autocommit: bool, seconds: float = math.inf) -> None:
         """Wait for the commits that were begun, and commit what has changed, if asked to, before partitions go."""
+        deadline = self._clock.monotonic() + seconds
         try:
-            self.finish_commits()
+            self.finish_commits(seconds)
             if autocommit:
-                self._commit(self.changed_offsets())
+                self.commit(self.changed_offsets(), max(deadline - self._clock.monotonic(), 0))
         except SparklogError as error:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
-    def close(self, autocommit: bool) -> None:
-        """Commit what has changed, if asked to, and leave."""
+    def close(self, autocommit: bool, seconds: float = math.inf) -> None:
+        """Commit what has changed, if asked to, and leave; each within so many seconds."""
         try:
-            self.commit_last(autocommit and self._config.auto_commit)
+            self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
-                self._leave_quietly()
-            if self._commits is not None:
-                self._commits.shutdown()
+                self._leave_quietly(seconds)
+            self._commits.end()
 
-    def _leave_quietly(self) -> None:
+    def _leave_quietly(self, seconds: float) -> None:
         """Where leaving fails, the session timeout does it."""
         try:
-            self.leave()
+            self.leave(seconds=seconds)
         except SparklogError as error:
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
 

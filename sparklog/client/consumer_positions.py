@@ -6,7 +6,7 @@ Rules: the consumer's thread owns it. A position is looked for when it is needed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.client.consumer_config import DURATION_RESET, EARLIEST_RESET, LATEST_RESET, ConsumerConfig, OffsetReset
 from sparklog.client.consumer_offsets import ConsumerReader
@@ -34,7 +34,10 @@ class Positions:
         read_ahead: ReadAhead,
         subscription: Subscription,
         config: ConsumerConfig,
+        refresh: Callable[[], State],
     ) -> None:
+        """``refresh`` reads the newest state, and raises KafkaTimeoutError where that takes too long."""
+        self._refresh = refresh
         self._coordinator = coordinator
         self._reader = reader
         self._read_ahead = read_ahead
@@ -51,7 +54,7 @@ class Positions:
         """
         if not self.stale and (not self._missing or self._coordinator.state is self._seen):
             return
-        self._seen = self._coordinator.refresh() if self.stale else self._coordinator.state
+        self._seen = self._refresh() if self.stale else self._coordinator.state
         self._missing = []
         for position in self._subscription.positions.values():
             if position.position is None:
@@ -137,8 +140,7 @@ class Positions:
         return found
 
     def ends(self, partitions: Iterable[TopicPartition], earliest: bool) -> dict[TopicPartition, int]:
-        """The first offset of each, or the one after the last."""
-        self._coordinator.refresh()
+        """The first offset of each, or the one after the last, in the newest state read."""
         found = {place: self.bounds_of(place) for place in as_partitions(partitions)}
         return {place: bounds.start if earliest else bounds.end for place, bounds in found.items()}
 
@@ -146,7 +148,6 @@ class Positions:
         """The first record at or after each time (milliseconds), None where there is none."""
         if not isinstance(timestamps, Mapping):
             raise InvalidRequestError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
-        self._coordinator.refresh()
         return {as_partition(place): self._for_time(as_partition(place), at) for place, at in timestamps.items()}
 
     def _for_time(self, place: TopicPartition, timestamp_ms: object) -> OffsetAndTimestamp | None:

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from sparklog.client.consumer_records import RecordBatches
+from sparklog.client.futures import longest_wait
 from sparklog.client.reader import Bounds, Fetched
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
@@ -256,14 +257,17 @@ class ReadAhead:
         """Let the thread end soon, and with it let go of the files, without a lock and without waiting."""
         self._closed = True
 
-    def close(self) -> None:
-        """Stop reading and let go of the files. Doing it twice is fine."""
+    def close(self, seconds: float = math.inf) -> None:
+        """Stop reading and let go of the files. Doing it twice is fine. A thread that a storage holds up for longer
+        ends when that answers."""
         with self._changed:
             self._closed = True
             self._streams.clear()
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(longest_wait(seconds))
+            if self._thread.is_alive():
+                return
         self._reader.close()
 
     # -- the thread

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
 from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
+from sparklog.client.patience import within
 from sparklog.client.producer_config import producer_config
 from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
@@ -227,16 +228,22 @@ class Producer:
 
     def _find(self, topic: object) -> TopicMetadata:
         self._start()
-        return self._topics.find(topic)
+        return within(self._config.max_block, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+
+    def _checked(self, topic: str) -> TopicMetadata | None:
+        """What is known of a topic; the storage is asked where that is old."""
+        if not self._topics.is_old(topic):
+            return self._topics.check(topic)
+        return within(self._config.max_block, lambda: self._topics.check(topic), f"looking for topic {topic!r}")
 
     def _next_sticky(self, found: TopicMetadata, size: int) -> PartitionQueue:
-        checked = self._topics.check(found.name) or found
+        checked = self._checked(found.name) or found
         return checked.next_sticky(self._jitter(), self._config.batch_size - size)
 
     def _ask_partitioner(
         self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata
     ) -> PartitionQueue:
-        found = self._topics.check(found.name) or found
+        found = self._checked(found.name) or found
         chosen = partitioner(key, list(range(len(found.queues))), found.available())
         if chosen is None:
             raise InvalidRecordError(
@@ -263,7 +270,7 @@ class Producer:
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
         if self._transactions is not None:
-            return self._transactions.write()
+            return within(timeout, self._transactions.write, "flush() in a transaction")
         return self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
@@ -284,7 +291,11 @@ class Producer:
             thread.join(longest_wait(timeout))
         left = self._accumulator.force_close()
         if self._transactions is not None:
-            self._transactions.close(_not_sent(timeout))
+            transactions, reason = self._transactions, _not_sent(timeout)
+            try:
+                within(timeout, lambda: transactions.close(reason), "deleting the files of a transaction")
+            except KafkaTimeoutError as error:
+                logger.warning("%s was closed; files that nobody sees are left for a vacuum: %s", self, error)
             left = []
         if left:
             logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
@@ -364,7 +375,7 @@ class Producer:
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, which is created as ``send`` would. Raises as ``send`` does for topics."""
         self._refuse_after_fork()
-        return set(range(len((self._topics.check(topic) or self._topics.find(topic)).queues)))
+        return set(range(len((self._checked(topic) or self._find(topic)).queues)))
 
     def bootstrap_connected(self) -> bool:
         """Whether the cluster can be read now."""

@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError
 from sparklog.format.codec import CODECS, compressor
 from sparklog.protocol.decide_append import ACKS_ALL
+from sparklog.protocol.names import validate_client_id
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
@@ -99,6 +100,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
 
     acks: Any = one_of("Producer", arguments, "acks", (0, 1, -1, "all"))
     transactional_id = _transactional_id(arguments)
+    _check_client_id(arguments["client_id"])
     codec, level = _codec(arguments)
     config = ProducerConfig(
         acks=ACKS_ALL if acks == "all" else acks,
@@ -134,6 +136,11 @@ def _transactional_id(arguments: Mapping[str, object]) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong("transactional_id", value, "give a name, or leave it out")
     return value
+
+
+def _check_client_id(client_id: object) -> None:
+    if client_id is not None:
+        validate_client_id(client_id, "client_id")
 
 
 def _check_together(config: ProducerConfig) -> None:

@@ -8,13 +8,14 @@ Rules: no storage and no threads here; the consumer's thread owns it. Not for: m
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparklog.errors import IllegalStateError, InvalidRequestError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
-from sparklog.types import TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 
 class ConsumerRebalanceListener:
@@ -203,3 +204,29 @@ def _compiled(pattern: object) -> re.Pattern[str]:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
     except (re.error, TypeError) as error:
         raise InvalidRequestError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+
+
+def committable(place: TopicPartition, at: object) -> OffsetAndMetadata:
+    """An offset to commit. Raises InvalidRequestError."""
+    if isinstance(at, int):
+        return OffsetAndMetadata(as_offset(place, at))
+    if isinstance(at, tuple) and 1 <= len(at) <= 3:
+        found = OffsetAndMetadata(*at)
+        return OffsetAndMetadata(as_offset(place, found.offset), found.metadata or "", found.leader_epoch)
+    raise InvalidRequestError(
+        f"the offset of {place} is {at!r}: give an OffsetAndMetadata", topic=place.topic, partition=place.partition
+    )
+
+
+def as_seconds(timeout_ms: object) -> float:
+    """Milliseconds as seconds. Raises InvalidRequestError."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise InvalidRequestError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
+    return min(timeout_ms / 1000, math.inf)
+
+
+def positive(name: str, value: object) -> int:
+    """A whole number from 1. Raises InvalidRequestError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidRequestError(f"{name}={value!r}: give a whole number from 1")
+    return value

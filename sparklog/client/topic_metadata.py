@@ -174,6 +174,11 @@ class Topics:
             return self._coordinator.refresh()
         return self._coordinator.state
 
+    def is_old(self, topic: str) -> bool:
+        """Whether ``check`` would ask the storage."""
+        metadata = self.known.get(topic)
+        return metadata is not None and self._clock.monotonic() - metadata.checked_at > self._config.metadata_max_age
+
     def check(self, topic: str) -> TopicMetadata | None:
         """What is known of a topic once the coordinator's newest state has been compared; None for one that is gone.
 

@@ -50,7 +50,7 @@ from sparklog.protocol.decision import Decision
 from sparklog.protocol.groups import listed, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.store.process_lock import ProcessLock
-from sparklog.types import OffsetAndMetadata, TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
 
@@ -478,9 +478,9 @@ def expire(
         return []
     gone = coordinator.leave_group(group, members, "expired", generation)
     for member in gone:
-        logger.warning("member %s of group %s %s and was taken out", member, group, why)
+        logger.warning("member %s of group %s %s and was taken out", printable(member), printable(group), why)
         try:
             coordinator.store.delete(lease_key(group, member))
         except SparklogError as error:
-            logger.warning("the lease of %s in group %s was not deleted: %s", member, group, error)
+            logger.warning("the lease of %s in group %s was not deleted: %s", printable(member), group, error)
     return gone

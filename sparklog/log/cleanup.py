@@ -15,8 +15,9 @@ Rules:
   than half of that does not rely on the boundary, which a stalled clean-up may have set back, but looks for the newest
   checkpoint by listing (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
 * A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
-  Ages are differences of the storage's own times. Manifests go before the files they name. A process that still finds
-  a file of its checkpoint gone goes on from the newest one.
+  Ages are differences of the storage's own times. Manifests go before the files they name. What no manifest names goes
+  only once there is a newer checkpoint: its writer may be about to name it, however old it is. A process that still
+  finds a file of its checkpoint gone goes on from the newest one.
 
 Not for: writing checkpoints (``checkpoint``).
 """
@@ -47,7 +48,8 @@ from sparklog.log.layout import (
 )
 from sparklog.log.lists import ListCache
 from sparklog.log.parallel import each
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import ObjectInfo, Store
 
 
@@ -246,7 +248,13 @@ def remove_checkpoints(store: Store) -> int:
         except ObjectNotFoundError:  # this process was stopped since the listing, and another clean-up went on
             return 0
         named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
-    gone = [info.key for info in found if info.key not in named and info.modified_ms < old_ms]
+    newest = checkpoint_version(kept[0].key) or 0
+    gone = [
+        info.key
+        for info in found
+        # of a newer version than the newest manifest: its writer may have been stopped, and name it once it goes on
+        if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
+    ]
     is_manifest = {info.key for info in manifests}
     _delete(store, (key for key in gone if key in is_manifest))
     _delete(store, (key for key in gone if key not in is_manifest))

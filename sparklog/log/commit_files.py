@@ -17,18 +17,11 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, RootReplacedError
 from sparklog.log.layout import read_boundary
 from sparklog.log.parallel import each
-from sparklog.protocol.commits import (
-    Commit,
-    SpilledActions,
-    commit_key,
-    decode_actions,
-    decode_commit,
-    stored_digest,
-    with_actions,
-)
+from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
+from sparklog.protocol.commits import Commit, SpilledActions, commit_key
 from sparklog.store.base import Store
 
 
@@ -118,3 +111,19 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     if len(answers) == 1 and answers[0].digest is None:
         answers.append(look_at_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
+
+
+def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:
+    """The error where the newest commit that a client has read is not in its place any more."""
+    what = "is not there any more" if end.digest is None else "is another one now"
+    return replaced(store, f"commit {version}, the newest one that this client has read, {what}")
+
+
+def replaced(store: Store, why: str) -> RootReplacedError:
+    """The error where a root holds another history than before."""
+    return RootReplacedError(
+        f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "
+        "copy or made again; nothing was written. Close this client and open the cluster again; `sparklog fsck` shows "
+        "what the root holds",
+        path=store.root,
+    )

@@ -32,9 +32,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeVar
-
-import pyarrow as pa
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
@@ -42,27 +39,24 @@ from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterMovedError,
     CorruptMetadataError,
-    IndeterminateCommitError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    RootReplacedError,
     SparklogError,
-    StorageError,
     StorageUnavailableError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
 from sparklog.log.background import BackgroundTask
+from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
 from sparklog.log.commit_files import (
     LogEnd,
     complete_commit,
+    not_there,
     read_ahead,
     read_commit,
     read_log_end,
+    replaced,
 )
 from sparklog.log.creation import create_object
+from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import (
     CHECKPOINTS,
     CLUSTER_KEY,
@@ -71,43 +65,29 @@ from sparklog.log.layout import (
     read_boundary,
     read_cluster_file,
 )
-from sparklog.log.lists import ListCache, read_list
+from sparklog.log.lists import ListCache
 from sparklog.log.parallel import each
-from sparklog.log.segments import TopicSegments, part_up_to
+from sparklog.log.segment_lists import SegmentLists
+from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
-from sparklog.protocol.commits import (
+from sparklog.protocol.commit_bytes import (
     FORMAT,
-    Action,
-    Commit,
     EncodedCommit,
-    RegisterBroker,
-    ResetTime,
-    actions_key,
-    commit_key,
-    decode_commit,
     encode_to_store,
 )
-from sparklog.protocol.fold import Draft, Entry, fold
-from sparklog.protocol.segments import SegmentEvent, segment_events
-from sparklog.protocol.state import State, TopicState
+from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime
+from sparklog.protocol.fold import Draft, fold
+from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 logger = logging.getLogger(__name__)
 
-Read = TypeVar("Read")
-
 _REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
 """commits after which a process that only reads looks for a checkpoint, so that what it holds stays small."""
 
-AWAY_SECONDS = limits.MIN_COMMIT_AGE_MS / 2000
-"""seconds without a look at the log after which its commits may have been removed meanwhile."""
-
 CHECKPOINTS_PER_CLEANUP = 10
 """checkpoints that a process writes between two removals of old ones, which take a listing."""
-
-READ_BACK_ATTEMPTS = 5
-"""reads after an unclear answer before the outcome is indeterminate."""
 
 MAX_READ_AHEAD = 64
 """commits read side by side at most. It begins with one and doubles for as long as there are more."""
@@ -126,13 +106,6 @@ class Outcome(Enum):
     LOST = "lost"
 
 
-class _Moment(NamedTuple):
-    """A moment by both clocks of this machine: either may have stood still, or been set, since."""
-
-    monotonic: float
-    wall_ms: int
-
-
 class CommitLog:
     """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
 
@@ -146,6 +119,7 @@ class CommitLog:
         self.clock = clock
         self.ids = ids
         self._writer = writer
+        self._elapsed = ElapsedTime(clock)
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
         self._whole = ""
@@ -156,8 +130,8 @@ class CommitLog:
         self._list_cache = ListCache(store)
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
-        self._boundary_seen: _Moment | None = None
-        self._load()
+        self._boundary_seen: Moment | None = None
+        self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
     @classmethod
     def create(
@@ -214,19 +188,20 @@ class CommitLog:
         """Start over from the newest checkpoint, or from the empty state."""
         cluster = read_cluster_file(self.store)
         if self._cluster_id not in ("", cluster.cluster_id):
-            raise self._replaced(f"it holds cluster {cluster.cluster_id} now")
+            raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
-        seen = self._now()
+        seen = self._elapsed.now()
         manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
         # together, and only once nothing can fail any more
-        self._base, self._state, self._seen = manifest, state or State(cluster_id=cluster.cluster_id), seen
+        self._state, self._seen = state or State(cluster_id=cluster.cluster_id), seen
+        self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
-        self._recent: dict[str, list[SegmentEvent]] = {}
-        self._recent_count = 0
-        self._touched: dict[Entry, int] = {}
-        self._parts: dict[str, list[pa.RecordBatch]] = {}
-        self._lists: dict[str, tuple[TopicState, TopicSegments]] = {}
+
+    @property
+    def _base(self) -> checkpoint.Manifest | None:
+        """The checkpoint from which this log continues."""
+        return self._lists.base
 
     @property
     def state(self) -> State:
@@ -253,7 +228,7 @@ class CommitLog:
     def _read_to_end(self, window: int) -> bool:
         """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
         that are many. ``window`` is how many to read at a time at first, after the next one."""
-        seen = self._now()
+        seen = self._elapsed.now()
         found, end = self._look()
         if not self._check_end(end):
             return False
@@ -270,7 +245,7 @@ class CommitLog:
                 if self._jump_to_checkpoint():
                     return False
             asked = window = min(2 * window, MAX_READ_AHEAD)
-            seen = self._now()
+            seen = self._elapsed.now()
             found = read_ahead(self.store, self._state.version + 1, asked)
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
@@ -279,8 +254,8 @@ class CommitLog:
         if version < 0:
             return read_ahead(self.store, 0, 1), LogEnd(self._state.digest, read_boundary(self.store))
         last = self._boundary_seen
-        with_boundary = last is None or self._seconds_since(last) >= BOUNDARY_SECONDS
-        looked_at = self._now()
+        with_boundary = last is None or self._elapsed.seconds_since(last) >= BOUNDARY_SECONDS
+        looked_at = self._elapsed.now()
         looks: list[Callable[[], list[bytes] | LogEnd]] = [
             lambda: read_ahead(self.store, version + 1, 1),
             lambda: read_log_end(self.store, version, with_boundary),
@@ -309,29 +284,17 @@ class CommitLog:
             self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
             end = read_log_end(self.store, state.version, with_boundary=True)
         if end.digest is not None:
-            raise self._not_there(end)
+            raise not_there(self.store, state.version, end)
         # It may have been removed all the same: a late clean-up may have set the boundary back since.
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version < state.version:
-            raise self._not_there(end)
+            raise not_there(self.store, state.version, end)
         if newest.version > state.version:
             self._load(listed=True)
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
-            raise self._not_there(end)
+            raise not_there(self.store, state.version, end)
         return True
-
-    def _not_there(self, end: LogEnd) -> RootReplacedError:
-        what = "is not there any more" if end.digest is None else "is another one now"
-        return self._replaced(f"commit {self._state.version}, the newest one that this client has read, {what}")
-
-    def _replaced(self, why: str) -> RootReplacedError:
-        return RootReplacedError(
-            f"{self.store.root} holds another history than the one that this client has read: {why}. It was restored "
-            "from a copy or made again; nothing was written. Close this client and open the cluster again; "
-            "`sparklog fsck` shows what the root holds",
-            path=self.store.root,
-        )
 
     def _jump_to_checkpoint(self) -> bool:
         """Start over from a newer checkpoint, if there is one."""
@@ -352,7 +315,7 @@ class CommitLog:
 
     def _catch_up_if_away(self) -> None:
         """Whoever has not looked for long starts from the newest checkpoint: commits it has not seen may be gone."""
-        if self._seconds_since(self._seen) < AWAY_SECONDS:
+        if not self._elapsed.is_away_since(self._seen):
             return
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version <= self._state.version:
@@ -361,16 +324,8 @@ class CommitLog:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
             is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
             if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
-                raise self._not_there(end)
+                raise not_there(self.store, self._state.version, end)
         self._load(listed=True)
-
-    def _now(self) -> _Moment:
-        return _Moment(self.clock.monotonic(), self.clock.now_ms())
-
-    def _seconds_since(self, moment: _Moment) -> float:
-        """The longer of what the two clocks say: one may have stood still while the machine slept."""
-        now = self._now()
-        return max(now.monotonic - moment.monotonic, (now.wall_ms - moment.wall_ms) / 1000)
 
     def _take_read(self, data: bytes) -> None:
         """Advance by a commit as it was read. One that does not follow may follow what this log never saw: a stalled
@@ -378,10 +333,15 @@ class CommitLog:
         version = self._state.version + 1
         try:
             self._take(*complete_commit(self.store, data, version))
-        except CorruptMetadataError:
+        except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_boundary(self.store)
-            if not from_commits or boundary < self._state.version:
+            if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
+                end = read_log_end(self.store, self._state.version, with_boundary=True)
+                if self._state.version >= 0 and end.digest not in (None, self._state.digest):
+                    raise not_there(
+                        self.store, self._state.version, end
+                    ) from error  # another history, put in its place
                 raise
             self._reload_after(boundary)
 
@@ -416,11 +376,8 @@ class CommitLog:
     def _take(self, commit: Commit, digest: str, size: int) -> None:
         """Advance the state by one commit, whose stored bytes are so many."""
         self._state, touched = fold(self._state, commit, digest)
-        self._touched.update(dict.fromkeys(touched, commit.version))
+        self._lists.take(commit, touched)
         self._commit_bytes += size
-        for topic_id, events in segment_events(commit).items():
-            self._recent.setdefault(topic_id, []).extend(events)
-            self._recent_count += len(events)
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
@@ -436,64 +393,11 @@ class CommitLog:
         with self._lock:
             state = state or self._state
             try:
-                return self._segments(topic, state)
+                return self._lists.of(topic, state, self._state)
             except CorruptMetadataError as error:
                 if not error.missing or not self._leave_incomplete_base():
                     raise
-            return self._segments(topic, state)
-
-    def _segments(self, topic: str, state: State) -> TopicSegments:
-        version = state.version
-        found = state.topic(topic)
-        cached = self._lists.get(found.topic_id)
-        if cached is not None and cached[0] is found:
-            return cached[1]
-        recent = [s for s in self._recent.get(found.topic_id, ()) if s.version <= version]
-        parts = self._checkpointed(found.topic_id)
-        if self._base is not None and self._base.version > version:
-            parts = [part_up_to(part, version) for part in parts]
-        newest = self._newer_list(found, version)
-        listed = TopicSegments(found, parts, recent, newest, self._is_lost(newest, version))
-        if self._is_live(found):
-            self._lists[found.topic_id] = (found, listed)
-        elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in found.partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} of version {version} was deleted since (id {found.topic_id}), and its segments "
-                "are not listed any more; refresh, and read what there is",
-                topic=topic,
-            )
-        return listed
-
-    def _newer_list(self, topic: TopicState, version: int) -> TopicSegments | None:
-        """The newest list, for what cannot be listed as of ``version`` any more; None where the base is not newer."""
-        if self._base is None or self._base.version <= version or not self._is_live(topic):
-            return None
-        newest = self._state.topics[topic.name]
-        return TopicSegments(newest, self._checkpointed(topic.topic_id), self._recent.get(topic.topic_id, ()))
-
-    def _is_lost(self, newest: TopicSegments | None, version: int) -> Callable[[int], bool]:
-        """Whether segments of a partition were replaced after ``version`` and the base has what took their place."""
-        base = self._base.version if self._base is not None else -1
-
-        def is_lost(partition: int) -> bool:
-            assert newest is not None
-            changes = newest.topic.partitions[partition].changes
-            forgotten = len(changes) == limits.SEGMENT_CHANGES_KEPT and changes[0].version > version
-            return forgotten or any(version < change.version <= base for change in changes)
-
-        return is_lost
-
-    def _is_live(self, topic: TopicState) -> bool:
-        newest = self._state.topics.get(topic.name)
-        return newest is not None and newest.topic_id == topic.topic_id
-
-    def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
-        if self._base is None:
-            return []
-        if topic_id not in self._parts:
-            listed = checkpoint.read_lists(self.store, self._base, self._list_cache).of(topic_id)
-            self._parts[topic_id] = read_list(self.store, listed)
-        return self._parts[topic_id]
+            return self._lists.of(topic, state, self._state)
 
     def _leave_incomplete_base(self) -> bool:
         """Go on from another checkpoint, since files of this log's own one are gone: newer ones have replaced it.
@@ -554,20 +458,11 @@ class CommitLog:
         """
         with self._lock:
             commit, encoded = self._prepare(actions)
-            version, began = commit.version, self._now()
-            if encoded.spilled:
-                self.store.put(actions_key(version, commit.write_id), encoded.spilled)
-            if not self._create(commit, encoded.data):
-                self._delete_spilled(commit, encoded)
-                return Outcome.LOST
-            try:
-                is_part = self._is_part_of_log(commit, encoded.digest, began)
-            except RootReplacedError:
-                self._withdraw_if_ours(commit, encoded)
-                raise
-            if not is_part:
-                self._withdraw(commit, encoded)
+            version = commit.version
+            fate = CommitAttempt(self.store, self.clock, self._elapsed, commit, encoded).make(self._seen)
+            if fate is Fate.REMOVED:
                 self._reload_after(version)
+            if fate is not Fate.WON:
                 return Outcome.LOST
             self._take(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
             if self._checkpoint_is_due(version):
@@ -594,135 +489,13 @@ class CommitLog:
         )
         return commit, encode_to_store(commit)
 
-    def _withdraw(self, commit: Commit, encoded: EncodedCommit) -> None:
-        """Delete a commit that is not part of the log: only this process can have created it, and nobody follows it."""
-        with contextlib.suppress(SparklogError):
-            self.store.delete(commit_key(commit.version))
-        self._delete_spilled(commit, encoded)
-
-    def _withdraw_if_ours(self, commit: Commit, encoded: EncodedCommit) -> None:
-        """The same where the root was replaced: by now the number may be that of a commit of the other history."""
-        with contextlib.suppress(SparklogError):
-            stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            if stored == encoded.data:
-                self._withdraw(commit, encoded)
-
-    def _delete_spilled(self, commit: Commit, encoded: EncodedCommit) -> None:
-        if encoded.spilled:
-            with contextlib.suppress(SparklogError):
-                self.store.delete(actions_key(commit.version, commit.write_id))
-
-    def _is_part_of_log(self, commit: Commit, digest: str, began: _Moment) -> bool:
-        """Whether a commit whose create ``began`` then is one, and not at a number that was removed before.
-
-        Raises IndeterminateCommitError where that cannot be told: this process was stopped for so long that the commit
-        may have been removed since, after a checkpoint that has it. Raises RootReplacedError where the commit before it
-        is gone: the root was restored from a copy meanwhile.
-        """
-        end = self._read_after(commit, lambda: self._end_before(commit))
-        boundary = end.removed_up_to
-        is_over_hole = boundary < commit.version - 1 and end.digest != commit.previous
-        stopped = self._seconds_since(began) >= AWAY_SECONDS
-        if not stopped and (boundary >= commit.version or self._seconds_since(self._seen) < AWAY_SECONDS):
-            if is_over_hole:
-                raise self._not_there(end)
-            return boundary < commit.version
-        newest = self._read_after(commit, lambda: checkpoint.read_newest_listed(self.store))
-        if boundary < commit.version and (newest is None or newest.version < commit.version):
-            if is_over_hole:
-                raise self._not_there(end)
-            return True
-        if newest is not None and newest.version == commit.version:
-            manifest = newest
-            return self._read_after(commit, lambda: checkpoint.read_digest(self.store, manifest)) == digest
-        if not stopped and not self._read_after(commit, lambda: self._exists(commit.version + 1)):
-            return False
-        return self._read_after(commit, lambda: self._previous_of(commit.version + 1)) == digest
-
-    def _previous_of(self, version: int) -> str:
-        return decode_commit(self.store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)[0].previous
-
-    def _end_before(self, commit: Commit) -> LogEnd:
-        """What is stored before a commit that was just created, and the boundary."""
-        if commit.version == 0:
-            return LogEnd(commit.previous, read_boundary(self.store))
-        end = read_log_end(self.store, commit.version - 1, with_boundary=True)
-        if end.digest != commit.previous and end.removed_up_to < commit.version - 1:
-            newest = checkpoint.read_newest_listed(self.store)
-            if newest is not None and newest.version == commit.version - 1:
-                digest = checkpoint.read_digest(self.store, newest)
-                return LogEnd(digest, end.boundary)  # a checkpoint stands for it
-        return end
-
-    def _exists(self, version: int) -> bool:
-        try:
-            self.store.info(commit_key(version))
-        except ObjectNotFoundError:
-            return False
-        return True
-
-    def _create(self, commit: Commit, data: bytes) -> bool:
-        """Whether this commit is now in the log; False when another one has its number."""
-        failure: StorageError | None = None
-        try:
-            self.store.put_if_absent(commit_key(commit.version), data)
-        except ObjectExistsError:
-            pass  # maybe by an earlier try of this very request, which the storage's client repeated
-        except StorageError as error:
-            if error.nothing_written:
-                raise
-            if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
-                raise self._indeterminate(commit, error) from error
-            logger.warning("outcome of commit %d unknown, reading it back: %s", commit.version, error)
-            failure = error
-        else:
-            return True
-        return self._read_back(commit, failure)
-
-    def _read_back(self, commit: Commit, failure: StorageError | None) -> bool:
-        """Tell won from lost by reading the object. Raises IndeterminateCommitError, by cause of ``failure``."""
-
-        def is_ours() -> bool:
-            stored = self.store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            try:
-                return decode_commit(stored, commit.version)[0].write_id == commit.write_id
-            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
-                return False
-
-        return self._read_after(commit, is_ours, failure)
-
-    def _read_after(self, commit: Commit, read: Callable[[], Read], cause: StorageError | None = None) -> Read:
-        """What has to be read to know what became of a commit that may be stored already.
-
-        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create. Its
-        cause is what the create failed with, or else the last read.
-        """
-        failure: SparklogError | None = None
-        for attempt in range(READ_BACK_ATTEMPTS):
-            try:
-                return read()
-            except SparklogError as error:  # also absent: the request may still be under way
-                failure = error
-                self.clock.sleep(0.05 * 2**attempt)
-        raise self._indeterminate(commit, failure) from (cause or failure)
-
-    def _indeterminate(self, commit: Commit, failure: Exception | None) -> IndeterminateCommitError:
-        return IndeterminateCommitError(
-            f"it is not known whether commit {commit.version} (write id {commit.write_id}) is in {self.store.root} for "
-            f"good: {failure}; read the log again, or repeat the write with a producer id or txnAppId, which writes "
-            "nothing twice",
-            version=commit.version,
-            write_id=commit.write_id,
-            path=commit_key(commit.version),
-        )
-
     # -- checkpoints
 
     def _checkpoint_is_due(self, version: int) -> bool:
         """Every so many commits, or once so many segments came since the last one: either makes opening slow."""
-        if self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+        if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
             self._rebase_quietly()
-        by_segments = self._recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS
+        by_segments = self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS
         return by_segments or (version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0)
 
     def _checkpoint_quietly(self) -> None:
@@ -771,18 +544,12 @@ class CommitLog:
     def _write_checkpoint(self) -> checkpoint.Manifest:
         newest = checkpoint.read_newest(self.store)
         with self._lock:
-            if self._seconds_since(self._seen) >= AWAY_SECONDS:
+            if self._elapsed.is_away_since(self._seen):
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._base
             state, commit_bytes = self._state, self._commit_bytes
-            since = base.version if base is not None else -1
-            changed = {
-                topic_id: recent
-                for topic_id, events in self._recent.items()
-                if (recent := [event for event in events if event.version > since])
-            }
-            touched = [entry for entry, version in self._touched.items() if version > since]
-        began = self._now()
+            changed, touched = self._lists.changes_since(base.version if base is not None else -1)
+        began = self._elapsed.now()
         try:
             self._check_whole(base)
             manifest = checkpoint.write_checkpoint(
@@ -792,13 +559,21 @@ class CommitLog:
             if error.missing and base is not None:
                 error.context["heads"] = base.heads.key
             raise
-        if self._seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
+        if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
             self._withdraw_unless_whole(manifest)
+        self._withdraw_unless_of_log(manifest, state)
         self._whole = manifest.heads.key
         with self._lock:
             if self._base is None or self._base.version < manifest.version <= self._state.version:
                 self._rebase(manifest)
         return manifest
+
+    def _withdraw_unless_of_log(self, manifest: checkpoint.Manifest, state: State) -> None:
+        """The root may have been replaced meanwhile: nobody may start from a checkpoint of the former history."""
+        end = read_log_end(self.store, state.version, with_boundary=True)
+        if end.digest != state.digest and end.removed_up_to < state.version:
+            checkpoint.withdraw(self.store, manifest)
+            raise self._not_there(end)
 
     def _leave_base(self, heads: str) -> bool:
         """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
@@ -841,14 +616,4 @@ class CommitLog:
         return self._base is None or manifest.version > self._base.version
 
     def _rebase(self, manifest: checkpoint.Manifest) -> None:
-        """Let go of what the checkpoint holds. Lists handed out before keep what they need."""
-        self._base = manifest
-        self._parts = {}
-        self._lists = {topic_id: kept for topic_id, kept in self._lists.items() if self._is_live(kept[0])}
-        self._recent = {
-            topic_id: kept
-            for topic_id, events in self._recent.items()
-            if (kept := [event for event in events if event.version > manifest.version])
-        }
-        self._recent_count = sum(len(events) for events in self._recent.values())
-        self._touched = {entry: version for entry, version in self._touched.items() if version > manifest.version}
+        self._lists.rebase(manifest, self._state)

@@ -3,7 +3,8 @@ can spare.
 
 The limit is a part of what the system lets the process open (``ulimit -n``), asked for whenever a file is opened. Where
 it is reached the file that was used longest ago is closed, whichever reader has it. Where the system refuses a file all
-the same, others having used up what there is, half of the files are closed, and the limit stays that low.
+the same, others having used up what there is, half of the files are closed and the limit is that low, until it has
+grown again with the files that can be opened. A file of a local disk needs a descriptor only while it is opened.
 
 Rules: each ``OpenFiles`` belongs to one reader, whose thread holds its lock while it works with a file. Another thread
 closes files of a reader only where it gets that lock at once, so a file that is being read stays open.
@@ -24,7 +25,7 @@ from sparklog.store.process_lock import ProcessLock
 OPEN_SEGMENTS = 256
 """segments whose index and open file a reader keeps, for lookups that come back to them."""
 
-SHARE_OF_DESCRIPTORS = 4
+SHARE_OF_DESCRIPTORS = 2
 """One in so many of the descriptors a process may have is for files that are only kept open to be quick."""
 
 FEWEST_FILES, MOST_FILES = 16, 4096
@@ -79,6 +80,7 @@ class OpenFiles(Generic[File]):
     def add(self, path: str, file: File) -> None:
         """Keep a file that was just opened."""
         self._kept[path] = _Kept(next(_uses), file)
+        self._budget.grow()
 
     def drop(self, path: str) -> None:
         """Close a file, if it is open."""
@@ -117,7 +119,7 @@ class FileBudget:
 
     def __init__(self, most: int = MOST_FILES) -> None:
         self._lock = ProcessLock()
-        self._most = most
+        self._cap = self._most = most
         self._readers: weakref.WeakSet[OpenFiles[Closable]] = weakref.WeakSet()
 
     def add(self, reader: OpenFiles[File]) -> None:
@@ -138,12 +140,16 @@ class FileBudget:
             self._close_down_to(self.limit - 1)
 
     def halve(self) -> bool:
-        """Close half of the files, and keep no more from now on; whether any were closed."""
+        """Close half of the files, and keep no more for a while; whether any were closed."""
         with self._lock:
             before = self._count()
             self._most = max(FEWEST_FILES, min(self._most, before // 2))
             self._close_down_to(before // 2)
             return self._count() < before
+
+    def grow(self) -> None:
+        """A file was opened without a refusal."""
+        self._most = min(self._most + 1, self._cap)
 
     def _count(self) -> int:
         return sum(map(len, list(self._readers)))

@@ -97,6 +97,8 @@ class StorageClock:
 
         A request's duration late, and never ahead of the storage's clock but for the drift of ten minutes.
         """
+        if not self._store.has_own_clock:
+            return self._clock.now_ms()
         self._measure_if_due()
         measured = self._measured
         if measured is None:
@@ -104,7 +106,7 @@ class StorageClock:
         return measured.storage_ms + int((self._clock.monotonic() - measured.monotonic) * 1000)
 
     def _measure_if_due(self) -> None:
-        if not self._is_due():
+        if not self._store.has_own_clock or not self._is_due():
             return
         before = self._measured
         self._asked = (self._clock.now_ms(), self._clock.monotonic())

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.errors import CorruptionError, ObjectNotFoundError
+from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY, Manifest
 from sparklog.log.checkpoint_files import AnyReference, FileReference
@@ -58,6 +58,8 @@ class KeptCheckpoint:
 
     def finding(self, stands: bool) -> Finding:
         """``stands``: whether the state of the cluster is known without it."""
+        if self.kind == kinds.NEWER_VERSION:
+            return newer_version(self.fault, self.path or self.key, self.version)
         return Finding(
             kind=self.kind,
             severity=WARNING,
@@ -100,6 +102,8 @@ class Checkpoints:
             kept.files = checkpoint.files_of(self._store, kept.manifest, self._cache)
             if kept.state.version != kept.version:
                 kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
+        except UnsupportedVersionError as error:
+            kept.blame(kinds.NEWER_VERSION, str(error))
         except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
             path = getattr(error, "path", None) or kept.key
             kept.blame(kinds.DAMAGED_CHECKPOINT, str(error), path.removeprefix(self._store.root + "/"))
@@ -154,6 +158,18 @@ class Checkpoints:
             named.add(kept.key)
             named.update(file.key for file in kept.files)
         return [key for key in self.keys if key not in named]
+
+
+def newer_version(message: str, path: str, version: int) -> Finding:
+    """What only another version of sparklog can judge."""
+    return Finding(
+        kind=kinds.NEWER_VERSION,
+        severity=WARNING,
+        message=message,
+        action="check the cluster with the version that is needed; until then keep everything as it is",
+        path=path,
+        version=version,
+    )
 
 
 class _Hint(msgspec.Struct):

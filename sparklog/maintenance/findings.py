@@ -6,6 +6,8 @@
     missing-commit           a number between others                 a mirror of the commit log
     broken-chain             commits that do not follow              a mirror of the commit log
     damaged-boundary         boundary.json                           -
+    commits-beyond-the-end   commits that do not join on            - (they are moved out of the way)
+    newer-version            what a later version has written        -
     lost-history             commits removed, and nothing stands     -
     damaged-checkpoint       a checkpoint's files                    the commits (it is removed)
     checkpoint-differs       a checkpoint's state or segments        the commits (it is removed)
@@ -50,6 +52,8 @@ CLUSTER_FILE = "cluster-file"
 DAMAGED_COMMIT = "damaged-commit"
 MISSING_COMMIT = "missing-commit"
 BROKEN_CHAIN = "broken-chain"
+COMMITS_BEYOND_THE_END = "commits-beyond-the-end"
+NEWER_VERSION = "newer-version"
 DAMAGED_BOUNDARY = "damaged-boundary"
 LOST_HISTORY = "lost-history"
 DAMAGED_CHECKPOINT = "damaged-checkpoint"
@@ -77,6 +81,8 @@ KINDS = (
     DAMAGED_COMMIT,
     MISSING_COMMIT,
     BROKEN_CHAIN,
+    COMMITS_BEYOND_THE_END,
+    NEWER_VERSION,
     DAMAGED_BOUNDARY,
     LOST_HISTORY,
     DAMAGED_CHECKPOINT,

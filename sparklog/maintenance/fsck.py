@@ -98,10 +98,14 @@ def check_cluster(
     if metadata.state.moved_to:
         moved = f"cluster {metadata.state.cluster_id} has moved from {store.root} to {metadata.state.moved_to}"
         raise ClusterMovedError(f"{moved}; check it there", path=store.root)
-    _check_scope(scope, metadata.state)
+    if not metadata.newer:
+        _check_scope(scope, metadata.state)
     report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
     report.fast = scope.fast
     check = Check(store, scope, report, metadata, Copies())
+    if metadata.newer:  # which files there have to be, the version that is needed knows
+        report.findings = in_order(metadata.findings)
+        return check
     _open_stores(check, BrokerStores(store, clock or SystemClock(), storage_options))
     found = [
         *metadata.findings,

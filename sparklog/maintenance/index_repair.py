@@ -31,7 +31,8 @@ from sparklog.format.index_rebuild import (
     vouches_for,
 )
 from sparklog.maintenance.file_checks import LiveRun, Reads, run_fault
-from sparklog.protocol.commits import Append, commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import Append, commit_key
 from sparklog.protocol.segments import index_path
 from sparklog.store.base import Store
 

@@ -26,7 +26,9 @@ from sparklog.errors import (
     CorruptMetadataError,
     ObjectNotFoundError,
     SparklogError,
+    UnsupportedVersionError,
 )
+from sparklog.log import commit_files
 from sparklog.log.layout import (
     BOUNDARY_KEY,
     CLUSTER_KEY,
@@ -40,9 +42,11 @@ from sparklog.log.lists import TopicList
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
-from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
+from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint, newer_version
 from sparklog.maintenance.findings import ERROR, INFO, WARNING, Finding
-from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
+from sparklog.maintenance.log_end import commits_beyond
+from sparklog.protocol.commit_bytes import decode_commit, stored_digest
+from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.fold import apply
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
@@ -67,7 +71,8 @@ class Metadata:
     """What the metadata of a cluster amount to.
 
     ``state`` is the newest that could be worked out, of version ``last`` unless something is broken for good;
-    ``lists`` are its live segments by topic.
+    ``lists`` are its live segments by topic. ``newer``: a later version of sparklog has written some of it, so that
+    nothing can be said of the rest.
     """
 
     state: State
@@ -78,6 +83,7 @@ class Metadata:
     last: int = -1
     commits: int = 0
     checkpoints: list[KeptCheckpoint] = field(default_factory=list)
+    newer: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -112,10 +118,9 @@ def catch_up(store: Store, known: Metadata) -> Metadata:
     state, lists = known.state, _Lists()
     while True:
         try:
-            data = store.get(commit_key(state.version + 1), limits.MAX_COMMIT_BYTES)
-            commit, digest = decode_commit(data, state.version + 1)
+            commit, digest, _ = commit_files.read_commit(store, state.version + 1)
             state = apply(state, commit, digest)
-        except (CorruptMetadataError, ObjectNotFoundError):
+        except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
             break
         lists.take(commit)
     for name, listed in known.lists.items():
@@ -200,7 +205,7 @@ def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
         return None
     try:
         return decode_commit(store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)
-    except (CorruptMetadataError, ObjectNotFoundError):
+    except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
         return None
 
 
@@ -314,11 +319,14 @@ class _Replay:
             self._skip(before + 1, version if version in present else version + 1, version in at_checkpoints)
             if version in present:
                 self._read(version, next(stored), version + 1 in present)
+                if self._result.newer:
+                    break
             for kept in self._checkpoints.at(version):
                 self._meet(kept)
             before = version
             progress("commits", done + 1, len(present | at_checkpoints))
         self._result.first, self._result.last = (versions[0], before) if versions else (-1, before)
+        self._name_what_lies_beyond(versions)
         self._result.commits = len(versions)
 
     def result(self) -> Metadata:
@@ -332,7 +340,19 @@ class _Replay:
         found.findings = [*self._findings, *self._open]
         found.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or self._is_there(kept)]
         found.findings += [kept.finding(whole) for kept in found.checkpoints if not kept.is_sound]
+        found.newer = any(finding.kind == kinds.NEWER_VERSION for finding in found.findings)
         return found
+
+    def _name_what_lies_beyond(self, versions: Sequence[int]) -> None:
+        """Commits that do not join on, where the break is not one commit's damage."""
+        if self._state is not None or self._result.newer:
+            return
+        end = self._best[0].version
+        beyond = [version for version in versions if version > end]
+        hole = range(end + 1, beyond[0]) if beyond else range(0)
+        does_not_follow = any(one.kind == kinds.BROKEN_CHAIN and one.version in (end, end + 1) for one in self._open)
+        if beyond and 0 <= end >= self._boundary and (hole or does_not_follow):
+            self._open.append(commits_beyond(self._store, end, beyond, hole))
 
     def _is_there(self, kept: KeptCheckpoint) -> bool:
         """Old checkpoints are removed while others look at them."""
@@ -368,7 +388,10 @@ class _Replay:
         try:
             if isinstance(stored, SparklogError):
                 raise stored
-            commit, digest = decode_commit(stored, version)
+            commit, digest, _ = commit_files.complete_commit(self._store, stored, version)
+        except UnsupportedVersionError as error:
+            self._refuse(version, stored, error)
+            return
         except (CorruptMetadataError, ObjectNotFoundError) as error:
             self._break()
             if isinstance(error, ObjectNotFoundError):  # listed, and removed since?
@@ -382,6 +405,18 @@ class _Replay:
             self._break()
         elif self._state is not None:
             self._apply(commit, digest)
+
+    def _refuse(self, version: int, stored: _Stored, error: UnsupportedVersionError) -> None:
+        """An intact commit with something unknown in it: of a later version, unless the next one knows it otherwise."""
+        assert isinstance(stored, bytes)
+        follower = self._previous_of(version + 1)
+        self._break()
+        if follower and follower != stored_digest(stored):
+            message = f"commit {version} is not the one that commit {version + 1} names: it was edited ({error})"
+            self._open.append(_of_commit(kinds.DAMAGED_COMMIT, version, message))
+            return
+        self._open.append(newer_version(str(error), commit_key(version), version))
+        self._result.newer = True
 
     def _apply(self, commit: Commit, digest: str) -> None:
         assert self._state is not None

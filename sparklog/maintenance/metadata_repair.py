@@ -2,7 +2,9 @@
 
     cluster.json        written again with the id that the checkpoints hold
     boundary.json       written again, below the first commit that is there, if a checkpoint stands for the rest
-    commits             put back from a mirror, where the commits beside them name their digests
+    commits             put back from a mirror, where the commits beside them name their digests; where none has those
+                        that are missing: what lies beyond the hole is moved out of the way, or, where a checkpoint
+                        stands for the hole, the boundary is set to it
     checkpoints         one that is of no use is removed, after a new one was written from the commits
     latest.json         removed where it names nothing of use
 
@@ -13,19 +15,35 @@ is removed only while the state of the newest commit is known without it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
+
+from msgspec import structs
 
 from sparklog import limits
-from sparklog.errors import CorruptionError, ObjectNotFoundError
+from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.ids import Ids
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY
 from sparklog.log.creation import create_object
-from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, CLUSTER_KEY, Boundary, encode_cluster_file, write_boundary
+from sparklog.log.layout import (
+    BOUNDARY_KEY,
+    CHECKPOINTS,
+    CLUSTER_KEY,
+    COMMITS,
+    Boundary,
+    commit_version,
+    encode_cluster_file,
+    read_boundary,
+    read_boundary_file,
+    write_boundary,
+)
 from sparklog.maintenance import findings as kinds
 from sparklog.maintenance.checkpoint_checks import Checkpoints, KeptCheckpoint
-from sparklog.maintenance.findings import Finding, Repair
-from sparklog.maintenance.metadata_checks import Metadata, read_commit
-from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key, decode_commit
+from sparklog.maintenance.findings import ERROR, Finding, Repair
+from sparklog.maintenance.log_end import LogUntil, keep_copies, take_out
+from sparklog.maintenance.metadata_checks import Metadata, check_metadata, read_commit
+from sparklog.protocol.commit_bytes import decode_actions, decode_commit
+from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.segments import SegmentEvent
 from sparklog.store.base import Store
 
@@ -33,16 +51,31 @@ _NO_STATE = "the state of the newest commit is not known without it"
 
 
 def repair_metadata(
-    store: Store, metadata: Metadata, ids: Ids, mirrors: Sequence[Store] = (), dry_run: bool = False
+    store: Store,
+    metadata: Metadata,
+    ids: Ids,
+    mirrors: Sequence[Store] = (),
+    dry_run: bool = False,
+    files_are_there: bool = False,
 ) -> Iterator[Repair]:
-    """Mend what was found. Raises StorageError; what was done until then stays, and does no harm."""
+    """Mend what was found. Raises StorageError; what was done until then stays, and does no harm.
+
+    ``files_are_there``: all data files that the newest state names were found.
+    """
+    if metadata.newer:
+        newer = [finding for finding in metadata.findings if finding.kind == kinds.NEWER_VERSION]
+        yield from (_repair("not repaired", finding.path, dry_run, finding.message) for finding in newer)
+        return
     for finding in metadata.findings:
         if finding.kind == kinds.CLUSTER_FILE and finding.repairable:
             yield _cluster_file(store, metadata, dry_run)
         elif finding.kind == kinds.DAMAGED_BOUNDARY:
             yield _boundary(store, metadata, dry_run)
         elif finding.kind in (kinds.DAMAGED_COMMIT, kinds.BROKEN_CHAIN, kinds.MISSING_COMMIT):
-            yield from _commits(store, finding, metadata, mirrors, dry_run)
+            repairs = list(_commits(store, finding, metadata, mirrors, dry_run))
+            yield from repairs
+            if finding.kind == kinds.MISSING_COMMIT and any(repair.why_not for repair in repairs):
+                yield from _without(store, finding, metadata, files_are_there, dry_run)
     yield from _checkpoints(store, metadata, ids, dry_run)
 
 
@@ -78,16 +111,71 @@ def _commits(
     store: Store, finding: Finding, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool
 ) -> Iterator[Repair]:
     """The last of several first: each is vouched for by the one after it, which is there or has just been put back."""
-    first = last = finding.version
+    first = finding.version
+    last = _last_missing(store, metadata, first) if finding.kind == kinds.MISSING_COMMIT else first
     if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, first) for mirror in mirrors):
         first = last = first - 1  # of two that do not fit, it is the other one
-    while finding.kind == kinds.MISSING_COMMIT and last < metadata.last and _bytes_of(store, last + 1) is None:
-        last += 1
     for version in range(last, first - 1, -1):
         repair = _commit(store, version, metadata, mirrors, dry_run)
         yield repair
         if repair.why_not:
             return
+
+
+def _last_missing(store: Store, metadata: Metadata, first: int) -> int:
+    """The end of the row of missing commits that begins there."""
+    present = (commit_version(info.key) for info in store.list(COMMITS))
+    return min((version - 1 for version in present if version is not None and version > first), default=metadata.last)
+
+
+def _without(
+    store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
+) -> Iterator[Repair]:
+    """Let the log go on without commits that nobody has: from before them, or from the checkpoint that has them."""
+    end = metadata.state.version
+    if finding.version == end + 1 and any(one.kind == kinds.COMMITS_BEYOND_THE_END for one in metadata.findings):
+        yield from take_out(store, end, dry_run)
+    elif metadata.is_whole and finding.version <= end:
+        yield from _pass_over(store, finding, metadata, files_are_there, dry_run)
+
+
+def _pass_over(
+    store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
+) -> Iterator[Repair]:
+    """Set the boundary to the last missing commit, so that nobody takes those before them for the end of the log.
+
+    What was committed after the checkpoint before the hole is kept as a copy first: clean-ups remove commits up to the
+    boundary, and whether these are of the same history as the later checkpoint nothing can tell.
+    """
+    first, last = finding.version, _last_missing(store, metadata, finding.version)
+    if not files_are_there:
+        why = "data files that the checkpoint names were not found or not looked for, so it may be of another history"
+        yield _repair("not written", BOUNDARY_KEY, dry_run, why)
+        return
+    older = max((kept.version for kept in metadata.checkpoints if kept.is_sound and kept.version < first), default=-1)
+    present = {version for info in store.list(COMMITS) if (version := commit_version(info.key)) is not None}
+    yield from keep_copies(store, sorted(version for version in present if older < version < first), dry_run)
+    known = read_boundary_file(store)
+    if not dry_run and known.boundary < last:
+        write_boundary(store, structs.replace(known, boundary=last))
+    yield _repair(f"written as {last}: the checkpoint after it stands for what is missing", BOUNDARY_KEY, dry_run)
+
+
+def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair]:
+    """Take everything after version ``end`` out of the log, if the state of that version is known without it.
+
+    For a root that was put back to an older state, where commits of two histories meet. Raises StorageError.
+    """
+    found = check_metadata(cast(Store, LogUntil(store, end)))
+    errors = [finding.message for finding in found.findings if finding.severity == ERROR]
+    if read_boundary(store) > end:
+        why = f"commits up to {read_boundary(store)} were removed, so it cannot end at {end}"
+    elif found.newer or errors or found.state.version != end:
+        why = f"the state of version {end} is not known: {(errors or ['it is not there'])[0]}"
+    else:
+        yield from take_out(store, end, dry_run)
+        return
+    yield _repair("not ended", COMMITS, dry_run, why)
 
 
 def _is_same(store: Store, mirror: Store, version: int) -> bool:
@@ -111,15 +199,27 @@ def _commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[St
         try:
             data = mirror.get(key, limits.MAX_COMMIT_BYTES)
             commit, digest = decode_commit(data, version)
-        except (CorruptionError, ObjectNotFoundError) as error:
+            beside = _beside(mirror, commit)
+        except (CorruptionError, ObjectNotFoundError, UnsupportedVersionError) as error:
             why = str(error)
             continue
         why = _contradicted(store, mirror, commit, digest, metadata, assumed=dry_run and version < metadata.last)
         if not why and not dry_run:
+            if commit.spilled is not None:  # before the commit that names it
+                store.put(commit.spilled.path, beside)
             why = _put(store, key, data, present)
         if not why:
             return _repair(f"put back from {mirror.root}", key, dry_run)
     return _repair("not repaired", key, dry_run, why)
+
+
+def _beside(mirror: Store, commit: Commit) -> bytes:
+    """The object with a commit's actions, empty where it holds them. Raises ObjectNotFoundError, CorruptionError."""
+    if commit.spilled is None:
+        return b""
+    data = mirror.get(commit.spilled.path, limits.MAX_SPILLED_ACTIONS_BYTES)
+    decode_actions(data, commit.spilled, commit.version)
+    return data
 
 
 def _put(store: Store, key: str, data: bytes, present: bytes | None) -> str:

@@ -61,7 +61,8 @@ from sparklog.log.layout import (
 )
 from sparklog.log.lists import read_list
 from sparklog.protocol import levels
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide_brokers import check_apart
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
@@ -190,14 +191,19 @@ class _Copier:
 
     def object(self, key: str) -> None:
         """An immutable object, unless the mirror has it; one that is gone meanwhile is not needed."""
-        with suppress(ObjectNotFoundError):
-            size = self._root.info(key).size
-            try:
-                same = self._target.info(key).size == size
-            except ObjectNotFoundError:
-                same = False
-            if not same:
-                self._put(key, self._root.get(key))
+        try:
+            if self._size_at_target(key) == self._root.info(key).size:
+                return
+            data = self._root.get(key)
+        except ObjectNotFoundError:
+            return
+        self._put(key, data)  # its own errors say nothing about the root
+
+    def _size_at_target(self, key: str) -> int:
+        try:
+            return self._target.info(key).size
+        except ObjectNotFoundError:
+            return -1
 
     def checkpoint(self, manifest: checkpoint.Manifest) -> None:
         """A checkpoint and all its files, the manifest after them and the hint last."""
@@ -208,8 +214,11 @@ class _Copier:
         for file in checkpoint.files_of(self._root, manifest):
             self.object(file.key)
         self.object(manifest.heads.key.removesuffix(".heads") + ".json")
-        with suppress(ObjectNotFoundError):
-            self._put(checkpoint.LATEST_KEY, self._root.get(checkpoint.LATEST_KEY))
+        try:
+            hint = self._root.get(checkpoint.LATEST_KEY)
+        except ObjectNotFoundError:
+            return
+        self._put(checkpoint.LATEST_KEY, hint)
 
     def skip_to(self, version: int) -> None:
         """Commits up to here are not copied; who opens the mirror is not to look for them."""
@@ -226,6 +235,8 @@ class _Copier:
                 f"commit {path} does not follow from the one before it; the mirror ends with version {version - 1}",
                 path=path,
             )
+        if commit.spilled is not None:  # before the commit that names it
+            self.object(commit.spilled.path)
         self._put_commit(commit_key(version), data)
         return digest
 

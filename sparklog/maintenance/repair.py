@@ -22,7 +22,7 @@ from sparklog.maintenance.findings import Finding, Repair, in_order
 from sparklog.maintenance.fsck import TASK_BYTES, Check
 from sparklog.maintenance.list_checks import check_lists
 from sparklog.maintenance.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
-from sparklog.maintenance.metadata_repair import repair_metadata
+from sparklog.maintenance.metadata_repair import end_log_at, repair_metadata
 from sparklog.maintenance.replica_checks import Copies, plan_copies
 from sparklog.maintenance.runner import InProcess, TaskRunner
 from sparklog.store.base import Store
@@ -48,14 +48,23 @@ def repair_cluster(
     progress: Progress = no_progress,
     dry_run: bool = False,
     ids: Ids | None = None,
+    end_at: int | None = None,
 ) -> None:
     """Repair what ``check`` has found; its report says what was done, and what is left where anything was.
 
-    ``mirrors`` are copies of the commit log. Raises StorageError where the root fails; what was done is done then.
+    ``mirrors`` are copies of the commit log. ``end_at``: take everything after this version out of the log, before
+    anything else. Raises StorageError where the root fails; what was done is done then.
     """
     report, runner = check.report, runner or InProcess()
-    report.repairs += repair_metadata(check.store, check.metadata, ids or RandomIds(), mirrors, dry_run)
     metadata = check.metadata
+    if end_at is not None:
+        report.repairs += end_log_at(check.store, end_at, dry_run)
+        metadata = metadata if dry_run else check_metadata(check.store)
+    whole = check.scope.is_all and not check.report.of_kind(kinds.MISSING_LOG)
+    report.repairs += repair_metadata(check.store, metadata, ids or RandomIds(), mirrors, dry_run, whole)
+    if metadata.newer:
+        report.left = None if dry_run else in_order(metadata.findings)
+        return
     if not dry_run and any(repair.done for repair in report.repairs):
         metadata = check_metadata(check.store)
     tasks = list(_tasks(check, catch_up(check.store, metadata), dry_run))

@@ -63,6 +63,7 @@ ConfigValue = Annotated[str, Meta(max_length=limits.MAX_CONFIG_VALUE_LENGTH)]
 Configs = Annotated[dict[ConfigName, ConfigValue], Meta(max_length=limits.MAX_CONFIGS)]
 ConfigNames = Annotated[list[ConfigName], Meta(max_length=limits.MAX_CONFIGS)]
 Hex32 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+Hex32OrEmpty = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]
 Hex64 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 ActionsPath = Annotated[str, Meta(pattern=r"\Ameta/actions/[0-9]{20}-[A-Za-z0-9_-]{1,64}\.json\Z")]

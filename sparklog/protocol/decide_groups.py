@@ -36,7 +36,7 @@ from sparklog.protocol.commits import (
 )
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.groups import member_of_instance
-from sparklog.protocol.names import validate_group_id, validate_topic_name
+from sparklog.protocol.names import validate_client_id, validate_group_id, validate_topic_name
 from sparklog.protocol.state import GroupOffset, GroupState, MemberState, State
 from sparklog.types import OffsetAndMetadata
 
@@ -93,6 +93,9 @@ def join_group(state: State, request: JoinRequest) -> Decision:
     InvalidRequestError.
     """
     validate_group_id(request.group)
+    validate_client_id(request.client_id)
+    validate_client_id(request.instance_id, "group.instance.id")
+    validate_client_id(request.host, "host")
     for topic in request.topics:
         validate_topic_name(topic)
     if not request.member:

@@ -15,6 +15,7 @@ from sparklog import limits
 from sparklog.errors import ProducerFencedError, UnknownProducerIdError
 from sparklog.protocol.commits import Action, InitProducer
 from sparklog.protocol.decision import Decision
+from sparklog.protocol.names import validate_transactional_id
 from sparklog.protocol.state import ProducerState, State
 
 MAX_PRODUCER_EPOCH = limits.MAX_PRODUCER_EPOCH
@@ -33,7 +34,8 @@ def init_producer(state: State, transactional_id: str = "", present: ProducerIde
 
     Where epochs are used up, a new id too, as in Kafka. An instance that is at work already says who it is at
     ``present``: it raises ProducerFencedError where another one has taken over, which it must not fence in turn
-    (KIP-360), and UnknownProducerIdError for an expired producer.
+    (KIP-360), and UnknownProducerIdError for an expired producer. InvalidRequestError for a transactional id that no
+    producer may have.
     """
     if present is not None:
         _check_is_present(state, present)
@@ -45,6 +47,8 @@ def init_producer(state: State, transactional_id: str = "", present: ProducerIde
         if identity.producer_epoch < MAX_PRODUCER_EPOCH:
             return Decision([_init(identity, transactional_id, producer.committed_epoch)], identity)
         fence = [_init(identity, "", producer.committed_epoch)]  # nobody is given this epoch, so it fences all others
+    elif transactional_id:  # one that is known already may be of a time when more was allowed
+        validate_transactional_id(transactional_id)
     identity = ProducerIdentity(state.next_producer_id, 0)
     return Decision([*fence, _init(identity, transactional_id)], identity)
 

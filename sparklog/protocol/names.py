@@ -14,9 +14,11 @@ import re
 from sparklog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError
 from sparklog.limits import (
     MAX_APPLICATION_ID_LENGTH,
+    MAX_CLIENT_ID_LENGTH,
     MAX_GROUP_ID_LENGTH,
     MAX_PARTITIONS_PER_TOPIC,
     MAX_TOPIC_NAME_LENGTH,
+    MAX_TRANSACTIONAL_ID_LENGTH,
 )
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -114,6 +116,24 @@ def validate_application_id(application_id: object) -> str:
         InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(application_id, "application id (txnAppId)", MAX_APPLICATION_ID_LENGTH)
+
+
+def validate_client_id(client_id: object, what: str = "client.id") -> str:
+    """Return a ``client.id``, a ``group.instance.id`` or a host (``what``) if it can be kept and shown; may be empty.
+
+    Raises:
+        InvalidRequestError: it is not text, too long, or has a control character or half a surrogate pair.
+    """
+    return "" if client_id == "" else _validate_id(client_id, what, MAX_CLIENT_ID_LENGTH)
+
+
+def validate_transactional_id(transactional_id: object) -> str:
+    """Return ``transactional_id`` if a new producer may have it.
+
+    Raises:
+        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+    """
+    return _validate_id(transactional_id, "transactional.id", MAX_TRANSACTIONAL_ID_LENGTH)
 
 
 def validate_partition_count(partitions: object, topic: str | None = None) -> int:

@@ -115,11 +115,8 @@ def led(partition: PartitionState, action: ChangePartition) -> PartitionState:
     )
 
 
-# -- appends
-
-
 def appended(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
-    """The partition after an append; the producer's latest ones are remembered."""
+    """The partition with one more run, appended by a commit of this time."""
     run = action.run
     newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
     producers = partition.producers

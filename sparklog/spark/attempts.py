@@ -1,10 +1,10 @@
 """May a cluster manager run a driver's program a second time, and what do its attempts have in common?
 
-YARN runs the driver of cluster mode again when its container dies, twice in all by default; Spark's standalone manager
-does with ``--supervise``; on Kubernetes operators, Jobs and schedulers do. A program that was killed after its commit
-writes a second time then, unless its writes are numbered (``txnAppId``) by something that its attempts share. On YARN
-that is the id of the application. On Kubernetes it is only for restarts of one driver pod: whoever submits once more
-gets another id, and standalone gives one to each attempt.
+YARN runs the driver of cluster mode again when its container dies, twice in all by default; on Kubernetes operators,
+Jobs and schedulers do. A program that was killed after its commit writes a second time then, unless its writes are
+numbered (``txnAppId``) by something that its attempts share. On YARN that is the id of the application. On Kubernetes
+it is only for restarts of one driver pod, since a new submission gets another id. (Spark's standalone manager takes
+programs in Python in client mode alone, and runs none again.)
 
 Rules: settings are a function from a name and a default to a text, as ``spark.conf.get``.
 Not for: tasks, whose attempts never show.
@@ -42,8 +42,6 @@ def repeated_by(setting: Settings) -> str:
         return "YARN, as spark.yarn.maxAppAttempts is not 1"
     if master.startswith("k8s://"):
         return "Kubernetes, by an operator, a Job or a scheduler"
-    if master.startswith("spark://") and in_cluster and setting("spark.driver.supervise", "false") == "true":
-        return "Spark's standalone manager, as spark.driver.supervise is true"
     return ""
 
 

@@ -11,7 +11,6 @@ nothing is said. Not for: deciding what the sink does (``repetition``).
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from sparklog.coordinator import shared_cluster
 from sparklog.protocol.state import State
 from sparklog.spark.options import sink_options
 from sparklog.spark.repetition import APPEND, application_of, numbered_as
+from sparklog.store.process_lock import ProcessLock
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class WrittenBefore(NamedTuple):
 
 
 _before: dict[str, WrittenBefore] = {}
-_before_lock = threading.Lock()
+_before_lock = ProcessLock()
 
 
 def remember(run_id: str, found: WrittenBefore) -> None:

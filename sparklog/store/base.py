@@ -122,6 +122,10 @@ class Store(Protocol):
         """How many requests pay off side by side: 1 where a request costs less than a thread."""
 
     @property
+    def has_own_clock(self) -> bool:
+        """Whether times of modification are another clock's than this machine's: a server's."""
+
+    @property
     def is_private(self) -> bool:
         """Whether nobody but this process sees these objects, which end with it."""
 

@@ -51,7 +51,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal
+from sparklog.store.process_local import ProcessLocal, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 FIRST_CALL_SECONDS = 20.0
@@ -83,6 +83,7 @@ class HdfsStore:
     """A folder of an HDFS. Thread-safe, picklable (with its options). Refuses forks of a process that used one."""
 
     parallel_requests = 16
+    has_own_clock = True
     is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
@@ -202,7 +203,8 @@ class HdfsStore:
             )
         _first_user = os.getpid()
         try:
-            from hdfs_native import Client
+            with no_fork():
+                from hdfs_native import Client
         except ImportError as error:
             raise UnsupportedStoreError(
                 f"{self.root} needs a package that is not installed ({error}): pip install sparklog[hdfs]",

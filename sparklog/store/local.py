@@ -86,6 +86,13 @@ class LocalStore:
         self._base = self.root.rstrip("/") + "/"
         self._required = self._base + validate_key(required_key) if required_key else ""
 
+    @property
+    def has_own_clock(self) -> bool:
+        folder = self.root
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return not is_local_disk(folder)
+
     def guarded_by(self, key: str) -> LocalStore:
         """The same folder as a store that writes only while this object is there."""
         return LocalStore(self.root, self._clock, self._ids, key)

@@ -56,11 +56,12 @@ class MemoryStore:
         space, _, folder = name.strip("/").partition("/")
         self.root = f"memory://{name.strip('/')}"
         self._clock = clock or SystemClock()
+        self.has_own_clock = clock is not None
         self._space = _spaces.setdefault(space, _Space())
         self._folder = f"{folder}/" if folder else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (MemoryStore, (self.root.removeprefix("memory://"), self._clock))
+        return (MemoryStore, (self.root.removeprefix("memory://"), self._clock if self.has_own_clock else None))
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.root!r})"

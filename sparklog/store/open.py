@@ -28,6 +28,7 @@ from sparklog.errors import UnsupportedStoreError
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
+from sparklog.store.process_local import no_fork
 
 SUPPORTED = "a local path, file://, memory://, s3://, gs://, abfs:// or hdfs://"
 
@@ -91,15 +92,18 @@ def _open(text: str, options: dict[str, object]) -> Store:
     if scheme == "memory":
         return MemoryStore(_checked_name(text))
     if scheme in ("s3", "s3a", "s3n"):
-        from sparklog.store.s3 import S3Store
+        with no_fork():
+            from sparklog.store.s3 import S3Store
 
         return S3Store(text, options)
     if scheme in ("gs", "gcs", "abfs", "abfss", "az"):
-        from sparklog.store.remote import FsspecStore
+        with no_fork():
+            from sparklog.store.remote import FsspecStore
 
         return FsspecStore(text, options)
     if scheme in ("hdfs", "viewfs"):
-        from sparklog.store.hdfs import HdfsStore
+        with no_fork():
+            from sparklog.store.hdfs import HdfsStore
 
         return HdfsStore(text, options)
     reason = _REFUSED.get(scheme, "has no put-if-absent that was verified with racing processes")

@@ -15,7 +15,6 @@ Not for: caching. What was passed is dropped.
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from sparklog.errors import StorageError
 from sparklog.store.base import check_range
+from sparklog.store.process_lock import ProcessLock
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """bytes of one request in a scan: some 50 ms of one connection's bandwidth, against some 30 ms until it answers."""
@@ -61,7 +61,7 @@ class ReadAheadFile:
         self.bytes_read = 0
         self._fetch = fetch
         self._measure = measure
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._size: int | None = None
         self._end_of_last = -1
         self._bytes_in_row = 0

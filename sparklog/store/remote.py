@@ -45,7 +45,7 @@ from sparklog.store.base import (
     validate_key,
     validate_prefix,
 )
-from sparklog.store.process_local import ProcessLocal
+from sparklog.store.process_local import ProcessLocal, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
@@ -62,6 +62,7 @@ class FsspecStore:
     """A folder of a bucket. Thread-safe, picklable (with its options), usable after a fork."""
 
     parallel_requests = 16
+    has_own_clock = True
     is_private = False
 
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
@@ -164,24 +165,25 @@ class FsspecStore:
         return 0  # Google and Azure drop uploads that nobody finished after a week by themselves
 
     def _connect(self) -> Any:
-        import fsspec
-
         try:
-            kind = fsspec.get_filesystem_class(self._protocol)
+            with no_fork():
+                import fsspec
+
+                kind = fsspec.get_filesystem_class(self._protocol)
         except ImportError as error:
             raise UnsupportedStoreError(
                 f"{self.root} needs a package that is not installed ({error}): "
                 f"pip install sparklog[{_EXTRAS[self._protocol]}]",
                 path=self.root,
             ) from error
-        return kind(
-            **{
-                **kind._get_kwargs_from_urls(self._url),
-                **self._options,
-                "skip_instance_cache": True,
-                "use_listings_cache": False,
-            }
-        )
+        options = {
+            **kind._get_kwargs_from_urls(self._url),
+            **self._options,
+            "skip_instance_cache": True,
+            "use_listings_cache": False,
+        }
+        with no_fork():
+            return kind(**options)
 
     def _find_folder(self) -> str:
         """The root as the client writes it: container/folder, without the account that the URL may have named."""

@@ -197,7 +197,7 @@ class S3Store(FsspecStore):
         if isinstance(error, FileNotFoundError) and operation in ("read", "delete") and not _is_about_the_key(error):
             shown = self._shown(key)
             if code == "NoSuchBucket":
-                return StorageError(f"{operation} {shown}: {error}; does the bucket exist?", path=shown)
+                return StorageError(f"{operation} {shown}: {error} Create the bucket, or check the address", path=shown)
             return StorageUnavailableError(
                 f"{operation} {shown}: 404 without S3's word for a missing object ({error}); is something between here "
                 "and the storage?",

@@ -5,13 +5,13 @@
              late     it does it later, so many steps after the caller was answered: a request that was still under way
              half     it keeps the first half of the bytes, and what was there before is gone: a torn disk
     answer   ok, each class of StorageError, or none at all since the process died (crash)
-    lasting  the calls after it are answered alike for ``OUTAGE_STEPS``: a token that has expired, a server that is gone
+    lasting  so many calls after it are answered alike: a token that has expired, a server that is gone
     certain  the client knows that nothing was written (``nothing_written``); only where that is so
     stored   the object can be read, and a power cut may take it away (``stored``)
 
 A kind of fault is named after these: ``done+permission`` is a write that was stored and, since the client repeated it
 by itself with a token that had expired, answered 403; ``late12+unavailable`` lands twelve steps after a 503;
-``none+full*`` goes on. Kinds that are used much have names of their own (``NAMED``).
+``none+full*`` goes on for ``OUTAGE_STEPS``. Kinds that are used much have names of their own (``NAMED``).
 
 ``every_outcome`` is the whole product for the steps of an operation, and ``possible`` says what is part of it: effects
 need a call that has one, and some answers are given only to some calls. Not for: doing any of it (``faulty_store``).
@@ -50,6 +50,9 @@ ERRORS: dict[str, type[StorageError]] = {
 OUTAGE_STEPS = 8
 """calls that an outage lasts: more than anybody reads back before it gives up."""
 
+SHORT_OUTAGE_STEPS = 6
+"""calls that an outage lasts which ends right after what was created was given up on: what follows gets through."""
+
 LATE_STEPS = (2, 12)
 """steps after which a late effect comes: while it is read back, and after that was given up."""
 
@@ -78,13 +81,14 @@ class Outcome(NamedTuple):
     effect: str
     answer: str
     delay: int = 0
-    lasting: bool = False
+    lasting: int = 0
     certain: bool = False
     stored: bool = False
 
     @property
     def name(self) -> str:
-        marks = f"{'!' if self.certain else ''}{'~' if self.stored else ''}{'*' if self.lasting else ''}"
+        lasting = {0: "", OUTAGE_STEPS: "*"}.get(self.lasting, f"*{self.lasting}")
+        marks = f"{'!' if self.certain else ''}{'~' if self.stored else ''}{lasting}"
         return f"{self.effect}{self.delay or ''}+{self.answer}{marks}"
 
     @property
@@ -108,7 +112,7 @@ NAMED = {
     "error": Outcome(NONE, "error"),
     "unavailable": Outcome(NONE, "unavailable"),
     "lost_answer": Outcome(DONE, "unavailable"),
-    "outage": Outcome(DONE, "unavailable", lasting=True),
+    "outage": Outcome(DONE, "unavailable", lasting=OUTAGE_STEPS),
     "full": Outcome(NONE, "full"),
     "permission": Outcome(NONE, "permission"),
     "truncated": Outcome(HALF, OK),
@@ -123,7 +127,7 @@ def _product() -> Iterator[Outcome]:
     for effect, delay in effects:
         yield Outcome(effect, CRASH, delay)
         for answer in ERRORS:
-            for lasting in (False, True) if answer in _LASTING else (False,):
+            for lasting in (0, OUTAGE_STEPS, SHORT_OUTAGE_STEPS) if answer in _LASTING else (0,):
                 yield Outcome(effect, answer, delay, lasting)
     for answer in ERRORS:
         if answer != "exists":
@@ -141,6 +145,8 @@ def possible(outcome: Outcome, operation: str) -> bool:
     if operation in _NEVER_FAIL or not applies(outcome, operation):
         return False
     if answer == "exists" and effect != DONE:  # to the client's own second request; else a taken key is no fault
+        return False
+    if outcome.lasting == SHORT_OUTAGE_STEPS and operation != "put_if_absent":
         return False
     if effect in _LATER:
         return operation in _LATER[effect]

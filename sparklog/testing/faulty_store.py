@@ -165,6 +165,10 @@ class FaultyStore:
         return self._store.parallel_requests
 
     @property
+    def has_own_clock(self) -> bool:
+        return self._store.has_own_clock
+
+    @property
     def is_private(self) -> bool:
         return self._store.is_private
 
@@ -300,7 +304,7 @@ class FaultyStore:
             if kind is not None:
                 self.injected.append(Fault(step, kind))
                 if KINDS[kind].lasting:
-                    self._outage, self._outage_until = KINDS[kind].answer, step + 1 + OUTAGE_STEPS
+                    self._outage, self._outage_until = KINDS[kind].answer, step + 1 + KINDS[kind].lasting
         self._land(self._take_late(step))
         if self._before is not None:
             self._before(step, call)

@@ -15,7 +15,7 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError
-from sparklog.log import cleanup, commit_log
+from sparklog.log import cleanup, commit_log, elapsed
 from sparklog.log.layout import COMMITS, read_boundary
 from sparklog.store.memory import MemoryStore
 from tests.unit.maintenance.logs import Written, append, records
@@ -34,7 +34,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         "MIN_CHECKPOINT_AGE_MS": 300,
     }.items():
         monkeypatch.setattr(limits, name, value)
-    monkeypatch.setattr(commit_log, "AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(elapsed, "AWAY_SECONDS", 0.1)
     monkeypatch.setattr(commit_log, "_REBASE_AFTER_COMMITS", 40)
     store = MemoryStore(uuid.uuid4().hex)
     coordinator = create_cluster(store)

@@ -16,7 +16,7 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.commit_log import READ_BACK_ATTEMPTS
+from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,

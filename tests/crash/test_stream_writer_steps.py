@@ -9,7 +9,6 @@ to what was copied, record by record, and the consumer group must stand at the e
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -152,7 +151,7 @@ def opened_by_url(store: FaultyStore) -> Iterator[FaultyStore]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinators, "open_store", lambda url, options=None: store)
         patch.setattr(coordinators, "_shared", {})
-        patch.setattr(coordinators, "_shared_lock", threading.Lock())
+        patch.setattr(coordinators, "_opening", {})
         yield store
 
 

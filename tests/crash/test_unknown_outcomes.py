@@ -17,17 +17,19 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
     IndeterminateCommitError,
     InvalidTxnStateError,
+    ObjectNotFoundError,
     SparklogError,
     StoragePermissionError,
 )
 from sparklog.maintenance.compact import compact
 from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import DONE, KINDS, LATE, kinds_of
-from sparklog.testing.faulty_store import Call, FaultyStore
+from sparklog.testing.faulty_store import Call, Fault, FaultyStore
 from tests.unit.client.test_producer_failures import values
 from tests.unit.maintenance.logs import Written, append, log_files, records
 
@@ -227,3 +229,19 @@ def test_a_flush_that_is_too_large_for_one_commit_has_no_file_in_two_commits(
             assert [one.value for one in records(coordinator, "wide", partition)] == [b"%d" % partition]
             there += 1
     assert 0 < there < 40
+
+
+def test_a_mirror_that_cannot_take_a_file_gets_no_checkpoint_that_names_it(cluster: Coordinator) -> None:
+    """The error says that a folder of the mirror is missing, and nothing of the root."""
+    cluster.log.write_checkpoint()
+    counted = FaultyStore(MemoryStore(uuid.uuid4().hex))
+    mirror(cluster.store, counted)
+    steps = [step for step, call in enumerate(counted.calls) if call.operation == "put" and "checkpoints/" in call.key]
+    assert len(steps) >= 3
+    for step in steps:
+        target = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(step, "none+missing")])
+        with pytest.raises(ObjectNotFoundError):
+            mirror(cluster.store, target)
+        found = {info.key for info in target._store.list("meta/checkpoints/")}
+        named = {counted.calls[other].key for other in steps[: steps.index(step)]}
+        assert found == named, "it went on after what it could not write"

@@ -1,4 +1,4 @@
-"""Every simulation: one thread for each actor, so what the code under test does in threads of its own is done in turn."""
+"""Every simulation: an actor is one thread, and what the code under test does in threads of its own is done there."""
 
 from __future__ import annotations
 

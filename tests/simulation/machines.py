@@ -1,5 +1,5 @@
-"""The computers that simulated processes run on: some have the right time, others are off by days, and one may be set or
-sleep at any storage call.
+"""The computers that simulated processes run on: some have the right time, others are off by days, and a clock may be
+set at any storage call.
 
 Differences are those that a cluster has to correct: what it takes as it is (``limits.MAX_CLOCK_SKEW_MS``) is far less
 than an hour, and what days do to expiry and deletion is what is looked for.

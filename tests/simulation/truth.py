@@ -20,6 +20,7 @@ from sparklog.errors import ObjectNotFoundError, SparklogError
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import CHECKPOINTS, CLOCK_KEY, COMMITS, read_cluster_file
 from sparklog.protocol import checksum as sums
+from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import (
     Action,
     Append,
@@ -32,7 +33,6 @@ from sparklog.protocol.commits import (
     RemoveFiles,
     ReplaceSegments,
     commit_key,
-    decode_commit,
 )
 from sparklog.protocol.file_names import begun_at
 from sparklog.protocol.fold import apply

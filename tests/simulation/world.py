@@ -292,10 +292,27 @@ class IdempotentProducer:
             pending = self.world.log(self.name).invoke(
                 SEND, writes=sent.writes(), producer_id=identity.producer_id, epoch=identity.producer_epoch
             )
-            result = until_known(lambda request=request: coordinator.append(request))
-            pending.ok(writes=sent.writes(result))
-            sequences.update({place: sequences.get(place, 0) + sent.records for place in sent.paths})
+            result = self.append(coordinator, request, pending)
+            if result is not None:
+                pending.ok(writes=sent.writes(result))
+                sequences.update({place: sequences.get(place, 0) + sent.records for place in sent.paths})
             self.world.simulation.sleep(self.world.random.uniform(0, 2))
+
+    def append(self, coordinator: Coordinator, request: AppendRequest, pending: Pending) -> AppendResult | None:
+        """Ask until there is an answer; or give it up, after which the sequences are those of the next batch."""
+        unclear = False
+        while True:
+            try:
+                return coordinator.append(request)
+            except (IndeterminateCommitError, *NOTHING_WRITTEN) as error:
+                unclear = unclear or isinstance(error, IndeterminateCommitError)
+                if self.may_give_up(unclear) and self.world.random.random() < 0.3:
+                    pending.fail(error)
+                    return None
+
+    def may_give_up(self, unclear: bool) -> bool:
+        """Only where nothing was written for certain, at any try."""
+        return not unclear
 
 
 def until_known(ask: Callable[[], object]) -> object:

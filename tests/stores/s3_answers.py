@@ -124,6 +124,16 @@ def retried_points(operation: Operation, firsts: list[Point], count: int, seed: 
     return random.Random(seed).sample(pairs, min(count, len(pairs)))
 
 
+def one_of_each_form(firsts: list[Point], seed: int) -> list[Point]:
+    """A point of each form of answer, with and without the effect, and of those that say most about an object."""
+    kinds: dict[tuple[str, str, int], list[Point]] = {}
+    for point in firsts:
+        step = point.steps[0]
+        status = step.answer.status if step.answer.status in (200, 404, 409, 412) else 0
+        kinds.setdefault((step.effect, step.answer.form, status), []).append(point)
+    return [random.Random(seed).choice(found) for _, found in sorted(kinds.items())]
+
+
 def run(stub: StubS3, store: S3Store, points: list[Point]) -> list[Point]:
     """Play every point, many at a time, assert the contract for each, and return those where the client retried."""
 

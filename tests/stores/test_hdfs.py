@@ -43,7 +43,9 @@ def test_folder_of_another_user_is_a_permission_error(root: str) -> None:
     answers = SPAWN.Queue()
     other = SPAWN.Process(target=write_as, args=("somebody-else", f"{root}/private", answers))
     other.start()
-    for error in answers.get(timeout=60):
+    put, create = answers.get(timeout=60)
+    assert create.nothing_written  # refused before the rename
+    for error in (put, create):
         assert isinstance(error, StoragePermissionError)
         assert "HADOOP_USER_NAME" in str(error)
         assert "\n" not in str(error)

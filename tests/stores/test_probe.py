@@ -13,6 +13,7 @@ from sparklog.client.producer import Producer
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, StorageError, UnsupportedStoreError
 from sparklog.ids import SeededIds
+from sparklog.maintenance.fsck import check_cluster
 from sparklog.store import probe
 from sparklog.store.probe import PROBED, probe_conditional_writes, require_conditional_writes
 from sparklog.store.s3 import S3Store
@@ -99,6 +100,13 @@ def test_a_pass_is_remembered_in_the_cluster_for_this_address(monkeypatch: pytes
             require_conditional_writes(open_store(bad, "remembered"), SeededIds(1))
 
 
+def test_what_is_remembered_is_no_finding_of_fsck() -> None:
+    with stub_s3() as stub:
+        cluster = create_cluster("s3://bucket/checked", stub.options())
+        assert list(cluster.store.list(PROBED))
+        assert check_cluster(cluster.store).report.findings == []
+
+
 def test_reader_writes_nothing() -> None:
     with stub_s3() as stub:
         create_cluster("s3://bucket/read", stub.options()).create_topic("t", partitions=1)
@@ -132,8 +140,16 @@ def test_store_that_cannot_ignore_the_condition_is_not_tried(tmp_path: object) -
 def test_answer_to_the_second_write_that_was_lost_is_not_taken_for_a_refusal() -> None:
     with stub_s3(ignore_conditions=True) as stub:
         store, key = open_store(stub, "lost"), f"lost/{PROBED}trial-{SeededIds(9).write_id()}"
-        honest = Step(YES, Answer("honest"))
+        honest = Step(YES, Answer(HONEST))
         stub.script("put", key, [honest, Step(YES, Answer(DROP)), Step(NO, Answer("html", 412))])
+        with pytest.raises(UnsupportedStoreError):
+            probe_conditional_writes(store, SeededIds(9))
+
+
+def test_server_that_says_one_thing_and_does_another_is_not_believed() -> None:
+    with stub_s3(ignore_conditions=True) as stub:
+        store, key = open_store(stub, "liar"), f"liar/{PROBED}trial-{SeededIds(9).write_id()}"
+        stub.script("put", key, [Step(YES, Answer(HONEST)), Step(YES, Answer("xml", 412, "PreconditionFailed"))])
         with pytest.raises(UnsupportedStoreError):
             probe_conditional_writes(store, SeededIds(9))
 

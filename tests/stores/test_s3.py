@@ -16,6 +16,8 @@ from sparklog.errors import (
     StoragePermissionError,
     StorageUnavailableError,
 )
+from sparklog.ids import RandomIds
+from sparklog.store.probe import probe_conditional_writes, require_conditional_writes
 from sparklog.store.s3 import S3Store
 from tests.stores.proxy import proxy_to
 
@@ -69,14 +71,29 @@ def test_wrong_secret_is_a_permission_error(s3_environment: Mapping[str, str]) -
         assert "wrong" not in str(caught.value)
 
 
-def test_missing_bucket_is_named_when_written_to(s3_environment: Mapping[str, str]) -> None:
+def test_missing_bucket_is_named_and_says_nothing_about_an_object(s3_environment: Mapping[str, str]) -> None:
     store = S3Store("s3://no-such-bucket/x", options_of(s3_environment))
-    with pytest.raises(ObjectNotFoundError):
-        store.get("a")
-    for write in (store.put, store.put_if_absent):
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.info("a"),
+        lambda: store.delete("a"),
+        lambda: list(store.list()),
+        lambda: store.put("a", b"1"),
+        lambda: store.put_if_absent("a", b"1"),
+    ):
         with pytest.raises(StorageError, match="bucket") as caught:
-            write("a", b"1")
+            call()
         assert not isinstance(caught.value, (StorageUnavailableError, ObjectNotFoundError))
+        assert not caught.value.nothing_written
+
+
+def test_server_passes_the_trial_of_its_conditional_writes(s3_environment: Mapping[str, str]) -> None:
+    store = S3Store(root_of(s3_environment, "probed"), options_of(s3_environment))
+    probe_conditional_writes(store, RandomIds())
+    assert list(store.list()) == []
+    require_conditional_writes(store, RandomIds())
+    (remembered,) = store.list()
+    assert store.endpoint_to_probe.encode() in store.get(remembered.key)
 
 
 def test_server_that_is_not_there_is_unavailable(s3_environment: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """The real S3 client against a server that loses, delays and falsifies answers: every outcome the client can show.
 
 ``make test-faults`` plays each answer to a first request, and of what the client's own retry then gets a seeded part:
-some 30,000 points. The ordinary tests play a sample of the latter.
+some 18,000 points. The ordinary tests play a sample of the latter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.stores.s3_answers import OPERATIONS, Operation
 from tests.stores.s3_stub import StubS3, stub_s3
 
 SEED = int(os.environ.get("SPARKLOG_TEST_SEED", "1"))
-RETRIED_POINTS = 1600
+RETRIED_POINTS = 800
 """points of each operation at which the client retries, of the 60,000 there are."""
 
 
@@ -48,5 +48,7 @@ def test_no_answer_makes_the_store_say_what_is_false(operation: Operation, stub:
 def test_a_sample_of_answers_makes_no_operation_say_what_is_false(stub: StubS3, store: S3Store) -> None:
     points = []
     for operation in OPERATIONS:
-        points += s3_answers.retried_points(operation, s3_answers.first_points(operation), 15, SEED)
+        firsts = s3_answers.first_points(operation)
+        points += s3_answers.one_of_each_form(firsts, SEED)
+        points += s3_answers.retried_points(operation, firsts, 5, SEED)
     s3_answers.run(stub, store, points)

@@ -23,7 +23,8 @@ from sparklog.log.removals import SCHEMA, RemovedFile, read_removed, write_remov
 from sparklog.maintenance.deletion import remove_expired_announcements
 from sparklog.maintenance.mirror import read_mirror_file
 from sparklog.protocol import levels
-from sparklog.protocol.commits import commit_key, decode_commit
+from sparklog.protocol.commit_bytes import decode_commit
+from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore

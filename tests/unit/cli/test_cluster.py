@@ -11,16 +11,8 @@ from sparklog.client.records import Record, append_records
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
-from sparklog.protocol.commits import (
-    FORMAT,
-    Action,
-    AlterConfig,
-    ChangeBroker,
-    Commit,
-    ElectController,
-    commit_key,
-    encode_commit,
-)
+from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commits import Action, AlterConfig, ChangeBroker, Commit, ElectController, commit_key
 from sparklog.protocol.fold import Draft
 
 from .conftest import Run, commit

@@ -188,7 +188,8 @@ def test_records_of_more_partitions_than_a_commit_can_name_go_up_with_several(
     cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("wide", 50)
-    monkeypatch.setattr(limits, "MAX_COMMIT_BYTES", 6_000)
+    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS_BYTES", 1_000)
+    monkeypatch.setattr(limits, "MAX_SPILLED_ACTIONS_BYTES", 6_000)
     with make(cluster) as producer:
         futures = [producer.send("wide", b"v", partition=partition) for partition in range(50)]
         producer.flush(WAIT)

@@ -336,7 +336,7 @@ def test_a_process_that_only_reads_lets_go_of_what_checkpoints_hold(root: str) -
     reader = open_cluster(root)
     fill(root, 5 * limits.CHECKPOINT_INTERVAL_COMMITS)
     reader.refresh()
-    assert sum(len(kept) for kept in reader.log._recent.values()) <= limits.CHECKPOINT_INTERVAL_COMMITS
+    assert sum(len(kept) for kept in reader.log._lists._recent.values()) <= limits.CHECKPOINT_INTERVAL_COMMITS
     assert len(read_values(reader, "orders", 0)) == 5 * limits.CHECKPOINT_INTERVAL_COMMITS // 2
 
 
@@ -548,7 +548,7 @@ def test_a_snapshot_of_a_topic_deleted_since_says_so_once_its_segments_are_liste
     coordinator.log.write_checkpoint()
     with pytest.raises(UnknownTopicOrPartitionError, match="was deleted since"):
         coordinator.segments("orders", state)
-    assert coordinator.log._lists == {}
+    assert coordinator.log._lists._lists == {}
 
 
 def test_a_commit_whose_folder_could_not_be_synced_is_not_acknowledged(

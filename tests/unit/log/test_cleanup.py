@@ -15,11 +15,13 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
 from sparklog.log import checkpoint, cleanup, lists
 from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.commit_log import AWAY_SECONDS, Outcome
+from sparklog.log.commit_log import Outcome
+from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, COMMITS, Boundary, read_boundary, segment_key, write_boundary
 from sparklog.log.lists import read_list
-from sparklog.protocol.commits import FORMAT, AlterConfig, Commit, RegisterBroker, commit_key, encode_commit
+from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
 from sparklog.protocol.decide import AppendRequest
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
@@ -347,6 +349,26 @@ def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
     cleanup.remove_checkpoints(store)
     found = [info.key for info in store.list(CHECKPOINTS)]
     assert sum(key.endswith(".heads") for key in found) == 5
+
+
+def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they_are() -> None:
+    """Its writer was stopped: it may name them as soon as it goes on, and a clean-up may be late to delete them."""
+    clock = ManualClock()
+    store = MemoryStore("unfinished-checkpoint", clock)
+    coordinator = cluster(store, clock, 3)
+    for _ in range(3):
+        append(coordinator, b"more")
+        coordinator.log.write_checkpoint()
+    unfinished = [f"{CHECKPOINTS}{coordinator.state.version + 1:020d}-stopped-0.segments"]
+    unfinished.append(f"{CHECKPOINTS}{coordinator.state.version - 1:020d}-given-up.heads")
+    for key in unfinished:
+        store.put(key, b"x")
+    clock.advance(2 * limits.MIN_CHECKPOINT_AGE_MS / 1000)
+    store.put(f"{CHECKPOINTS}{coordinator.state.version:020d}-now.heads", b"x")
+    cleanup.remove_checkpoints(store)
+    left = {info.key for info in store.list(CHECKPOINTS)}
+    assert unfinished[0] in left
+    assert unfinished[1] not in left
 
 
 def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:

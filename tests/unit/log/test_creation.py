@@ -6,11 +6,13 @@ import uuid
 
 import pytest
 
-from sparklog.errors import StorageError
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import CorruptMetadataError, StorageError
 from sparklog.log.creation import create_object
+from sparklog.protocol.commits import commit_key
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import DONE, KINDS, LATE, kinds_of
-from sparklog.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
+from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCrash
 
 KEY = "broker.json"
 
@@ -40,3 +42,16 @@ def test_what_somebody_else_created_is_returned_and_stays() -> None:
     assert store.get(KEY) == b"other"
     unavailable = FaultyStore(store, [Fault(0, "lost_answer")])
     assert create_object(unavailable, KEY, b"mine", 100) == b"other"
+
+
+def test_a_first_commit_that_is_damaged_is_an_error_and_no_wait_without_end() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    create_cluster(inner)
+    data = inner.get(commit_key(0))
+    inner.put(commit_key(0), data[: len(data) // 2])
+
+    def stop(step: int, call: Call) -> None:
+        assert step < 100, "it reads the same again and again"
+
+    with pytest.raises(CorruptMetadataError):
+        open_cluster(FaultyStore(inner, before=stop))

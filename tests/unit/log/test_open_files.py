@@ -75,7 +75,7 @@ def test_files_of_a_reader_that_is_reading_stay_open(budget: FileBudget) -> None
     assert len(busy) + len(other) == FEWEST_FILES
 
 
-def test_a_refused_file_halves_what_is_open_and_what_may_be() -> None:
+def test_a_refused_file_halves_what_is_open_and_what_may_be_for_a_while() -> None:
     budget = FileBudget()
     reader = OpenFiles[File](budget)
     for number in range(4 * FEWEST_FILES):
@@ -83,6 +83,10 @@ def test_a_refused_file_halves_what_is_open_and_what_may_be() -> None:
     with reader.lock:
         assert reader.spare()
     assert len(reader) == budget.limit == 2 * FEWEST_FILES
+    for number in range(FEWEST_FILES):
+        opened(reader, f"more {number}")
+    assert len(reader) == 3 * FEWEST_FILES - 1
+    assert budget.limit == 3 * FEWEST_FILES
     with reader.lock:
         reader.drop_all()
         assert not reader.spare()
@@ -96,19 +100,53 @@ def test_readers_that_are_gone_do_not_count(budget: FileBudget) -> None:
     assert len(reader) == FEWEST_FILES
 
 
-@pytest.mark.parametrize(
-    ("descriptors", "more"),
-    [(128, "{'max_partition_fetch_bytes': 1}"), (128, "{}"), (70, "{'max_partition_fetch_bytes': 1}")],
-)
-def test_many_consumers_of_a_process_read_many_files_with_few_descriptors(
-    tmp_path: Path, descriptors: int, more: str
-) -> None:
-    """Each would like to keep more files open than the process may have."""
-    root = str(tmp_path)
-    cluster = create_cluster(root)
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A topic of 200 records, each in a file of its own."""
+    cluster = create_cluster(str(tmp_path))
     cluster.create_topic("t")
     for number in range(200):
         append_records(cluster, "t", [Record(value=b"%d" % number)])
-    command = [sys.executable, "-c", CONSUME.replace("{more}", more), root, str(descriptors)]
+    return str(tmp_path)
+
+
+def run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{[200] * 5}\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("descriptors", "more"), [("128", "{}"), ("70", "{'max_partition_fetch_bytes': 1}")])
+def test_many_consumers_of_a_process_read_many_files_with_few_descriptors(
+    root: str, descriptors: str, more: str
+) -> None:
+    """Each would like to keep more files open than the process may have."""
+    assert run(CONSUME.replace("{more}", more), root, descriptors) == f"{[200] * 5}\n"
+
+
+def test_a_consumer_waits_while_others_use_up_all_descriptors(root: str) -> None:
+    program = """
+import os, resource, sys
+from sparklog import Consumer
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+consumer = Consumer(
+    "t", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", max_partition_fetch_bytes=1, max_poll_records=10
+)
+found = 0
+def poll():
+    global found
+    found += sum(map(len, consumer.poll(50).values()))
+while not found: poll()
+taken = []
+try:
+    while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for _ in range(10): poll()
+print(found < 200)
+for file in taken: os.close(file)
+while found < 200: poll()
+print(found)
+"""
+    assert run(program, root) == "True\n200\n"

@@ -10,7 +10,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import ObjectNotFoundError, RootReplacedError
-from sparklog.log.commit_log import AWAY_SECONDS
+from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import COMMITS
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store

@@ -90,10 +90,12 @@ def test_a_missing_commit_before_a_checkpoint_is_a_warning_and_the_files_are_che
     assert (report.version, report.checked.files) == (8, 6)
 
 
-def test_several_missing_commits_are_one_finding(cluster: DamagedCluster) -> None:
+def test_several_missing_commits_are_one_finding_and_what_lies_beyond_them_another(cluster: DamagedCluster) -> None:
     for version in (5, 6):
         commit(cluster, version).unlink()
-    found = only(cluster.report(), "missing-commit")
+    report = cluster.report()
+    assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]
+    [found] = report.of_kind("missing-commit")
     assert (found.version, found.severity) == (5, ERROR)
     assert "commits 5 to 6 are not there" in found.message
 

@@ -11,13 +11,14 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.log import checkpoint, cleanup
-from sparklog.log.commit_log import AWAY_SECONDS
+from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import actions_version, checkpoint_version, commit_version, has_history, manifest_version
 from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.mirror import mirror
 from sparklog.maintenance.repair import repair_cluster
 from sparklog.maintenance.vacuum import vacuum
-from sparklog.protocol.commits import actions_key, commit_key
+from sparklog.protocol.commit_bytes import actions_key
+from sparklog.protocol.commits import commit_key
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sparklog.protocol import decide
-from sparklog.protocol.commits import FORMAT, Action, Commit, RegisterBroker, Run
+from sparklog.protocol.commit_bytes import FORMAT
+from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
 from sparklog.protocol.decide import AppendRequest, NewTopic, PartitionAppend
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.fold import Draft, apply

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, InvalidRequestError, RecordListTooLargeError, UnsupportedVersionError
 from sparklog.protocol import levels
+from sparklog.protocol.commit_bytes import FORMAT, decode_commit, encode_commit
 from sparklog.protocol.commits import (
-    FORMAT,
     GENESIS_DIGEST,
     AcknowledgeRevocation,
     Action,
@@ -57,8 +57,6 @@ from sparklog.protocol.commits import (
     UnregisterBroker,
     WrittenRange,
     commit_key,
-    decode_commit,
-    encode_commit,
 )
 
 names = st.text(min_size=1, max_size=20)

@@ -23,7 +23,8 @@ from sparklog.errors import (
 )
 from sparklog.protocol import decide
 from sparklog.protocol.checksum import add, from_text, run_hash, to_text
-from sparklog.protocol.commits import FORMAT, Append, Commit
+from sparklog.protocol.commit_bytes import FORMAT
+from sparklog.protocol.commits import Append, Commit
 from sparklog.protocol.decide import Appended, NewTopic
 from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, init_producer

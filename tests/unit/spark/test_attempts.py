@@ -13,7 +13,7 @@ from sparklog.spark.job import add_number_arguments, check_number_arguments, wri
 
 YARN = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
 KUBERNETES = {"spark.master": "k8s://https://k:6443", "spark.submit.deployMode": "cluster", "spark.app.id": "spark-ab"}
-STANDALONE = {"spark.master": "spark://h:7077", "spark.submit.deployMode": "cluster", "spark.app.id": "app-1"}
+STANDALONE = {"spark.master": "spark://h:7077", "spark.submit.deployMode": "client", "spark.app.id": "app-1"}
 LOCAL = {"spark.master": "local[*]", "spark.app.id": "local-1"}
 
 
@@ -32,7 +32,6 @@ def setting(given: dict[str, str]) -> Settings:
         (KUBERNETES, "Kubernetes"),
         ({**KUBERNETES, "spark.submit.deployMode": "client"}, "Kubernetes"),
         (STANDALONE, ""),
-        ({**STANDALONE, "spark.driver.supervise": "true"}, "standalone"),
         (LOCAL, ""),
         ({}, ""),
     ],
@@ -48,7 +47,7 @@ def test_who_may_run_a_program_again_is_told_by_its_settings(given: dict[str, st
         (YARN, "application_1_7"),
         (KUBERNETES, "spark-ab"),
         ({**KUBERNETES, "spark.submit.deployMode": "client"}, ""),
-        ({**STANDALONE, "spark.driver.supervise": "true"}, ""),
+        (STANDALONE, ""),
         (LOCAL, ""),
     ],
 )

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
-from sparklog.coordinator.announcements import announced
+from sparklog.coordinator.announcements import announced, read_announcement
 from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.spark.group_job import _prepare
 from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
@@ -248,7 +248,10 @@ def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
 
 
 def announcements(folder: Path) -> list[tuple[int, int]]:
-    return [(found.version, found.until_ms) for found in announced(open_store(str(folder)), SystemClock().now_ms())]
+    """The version and the end by the reader's own clock of what is announced."""
+    store = open_store(str(folder))
+    stored = [read_announcement(store, one.key) for one in announced(store, SystemClock().now_ms())]
+    return [(found.version, found.until_ms) for found in stored if found is not None]
 
 
 def test_a_read_announces_the_version_it_was_planned_at_once_for_many(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Writer:
 
 
 def store_of(client: Client) -> HdfsStore:
-    store = HdfsStore("hdfs://namenode/root", {})
+    store = HdfsStore("hdfs://namenode/log", {})
     store._client._value = client
     return store
 
@@ -92,7 +92,7 @@ def test_failed_create_is_certain_before_the_rename_only(step: str, failure: Bas
         store_of(client).put_if_absent("meta/1", b"mine")
     assert bool(caught.value.nothing_written) is (step != "rename")
     assert not isinstance(caught.value, ObjectExistsError)
-    assert ("/root/meta/1" in client.files) is (step == "rename" and late)
+    assert ("/log/meta/1" in client.files) is (step == "rename" and late)
     if step == "rename":
         assert isinstance(caught.value, StorageUnavailableError)
 
@@ -103,7 +103,7 @@ def test_taken_name_is_told_from_a_failure() -> None:
     with pytest.raises(ObjectExistsError) as caught:
         store_of(client).put_if_absent("meta/1", b"second")
     assert not caught.value.nothing_written
-    assert client.files == {"/root/meta/1": b"first"}
+    assert client.files == {"/log/meta/1": b"first"}
 
 
 def test_end_of_the_program_in_the_rename_is_passed_on() -> None:

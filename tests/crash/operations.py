@@ -1,0 +1,593 @@
+"""Everything that the project does to a storage, in one table, for the tests that disturb it at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog import limits
+from sparklog.client.producer import Producer
+from sparklog.client.records import Record, append_records
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
+from sparklog.coordinator.controller import check_once
+from sparklog.coordinator.membership import GroupMember
+from sparklog.errors import (
+    AlreadyExistsError,
+    BrokerIdNotRegisteredError,
+    ClusterMovedError,
+    InvalidTxnStateError,
+    SparklogError,
+)
+from sparklog.log import cleanup
+from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.layout import BOUNDARY_KEY, CLUSTER_KEY
+from sparklog.maintenance.compact import compact
+from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.reassign import reassign
+from sparklog.maintenance.repair import repair_cluster
+from sparklog.maintenance.replication import replicate
+from sparklog.maintenance.retention import retain
+from sparklog.maintenance.roll import roll
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.vacuum import vacuum
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.segments import index_path
+from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.options import sink_options
+from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.writer import RowWriter, SparklogCommitMessage, SparklogWriter
+from sparklog.testing.faulty_store import SimulatedCrash
+from sparklog.types import TopicPartition
+from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Operation, Process, Told, World
+from tests.unit.maintenance.logs import Written, append, live
+from tests.unit.spark.helpers import batches, schema_of
+
+EXISTING = (("a", 0), ("a", 1), ("b", 0))
+
+
+def two_topics(process: Process) -> None:
+    """Records in each partition, and a checkpoint."""
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    cluster.create_topic("a", 2)
+    cluster.create_topic("b", 1)
+    for topic, partition in EXISTING:
+        append(cluster, topic, [Written(value=b"old %s %d" % (topic.encode(), partition))], partition=partition)
+    cluster.log.write_checkpoint()
+
+
+# -- clusters and topics
+
+
+def create(process: Process, told: Told) -> None:
+    create_cluster(process.stores[ROOT], clock=process.clock)
+
+
+def create_again(process: Process) -> None:
+    with suppress(AlreadyExistsError):
+        create_cluster(process.stores[ROOT], clock=process.clock)
+
+
+def change_topics(process: Process, told: Told) -> None:
+    cluster = process.open()
+    cluster.create_topic("new", 3)
+    cluster.create_partitions("a", 3)
+    cluster.alter_configs("a", {"retention.ms": "123456789"})
+    cluster.commit_offsets("g", {("a", 0): 1})
+    told.group_offsets["g", 0] = 1
+
+
+def delete_a_topic(process: Process, told: Told) -> None:
+    process.open().delete_topic("b")
+
+
+def is_deleted_or_whole(world: World, cluster: Coordinator, told: Told) -> None:
+    assert not (told.finished and "b" in cluster.state.topics)
+    found = world.records()
+    for place, records in world.before.items():
+        assert found.get(place, [] if place[0] == "b" else None) in (records, [])
+        assert place[0] == "b" or found[place] == records
+
+
+# -- producers
+
+
+def sends(process: Process, told: Told, **configs: object) -> None:
+    """Several flushes; whatever one of them fails with, the next one follows."""
+    with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0, **configs) as producer:
+        for number in range(4):
+            for topic, partition in EXISTING[number % 2 :]:
+                value = b"%s%d-%d" % (topic.encode(), partition, number)
+                told.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
+            producer.flush(WAIT)
+
+
+def produce(process: Process, told: Told) -> None:
+    sends(process, told)
+
+
+def produce_plainly(process: Process, told: Told) -> None:
+    told.once = False  # what has no answer is sent again
+    sends(process, told, enable_idempotence=False)
+
+
+def produce_without_retries(process: Process, told: Told) -> None:
+    sends(process, told, retries=0)
+
+
+def produce_too_much(process: Process, told: Told) -> None:
+    """A flush that does not fit into one commit, to partitions that share a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_COMMIT_BYTES", 1_800)
+        with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0) as producer:
+            for number in range(2):
+                for partition in range(6):
+                    value = b"%d-%d" % (partition, number)
+                    told.futures[value] = (("wide", partition), producer.send("wide", value, partition=partition))
+                producer.flush(WAIT)
+
+
+def wide(process: Process) -> None:
+    create_cluster(process.stores[ROOT], clock=process.clock).create_topic("wide", 6)
+
+
+def transact(process: Process, told: Told) -> None:
+    """Transactions, the second of which is aborted; one that failed is aborted, and the next follows."""
+    producer = Producer(
+        cluster=process.open(), transactional_id="tx", retry_backoff_ms=0, linger_ms=60_000, max_block_ms=10_000
+    )
+    try:
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            unit = set()
+            for topic, partition in EXISTING:
+                value = b"%s%d-%d" % (topic.encode(), partition, number)
+                unit.add(value)
+                told.futures[value] = ((topic, partition), producer.send(topic, value, partition=partition))
+                if number == 1:
+                    producer.flush()
+            told.units.append(unit)
+            producer.send_offsets_to_transaction({("b", 0): number}, "g")
+            _end_transaction(producer, abort=number == 1)
+    finally:
+        with suppress(SparklogError):
+            producer.close()
+
+
+def _end_transaction(producer: Producer, abort: bool) -> None:
+    """As programs do: abort what failed, and what may be committed is committed again."""
+    for _ in range(5):
+        try:
+            producer.abort_transaction() if abort else producer.commit_transaction()
+            return
+        except SparklogError:
+            with suppress(InvalidTxnStateError):
+                producer.abort_transaction()
+                return
+    raise InvalidTxnStateError("five tries were not enough")
+
+
+def check_group_of_transactions(world: World, cluster: Coordinator, told: Told) -> None:
+    """The group's offset is that of the last transaction which is there."""
+    there = {value for records in world.records().values() for _, value in records}
+    committed = [number for number, unit in enumerate(told.units) if unit <= there]
+    group = cluster.state.groups.get("g")
+    offset = next(iter(group.offsets.values())).offset if group else -1
+    assert offset == max(committed, default=-1)
+
+
+# -- groups
+
+
+def take_part(process: Process, told: Told) -> None:
+    """A member joins, commits, sees another one come and go, and leaves."""
+    member = GroupMember(process.open(), "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
+    other = GroupMember(process.world.opened(), "g", assignors=("cooperative-sticky",), session_timeout_ms=10_000)
+
+    def commit(offset: int) -> None:
+        for place in sorted(member.owned):
+            member.commit({(place.topic, place.partition): offset})
+            told.group_offsets["g", place.partition] = offset
+
+    member.join(["a"])
+    member.reconcile()
+    commit(1)
+    member.beat()
+    other.join(["a"])
+    member.coordinator.refresh()
+    if member.reconcile().to_acknowledge:
+        member.acknowledge()
+        member.reconcile()
+    commit(2)
+    other.coordinator.refresh()
+    other.reconcile()
+    other.leave()
+    member.beat()
+    member.coordinator.refresh()
+    member.reconcile()
+    commit(3)
+    member.leave()
+
+
+def let_members_go(process: Process) -> None:
+    cluster = process.open()
+    group = cluster.state.groups.get("g")
+    if group is not None and group.members:
+        cluster.leave_group("g", list(group.members), "expired")
+
+
+# -- Spark
+
+DDL = "topic string, key string, value string"
+
+
+def _rows(task: int, topics: Iterable[str]) -> list[dict[str, Any]]:
+    names = list(topics)
+    return [{"topic": names[n % len(names)], "key": f"k{n}", "value": f"{task}-{n}"} for n in range(6)]
+
+
+def spark_write(process: Process, told: Told) -> None:
+    """As Spark runs a job of two tasks: any failure is followed by an abort, in a process of its own."""
+    told.units.append({b"%d-%d" % (task, n) for task in range(2) for n in range(6)})
+    options = {"path": SPARK_PATH, "txnAppId": "job", "txnVersion": "7"}
+    writer = SparklogWriter(sink_options(options), schema_of(DDL), clock=process.clock)
+    messages: list[SparklogCommitMessage | None] = [None, None]
+    try:
+        for task in range(2):
+            messages[task] = writer.write(iter(batches(DDL, _rows(task, ("a", "b")))))
+        writer.commit(list(messages))
+    except (SimulatedCrash, SparklogError):
+        process.stores[ROOT].reopen()
+        writer.abort(list(messages))
+        raise
+
+
+def check_spark_write(world: World, cluster: Coordinator, told: Told) -> None:
+    """Done again it is there once; it was there before if that was said."""
+    assert not told.finished or "job" in cluster.state.applications
+    with world.process() as process, suppress(SparklogError):
+        spark_write(process, Told())
+    there = [value for records in world.records().values() for _, value in records]
+    assert all(there.count(value) == 1 for value in told.units[0])
+
+
+def stream_write(process: Process, told: Told) -> None:
+    """Two micro-batches of a query; one that failed is run again by the next process (see the check)."""
+    for batch in range(2):
+        told.units.append({b"%d-%d" % (batch, n) for n in range(6)})
+    for batch in range(2):
+        _micro_batch(process, batch)
+
+
+def _micro_batch(process: Process, batch: int) -> None:
+    writer = SparklogStreamWriter(sink_options({"path": SPARK_PATH}), schema_of(DDL), clock=process.clock)
+    messages: list[SparklogStreamCommitMessage | None] = [None]
+    try:
+        written = RowWriter.write(writer, iter(batches(DDL, _rows(batch, ("a", "b")))))
+        messages[0] = SparklogStreamCommitMessage(written, "query")
+        writer.commit(list(messages), batch)
+    except (SimulatedCrash, SparklogError):
+        process.stores[ROOT].reopen()
+        writer.abort(list(messages), batch)
+        raise
+
+
+def check_stream_write(world: World, cluster: Coordinator, told: Told) -> None:
+    with world.process() as process:
+        for batch in range(2):
+            _micro_batch(process, batch)
+    there = [value for records in world.records().values() for _, value in records]
+    assert all(there.count(value) == 1 for unit in told.units for value in unit)
+
+
+def to_consume(process: Process) -> None:
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    cluster.alter_configs("", {"offsets.retention.minutes": "100000"})  # a clean-up comes after nine days
+    cluster.create_topic("in", 2)
+    cluster.create_topic("copy", 1)
+    append_records(cluster, "in", [Record(value=b"%d" % n, partition=n % 2) for n in range(4)])
+
+
+def consume(process: Process, told: Told) -> None:
+    """A Spark task that copies the records of a group, two at a time."""
+    ends = {TopicPartition("in", number): 2 for number in range(2)}
+    settings = ConsumeSettings(root=process.world.url(ROOT), group="g", topics=("in",), max_records=2, ends=ends)
+
+    def copy(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        context.send("copy", records.select(["value"]))
+
+    ConsumeTask(settings, copy, 0).run()
+
+
+def check_consumed(world: World, cluster: Coordinator, told: Told) -> None:
+    with world.process() as process:
+        let_members_go(process)
+        consume(process, Told())
+    assert sorted(value or b"" for _, value in world.records()["copy", 0]) == [b"0", b"1", b"2", b"3"]
+
+
+# -- maintenance
+
+
+def small_files(process: Process) -> None:
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    cluster.create_topic("t", 2, configs={"segment.ms": "180000", "file.delete.delay.ms": "1000"})
+    for minute in range(6):
+        append(cluster, "t", [Written(b"k%d" % minute, b"v%d" % minute, minute)])
+    for minute in range(3):
+        append(cluster, "t", [Written(None, b"w%d" % minute)], partition=1)
+    cluster.log.write_checkpoint()
+
+
+def roll_all(process: Process, told: Told) -> None:
+    roll(process.open(), InProcess())
+
+
+def overwritten(process: Process) -> None:
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1",
+        "min.cleanable.dirty.ratio": "0",
+        "internal.segment.bytes": "1500",
+        "delete.retention.ms": "0",
+        "file.delete.delay.ms": "1000",
+    }
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    cluster.create_topic("t", 1, configs=configs)
+    for number in range(6):
+        append(cluster, "t", [Written(b"k%d" % (number % 2), b"%d" % number, number)])
+    append(cluster, "t", [Written(b"k0", None, 7), Written(b"k1", b"last", 7)])
+    append(cluster, "t", [Written(b"k2", b"active", 8)])
+
+
+def compact_all(process: Process, told: Told) -> None:
+    compact(process.open(), InProcess())
+
+
+def check_compacted(world: World, cluster: Coordinator, told: Told) -> None:
+    """The newest value of each key is there, and nothing that was not."""
+    found = world.records()["t", 0]
+    assert {(7, b"last"), (8, b"active")} <= set(found)
+    assert set(found) <= set(world.before["t", 0])
+
+
+def too_old(process: Process) -> None:
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    small = {"internal.segment.bytes": "1", "file.delete.delay.ms": "1000"}
+    minutes = int(process.clock.now_ms() / 60_000)
+    cluster.create_topic("t", 2, configs={**small, "retention.ms": str(int(8 * DAY * 1000))})
+    for number in range(3):
+        append(cluster, "t", [Written(value=b"old %d" % number, minute=minutes)])
+    append(cluster, "t", [Written(value=b"other", minute=minutes)], partition=1)
+    process.clock.advance(9 * DAY)
+    append(cluster, "t", [Written(value=b"new", minute=minutes + 9 * 24 * 60)])
+    cluster.log.write_checkpoint()
+
+
+def retain_and_sweep(process: Process, told: Told) -> None:
+    cluster = process.open()
+    retain(cluster)
+    process.clock.advance(60)
+    sweep(cluster)
+
+
+def delete_records_and_sweep(process: Process, told: Told) -> None:
+    cluster = process.open()
+    cluster.delete_records({("t", 0): 2, ("t", 1): -1})
+    retain(cluster)
+    process.clock.advance(60)
+    sweep(cluster)
+
+
+def check_retained(world: World, cluster: Coordinator, told: Told) -> None:
+    """What is left is the end of what was there."""
+    for place, before in world.before.items():
+        after = world.records()[place]
+        assert after == before[len(before) - len(after) :]
+    assert world.records()["t", 0][-1:] == world.before["t", 0][-1:]
+
+
+def left_behind(process: Process) -> None:
+    """A deleted topic whose files are due, an orphan, old commits and a lease."""
+    two_topics(process)
+    cluster = process.open()
+    cluster.create_topic("gone", configs={"file.delete.delay.ms": "1000"})
+    append(cluster, "gone", [Written(value=b"x")])
+    path = live(cluster, "gone")[0].path
+    for key in (path, index_path(path)):
+        process.stores[ROOT].put(key.replace("gone-0/", "a-0/"), process.stores[ROOT].get(key))
+    cluster.delete_topic("gone")
+    process.clock.advance(9 * DAY)
+    append(cluster, "a", [Written(value=b"newest")])
+
+
+def vacuum_all(process: Process, told: Told) -> None:
+    vacuum(process.open(), dry_run=False)
+
+
+def checkpoint_and_clean_up(process: Process, told: Told) -> None:
+    cluster = process.open()
+    cluster.log.write_checkpoint()
+    cleanup.clean_up(cluster.store, cluster.log.clock, cluster.state.configs)
+    append(cluster, "a", [Written(value=b"between")])
+    cluster.log.write_checkpoint()
+    cleanup.clean_up(cluster.store, cluster.log.clock, cluster.state.configs)
+
+
+# -- storages
+
+
+def replicated(process: Process) -> None:
+    cluster = create_cluster(process.stores[ROOT], clock=process.clock)
+    for number in (1, 2):
+        assert add_broker(cluster, process.world.url(str(number))) == number
+    cluster.create_topic("t", assignment=[[1, 2]])
+    for number in range(3):
+        append_records(cluster, "t", [Record(value=b"%d" % number)])
+
+
+def behind(process: Process) -> None:
+    """Broker 2 lacks what was written with acks=1."""
+    replicated(process)
+    for number in range(3, 5):
+        with Producer(cluster=process.open(), acks=1) as producer:
+            producer.send("t", b"%d" % number).get(WAIT)
+
+
+def produce_replicated(process: Process, told: Told) -> None:
+    with Producer(cluster=process.open(), linger_ms=60_000, retry_backoff_ms=0) as producer:
+        for number in range(3):
+            value = b"new %d" % number
+            told.futures[value] = (("t", 0), producer.send("t", value))
+            producer.flush(WAIT)
+
+
+def catch_up(process: Process, told: Told) -> None:
+    replicate(process.open(), InProcess())
+
+
+def move_replica(process: Process, told: Told) -> None:
+    cluster = process.open()
+    add_broker(cluster, process.world.url("3"))
+    reassign(cluster, {("t", 0): [3, 2]}, InProcess())
+
+
+def run_brokers(process: Process, told: Told) -> None:
+    """A location joins, is cordoned and leaves; the controller looks at all of them."""
+    cluster = process.open()
+    number = add_broker(cluster, process.world.url("3"))
+    cordon_broker(cluster, number)
+    check_once(cluster)
+    remove_broker(cluster, number)
+
+
+def mend_brokers(process: Process) -> None:
+    """What an operator does: registers again what was begun, and lets the controller look at all locations."""
+    cluster = process.open()
+    with suppress(AlreadyExistsError):
+        add_broker(cluster, process.world.url("3"))
+    check_once(cluster)
+    replicate(cluster, InProcess())
+
+
+def withdraw_broker(process: Process) -> None:
+    mend_brokers(process)
+    with suppress(BrokerIdNotRegisteredError):
+        remove_broker(process.open(), 3)
+
+
+def mirrored(process: Process) -> None:
+    two_topics(process)
+    mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
+    cluster = process.open()
+    append(cluster, "a", [Written(value=b"later")])
+    cluster.log.write_checkpoint()
+    append(cluster, "a", [Written(value=b"latest")])
+
+
+def mirror_again(process: Process, told: Told) -> None:
+    mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
+
+
+def check_mirror(world: World, cluster: Coordinator, told: Told) -> None:
+    """The mirror goes on, and has all that the root has."""
+    with world.process() as process:
+        mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
+    known = read_mirror_file(world.store("mirror"))
+    assert known is not None
+    assert known.version == cluster.state.version
+
+
+def promote_mirror(process: Process, told: Told) -> None:
+    world = process.world
+    promote(world.url("mirror"), world.url(ROOT), clock=process.clock)
+
+
+def promote_again(process: Process) -> None:
+    promote_mirror(process, Told())
+    process.world.main = "mirror"
+    try:
+        process.open()
+    except ClusterMovedError:
+        return
+    raise AssertionError("the old root takes commits")
+
+
+def with_mirror(process: Process) -> None:
+    """A cluster that is about to be damaged, and a mirror that has all its commits."""
+    two_topics(process)
+    cluster = process.open()
+    append(cluster, "a", [Written(value=b"later")])
+    root, copy = process.stores[ROOT], process.stores["mirror"]
+    mirror(root, copy, process.clock)
+
+
+def repair_commits(process: Process, told: Told) -> None:
+    inner = process.world.store(ROOT)
+    inner.delete(commit_key(3))
+    inner.put(commit_key(4), inner.get(commit_key(4)).replace(b'"version":4', b'"version":9'))
+    _repair(process)
+
+
+def repair_small_files(process: Process, told: Told) -> None:
+    inner = process.world.store(ROOT)
+    inner.delete(CLUSTER_KEY)
+    inner.put(BOUNDARY_KEY, b"{")
+    inner.put(LATEST_KEY, b"{")
+    _repair(process)
+
+
+def repair_checkpoint(process: Process, told: Told) -> None:
+    inner = process.world.store(ROOT)
+    heads = next(info.key for info in inner.list("meta/checkpoints/") if info.key.endswith(".heads"))
+    inner.put(heads, inner.get(heads)[:-20])
+    _repair(process)
+
+
+def _repair(process: Process) -> None:
+    check = check_cluster(process.stores[ROOT], clock=process.clock)
+    repair_cluster(check, mirrors=[process.stores["mirror"]])
+
+
+def repair_again(process: Process) -> None:
+    for _ in range(2):
+        _repair(process)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "create a cluster": Operation(lambda process: None, create, recover=create_again),
+    "change topics": Operation(two_topics, change_topics),
+    "delete a topic": Operation(two_topics, delete_a_topic, check=is_deleted_or_whole, keeps=False),
+    "produce": Operation(two_topics, produce),
+    "produce without idempotence": Operation(two_topics, produce_plainly),
+    "produce without retries": Operation(two_topics, produce_without_retries),
+    "produce more than a commit holds": Operation(wide, produce_too_much),
+    "transactions": Operation(two_topics, transact, check=check_group_of_transactions),
+    "group member": Operation(two_topics, take_part, recover=let_members_go),
+    "spark write": Operation(two_topics, spark_write, check=check_spark_write),
+    "stream write": Operation(two_topics, stream_write, check=check_stream_write),
+    "group task": Operation(to_consume, consume, check=check_consumed),
+    "roll": Operation(small_files, roll_all),
+    "compact": Operation(overwritten, compact_all, check=check_compacted, keeps=False),
+    "retention": Operation(too_old, retain_and_sweep, check=check_retained, keeps=False),
+    "delete records": Operation(too_old, delete_records_and_sweep, check=check_retained, keeps=False),
+    "vacuum": Operation(left_behind, vacuum_all),
+    "checkpoint and clean-up": Operation(left_behind, checkpoint_and_clean_up),
+    "produce to replicas": Operation(replicated, produce_replicated, (ROOT, "1", "2"), recover=mend_brokers),
+    "catch up": Operation(behind, catch_up, (ROOT, "1", "2"), recover=mend_brokers),
+    "reassign": Operation(replicated, move_replica, (ROOT, "1", "3"), recover=mend_brokers),
+    "brokers": Operation(replicated, run_brokers, (ROOT, "3"), recover=withdraw_broker),
+    "mirror": Operation(mirrored, mirror_again, (ROOT, "mirror"), check=check_mirror),
+    "promote": Operation(mirrored, promote_mirror, (ROOT, "mirror"), recover=promote_again),
+    "repair commits": Operation(with_mirror, repair_commits, (ROOT, "mirror"), recover=repair_again),
+    "repair small files": Operation(with_mirror, repair_small_files, recover=repair_again),
+    "repair a checkpoint": Operation(with_mirror, repair_checkpoint, recover=repair_again),
+}
+"""By name. What a test of them all leaves out has to be said there."""

@@ -1,0 +1,146 @@
+"""Machines that sleep with a clean-up and a writer on them, for longer than commits are kept.
+
+Everything that asks "was I away?" is at work here: a clean-up that wakes up may set the boundary back, and a writer
+that wakes up may create a number that was removed meanwhile. What is acknowledged must be there in the end.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from sparklog import limits
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    IndeterminateCommitError,
+    RootReplacedError,
+    StorageError,
+)
+from sparklog.log.cleanup import clean_up
+from sparklog.log.commit_log import CommitLog
+from sparklog.log.layout import BOUNDARY_KEY, COMMITS
+from sparklog.protocol.commits import Run
+from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.testing.faulty_store import Call
+from sparklog.testing.simulation import Machine, Simulation
+
+APPENDS = 14
+CONFIGS = {"metadata.max.retention.ms": "0"}
+SLEEP_SECONDS = (200.0, 3000.0)
+"""for how long a machine sleeps: commits are kept for 600 s."""
+
+SLEEP_RATES = {BOUNDARY_KEY: 0.3, COMMITS: 0.05}
+"""how likely a machine sleeps before it writes such an object."""
+
+LINGER_RATE = 0.3
+"""how likely a writer is held up before its create, so that it sleeps there with its machine."""
+
+
+class SuspendedWorld:
+    """One run. ``findings`` say what was acknowledged and is not there; ``late`` counts what was found out in time."""
+
+    def __init__(self, seed: int) -> None:
+        self.simulation = Simulation(seed)
+        self.random: random.Random = self.simulation.random
+        self.name = f"suspended-{seed}"
+        self.store = MemoryStore(self.name, self.simulation)
+        self.writing = 0
+        self.late = 0
+        self.acknowledged: dict[str, int] = {}
+        self.findings: list[str] = []
+        cluster = create_cluster(self.store, clock=self.simulation, ids=self.simulation.ids())
+        cluster.create_topic("t")
+        cluster.alter_configs("", CONFIGS)
+        for number in range(2):
+            machine = self.simulation.machine()
+            for name in (f"w{number}a", f"w{number}b"):
+                self.writing += 1
+                self.simulation.spawn(name, lambda name=name: self.write(name), machine)  # type: ignore[misc]
+            self.simulation.spawn(f"c{number}", self.clean, machine)
+
+    def open(self) -> Coordinator:
+        store = self.simulation.store(self.store, {}, self._stop)
+        return Coordinator(CommitLog.open(store, self.simulation.clock, self.simulation.ids()))
+
+    def _stop(self, call: Call) -> float:
+        if call.operation not in ("put", "put_if_absent"):
+            return 0.0
+        kind = COMMITS if call.key.startswith(COMMITS) else call.key
+        machine = self.simulation.clock
+        if isinstance(machine, Machine) and self.random.random() < SLEEP_RATES.get(kind, 0):
+            machine.suspend(self.random.uniform(*SLEEP_SECONDS))
+        if kind == COMMITS and self.random.random() < LINGER_RATE:
+            return self.random.uniform(0, 200)
+        return 0.0
+
+    def write(self, name: str) -> None:
+        try:
+            coordinator = self.open()
+            for count in range(APPENDS):
+                self.simulation.sleep(self.random.choice([1, 50, 300]))
+                path = f"{name}-{count}.log"
+                while True:
+                    try:
+                        self.acknowledged[path] = append(coordinator, path)
+                        break
+                    except (IndeterminateCommitError, RootReplacedError):
+                        self.late += 1  # it may be there or not: not acknowledged
+                        coordinator = self.open()
+                        break
+                    except (CommitConflictError, StorageError):
+                        continue
+        finally:
+            self.writing -= 1
+
+    def clean(self) -> None:
+        coordinator = self.open()
+        while self.writing:
+            self.simulation.sleep(self.random.uniform(0, 200))
+            try:
+                clean_up(coordinator.store, coordinator.log.expiry_clock, coordinator.refresh().configs)
+            except RootReplacedError:
+                coordinator = self.open()
+
+    def check(self) -> None:
+        """What a process reads that opens the cluster after the run."""
+        try:
+            coordinator = open_cluster(self.store)
+            found = {segment.path: segment.base_offset for segment in coordinator.segments("t").partition(0)}
+        except CorruptMetadataError as error:
+            self.findings.append(f"the log cannot be read: {error}")
+            return
+        for path, offset in self.acknowledged.items():
+            if found.get(path) != offset:
+                self.findings.append(f"{path} was acknowledged at {offset}, and is at {found.get(path)}")
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many checkpoints, and commits that go as soon as they are old enough."""
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 3)
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+
+
+def append(coordinator: Coordinator, path: str) -> int:
+    run = Run(path=path, batches=1, records=1, size_bytes=1, min_timestamp_us=0, max_timestamp_us=0)
+    request = AppendRequest(appends=[PartitionAppend(topic="t", topic_id="", partition=0, run=run)])
+    return coordinator.append(request).appended[0].base_offset
+
+
+def simulate(seed: int, strict: bool = True) -> SuspendedWorld:
+    """A run and its check. ``strict``: no process may fail."""
+    world = SuspendedWorld(seed)
+    try:
+        if strict:
+            world.simulation.run()
+        else:
+            with suppress(AssertionError):
+                world.simulation.run()
+        world.check()
+    finally:
+        forget_space(world.name)
+    return world

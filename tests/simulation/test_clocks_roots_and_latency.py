@@ -1,0 +1,76 @@
+"""Roots that are put back, readers that are slow, and machines that sleep: no finding after any seed.
+
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again, ``SPARKLOG_SEEDS=n`` that many.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog import limits
+from tests.simulation import restored, suspended
+from tests.simulation.seeds import seeds
+from tests.simulation.slow_readers import SlowReaders
+
+
+def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    noticed = 0
+    for seed in seeds(60):
+        try:
+            world = restored.build(seed)
+            assert list(map(str, world.findings())) == []
+            assert world.broken == []
+        except BaseException:
+            print(f"failing seed: SPARKLOG_SEED={seed}")
+            raise
+        noticed += world.noticed
+    with capsys.disabled():
+        print(f"\nreplaced roots, seeds {seeds(60)}: {noticed} clients noticed")
+    assert noticed > 0 or len(seeds(60)) == 1
+
+
+def test_a_slow_reader_reaches_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 50)
+    looks = 0
+    for seed in seeds(100)[::10]:  # each takes as long as ten others
+        try:
+            world = SlowReaders(seed)
+            assert world.run() == []
+        except BaseException:
+            print(f"failing seed: SPARKLOG_SEED={seed}")
+            raise
+        looks += world.looks
+    with capsys.disabled():
+        print(f"\nslow readers, seeds {seeds(100)[::10]}: {looks} looks while others wrote")
+    assert looks > 0
+
+
+def test_machines_that_sleep_lose_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended.prepare(monkeypatch)
+    late = 0
+    for seed in seeds(40):
+        try:
+            world = suspended.simulate(seed)
+            assert world.findings == []
+        except BaseException:
+            print(f"failing seed: SPARKLOG_SEED={seed}")
+            raise
+        late += world.late
+    with capsys.disabled():
+        print(f"\nsleeping machines, seeds {seeds(40)}: {late} commits whose outcome was found unclear")
+    assert late > 0 or len(seeds(40)) == 1
+
+
+def test_the_same_seed_runs_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended.prepare(monkeypatch)
+    traces = []
+    for _ in range(2):
+        roots, readers = restored.build(7), SlowReaders(7)
+        roots.findings()
+        readers.run()
+        asleep = suspended.simulate(7)
+        traces.append([world.simulation.trace for world in (roots, readers, asleep)])
+    assert traces[0] == traces[1]

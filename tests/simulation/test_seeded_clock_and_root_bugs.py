@@ -1,0 +1,157 @@
+"""Each rule about clocks, replaced roots, unclear outcomes and slow readers, broken on purpose, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import pytest
+
+from sparklog import limits
+from sparklog.coordinator import Coordinator
+from sparklog.coordinator.membership import GroupMember
+from sparklog.errors import CorruptMetadataError, ObjectExistsError, StorageError
+from sparklog.log import commit_log
+from sparklog.log.commit_attempt import CommitAttempt
+from sparklog.log.commit_files import LogEnd
+from sparklog.log.commit_log import CommitLog
+from sparklog.log.elapsed import ElapsedTime
+from sparklog.log.layout import read_boundary
+from sparklog.log.storage_clock import ExpiryClock, StorageClock
+from sparklog.protocol import decide_groups
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.testing.checks import check
+from sparklog.testing.simulation import Machine
+from tests.simulation import racing, restored, suspended
+from tests.simulation.group_members import GroupMemberLife
+from tests.simulation.slow_readers import SlowReaders
+from tests.simulation.test_groups_and_transactions import build
+from tests.simulation.world import IdempotentProducer
+
+Patch = pytest.MonkeyPatch
+Run = Callable[[int, Patch], Iterable[object]]
+SEEDS = 2000
+"""within which each must be found; nearly all are within some dozen."""
+
+
+# -- where to look
+
+
+def groups(seed: int, patch: Patch) -> Iterable[object]:
+    patch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10_000)
+    world = build(seed, GroupMemberLife)
+    return [*check(world.run(strict=False)), *world.broken]
+
+
+def roots(seed: int, patch: Patch) -> Iterable[object]:
+    patch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    try:
+        return restored.build(seed).findings()
+    except (AssertionError, CorruptMetadataError) as error:
+        return [error]
+
+
+def sleepers(seed: int, patch: Patch) -> Iterable[object]:
+    suspended.prepare(patch)
+    return suspended.simulate(seed, strict=False).findings
+
+
+def readers(seed: int, patch: Patch) -> Iterable[object]:
+    patch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10_000)
+    return SlowReaders(seed).run()
+
+
+def maintenance(seed: int, patch: Patch) -> Iterable[object]:
+    racing.prepare(patch)
+    return racing.simulate(seed, strict=False).truth.findings
+
+
+# -- what is broken
+
+
+def an_unknown_outcome_is_taken_for_nothing_written(patch: Patch) -> None:
+    def create(self: CommitAttempt) -> bool:
+        try:
+            self._store.put_if_absent(commit_key(self._commit.version), self._encoded.data)
+        except ObjectExistsError:
+            return self._read_back(None)
+        return True  # every other StorageError goes to the caller as it is
+
+    patch.setattr(CommitAttempt, "_create", create)
+
+
+def sequences_are_used_again_after_an_unclear_outcome(patch: Patch) -> None:
+    patch.setattr(IdempotentProducer, "may_give_up", lambda self, unclear: True)
+
+
+def the_end_of_the_log_is_not_compared(patch: Patch) -> None:
+    patch.setattr(CommitLog, "_check_end", lambda self, end: True)
+    patch.setattr(CommitAttempt, "_end_before", lambda self: LogEnd(self._commit.previous, read_boundary(self._store)))
+
+
+def who_joins_a_group_expires_offsets_by_its_own_clock(patch: Patch) -> None:
+    real = GroupMember._begin
+
+    def begin(self: GroupMember) -> None:
+        now_ms = self._clock.now_ms()
+        with suppress(StorageError):
+            self.coordinator.submit(lambda state: decide_groups.expire_offsets(state, now_ms))
+        real(self)
+
+    patch.setattr(GroupMember, "_begin", begin)
+
+
+def a_commit_has_whatever_time_its_machine_says(patch: Patch) -> None:
+    patch.setattr(StorageClock, "now_ms", lambda self: self._clock.now_ms())
+
+
+def maintenance_goes_by_its_machines_clock(patch: Patch) -> None:
+    patch.setattr(ExpiryClock, "now_ms", lambda self: self._clock.now_ms())
+
+
+def elapsed_time_stands_still_while_a_machine_sleeps(patch: Patch) -> None:
+    patch.setattr(Machine, "counts_suspension", False)
+    patch.setattr(ElapsedTime, "seconds_since", lambda self, moment: self._clock.monotonic() - moment.monotonic)
+
+
+def the_runs_of_a_file_are_committed_one_by_one(patch: Patch) -> None:
+    real = Coordinator.append
+
+    def append(self: Coordinator, request: AppendRequest) -> AppendResult:
+        appended = []
+        for item in request.appends:
+            appended += real(self, AppendRequest(appends=[item])).appended
+            self.log.clock.sleep(300)
+        return AppendResult(appended)
+
+    patch.setattr(Coordinator, "append", append)
+
+
+def commits_are_read_one_by_one(patch: Patch) -> None:
+    patch.setattr(commit_log, "MAX_READ_AHEAD", 1)
+    patch.setattr(CommitLog, "_jump_to_checkpoint", lambda self: False)
+
+
+BUGS: list[tuple[Callable[[Patch], None], Run]] = [
+    (an_unknown_outcome_is_taken_for_nothing_written, groups),
+    (sequences_are_used_again_after_an_unclear_outcome, groups),
+    (the_end_of_the_log_is_not_compared, roots),
+    (who_joins_a_group_expires_offsets_by_its_own_clock, groups),
+    (a_commit_has_whatever_time_its_machine_says, groups),
+    (maintenance_goes_by_its_machines_clock, groups),
+    (maintenance_goes_by_its_machines_clock, maintenance),
+    (elapsed_time_stands_still_while_a_machine_sleeps, sleepers),
+    (the_runs_of_a_file_are_committed_one_by_one, maintenance),
+    (commits_are_read_one_by_one, readers),
+]
+"""What is broken, and the simulation that shows it."""
+
+
+@pytest.mark.parametrize(("bug", "run"), BUGS, ids=[f"{bug.__name__}-{run.__name__}" for bug, run in BUGS])
+def test_a_broken_rule_is_found(bug: Callable[[Patch], None], run: Run, monkeypatch: Patch) -> None:
+    with pytest.MonkeyPatch.context() as broken:
+        bug(broken)
+        seed = next((seed for seed in range(SEEDS) if list(run(seed, monkeypatch))), SEEDS)
+    assert seed < SEEDS, "no seed shows it"
+    assert list(run(seed, monkeypatch)) == [], f"seed {seed} shows something else"

@@ -1,0 +1,90 @@
+"""A process that forks while another thread of it is inside of a store: the child can use stores all the same."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparklog.store.memory import MemoryStore
+from sparklog.store.read_ahead import ReadAheadFile
+from tests.stores.test_local import in_child
+
+HANGS_AFTER_SECONDS = 30
+
+_OPEN_AND_FORK = """
+import os, signal, sys, threading, warnings
+from sparklog.store.open import open_store
+
+warnings.simplefilter("ignore", DeprecationWarning)  # threads and forks: that is what this is about
+
+def use():
+    options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s"}
+    assert open_store("s3://bucket/x", options).endpoint_to_probe == "http://127.0.0.1:9"
+
+opener = threading.Thread(target=use)
+opener.start()
+while REACHED not in sys.modules:
+    pass
+child = os.fork()
+if child == 0:
+    signal.alarm(SECONDS)
+    use()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+opener.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("reached", ["sparklog.store.s3", "fsspec.asyn", "aiohttp", "s3fs", "s3fs.core"])
+def test_child_forked_in_the_middle_of_opening_a_store_can_open_one(reached: str) -> None:
+    program = _OPEN_AND_FORK.replace("REACHED", repr(reached)).replace("SECONDS", str(HANGS_AFTER_SECONDS))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@contextmanager
+def held_by_another_thread(lock: threading.Lock) -> Iterator[None]:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    try:
+        yield
+    finally:
+        done.set()
+        holder.join()
+
+
+def in_bounded_child(action: Callable[[], object]) -> None:
+    def bounded() -> None:
+        signal.alarm(HANGS_AFTER_SECONDS)
+        action()
+
+    in_child(bounded)
+
+
+def test_memory_store_survives_a_fork_in_the_middle_of_a_call() -> None:
+    store = MemoryStore("forked")
+    store.put("a", b"1")
+    with held_by_another_thread(store._space.lock):
+        in_bounded_child(lambda: store.put("b", store.get("a")))
+
+
+def test_open_remote_file_survives_a_fork_in_the_middle_of_a_read() -> None:
+    file = ReadAheadFile("a", lambda position, length: b"0123456789"[position : position + length], lambda: 10)
+    with held_by_another_thread(file._lock.get()):
+        in_bounded_child(lambda: file.read_at(2, 3))

@@ -1,0 +1,165 @@
+"""Texts that a client chose cannot forge a line of a table, nor tell the terminal anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pyarrow as pa
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.membership import expire
+from sparklog.errors import InvalidRequestError
+from sparklog.format.schema import record_schema
+from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.commit_log import Outcome
+from sparklog.log.layout import segment_key
+from sparklog.protocol.commits import (
+    Action,
+    CommitOffsets,
+    CommittedOffset,
+    InitProducer,
+    JoinGroup,
+    RegisterBroker,
+)
+from sparklog.protocol.decide import AppendRequest
+from sparklog.protocol.decide_groups import JoinRequest
+from sparklog.store.local import LocalStore
+from sparklog.types import printable
+from tests.unit.cli.conftest import Run
+
+FORGED = "evil\x1b[2J\r\nforged-row\t0 \u202e\u2028x\x9b"
+SHOWN = "evil\\x1b[2J\\r\\nforged-row\\t0 \\u202e\\u2028x\\x9b"
+HARMLESS = "größe-☃ 数"
+
+
+def commit(coordinator: Coordinator, *actions: Action) -> None:
+    """Commit what no decision would let in, as a hostile or an older client may have."""
+    coordinator.refresh()
+    assert coordinator.log.attempt(list(actions)) is Outcome.WON
+
+
+@pytest.fixture
+def hostile(cluster: Coordinator, tmp_path: object) -> Coordinator:
+    """A cluster in which every text that can be chosen freely is hostile."""
+    topic_id = cluster.create_topic("orders")
+    member = f"m-{FORGED}"
+    offset = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0, metadata=FORGED)
+    commit(
+        cluster,
+        RegisterBroker(broker=1, url=f"{tmp_path}/{FORGED}"),
+        JoinGroup(
+            group="billing",
+            member=member,
+            instance_id=FORGED,
+            client_id=FORGED,
+            host=FORGED,
+            topics=["orders"],
+            assignors=["range"],
+            session_timeout_ms=45_000,
+        ),
+        CommitOffsets(group="billing", offsets=[offset]),
+        CommitOffsets(group=f"g-{FORGED}", offsets=[offset]),
+        InitProducer(producer_id=0, producer_epoch=0, transactional_id=f"tx-{FORGED}"),
+    )
+    return cluster
+
+
+TABLES = {
+    "members": (["consumer-groups", "--describe", "--group", "billing", "--members", "--verbose"], 2),
+    "offsets": (["consumer-groups", "--describe", "--group", "billing", "--offsets"], 2),
+    "states": (["consumer-groups", "--describe", "--all-groups", "--state"], 4),
+    "groups of consumers": (["consumer-groups", "--list"], 2),
+    "groups with states": (["consumer-groups", "--list", "--state"], 3),
+    "groups": (["groups", "--list"], 3),
+    "transactions": (["transactions", "list"], 2),
+    "brokers": (["brokers", "list"], 3),
+}
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize(("command", "lines"), TABLES.values(), ids=TABLES.keys())
+def test_every_table_has_its_own_lines_and_nothing_else(run: Run, command: list[str], lines: int) -> None:
+    done = run(*command)
+    assert done.code == 0, done.err
+    said = [line for line in done.out.split("\n") if line.strip()]
+    assert len(said) == lines, done.out
+    assert SHOWN in done.out
+    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+
+
+@pytest.mark.usefixtures("hostile")
+def test_a_reset_shows_a_hostile_group_in_one_line(run: Run) -> None:
+    done = run("consumer-groups", "--reset-offsets", "--group", f"g-{FORGED}", "--topic", "orders", "--to-earliest")
+    assert done.out.count("forged-row") == 1
+    assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
+
+
+def test_names_of_headers_are_shown_in_one_line(run: Run, cluster: Coordinator) -> None:
+    topic_id = cluster.create_topic("orders")
+    key = segment_key("orders", 0, 0, 1, cluster.log.ids.write_id())
+    writer = SegmentFileWriter(cluster.store, key, has_key=False, has_headers=True)
+    writer.start_run(RunTarget("orders", topic_id, 0))
+    fields = record_schema(("value", "timestamp", "headers"))
+    columns = [
+        pa.array([b"v"], pa.binary()),
+        pa.array([0], pa.timestamp("us", tz="UTC")),
+        pa.array([[{"key": FORGED, "value": b"x"}]], fields.field("headers").type),
+    ]
+    writer.write(pa.RecordBatch.from_arrays(columns, schema=fields))
+    cluster.append(AppendRequest(appends=writer.finish()))
+    done = run("dump-log", "--files", f"{cluster.store.root}/{key}", "--print-data-log")
+    assert f"headerKeys: [{SHOWN}]" in done.out
+
+
+@pytest.mark.usefixtures("hostile")
+def test_json_has_the_texts_as_they_are(run: Run) -> None:
+    done = run("fsck", "--json")
+    report = json.loads(done.out)
+    assert any(FORGED in finding["message"] for finding in report["findings"])
+    assert "\x1b" not in run("fsck").out
+
+
+def test_a_text_without_control_characters_stays_as_it_is() -> None:
+    assert printable(HARMLESS) == HARMLESS
+    assert printable(FORGED) == SHOWN
+    assert printable(7) == "7"
+
+
+def test_a_log_line_about_a_member_is_one_line(tmp_path: object, caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = create_cluster(LocalStore(f"{tmp_path}/root"))
+    coordinator.create_topic("orders")
+    commit(coordinator, JoinGroup(group="g", member=FORGED, topics=["orders"], assignors=["range"]))
+    with caplog.at_level(logging.WARNING):
+        expire(coordinator, "g", [FORGED], coordinator.state.groups["g"].generation)
+    assert SHOWN in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+# -- new ids
+
+
+@pytest.mark.parametrize("text", [FORGED, "a\nb", "\x00", "x" * 250])
+def test_a_new_client_id_or_transactional_id_is_refused_as_a_group_id_is(cluster: Coordinator, text: str) -> None:
+    before = cluster.state.version
+    for request in (
+        JoinRequest(group="g", member="m", client_id=text),
+        JoinRequest(group="g", member="m", instance_id=text),
+        JoinRequest(group="g", member="m", host=text),
+    ):
+        with pytest.raises(InvalidRequestError, match="characters"):
+            cluster.join_group(request)
+    with pytest.raises(InvalidRequestError, match=r"transactional\.id"):
+        cluster.init_producer(text)
+    assert cluster.refresh().version == before
+
+
+def test_a_transactional_id_that_is_known_already_goes_on(hostile: Coordinator) -> None:
+    assert hostile.init_producer(f"tx-{FORGED}").producer_epoch == 1
+
+
+def test_ids_in_every_language_are_taken(cluster: Coordinator) -> None:
+    cluster.create_topic("orders")
+    cluster.join_group(JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))
+    assert cluster.init_producer(HARMLESS).producer_epoch == 0
