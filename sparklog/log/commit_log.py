@@ -339,9 +339,7 @@ class CommitLog:
             if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
-                    raise not_there(
-                        self.store, self._state.version, end
-                    ) from error  # another history, put in its place
+                    raise not_there(self.store, self._state.version, end) from error  # another history
                 raise
             self._reload_after(boundary)
 
@@ -573,7 +571,7 @@ class CommitLog:
         end = read_log_end(self.store, state.version, with_boundary=True)
         if end.digest != state.digest and end.removed_up_to < state.version:
             checkpoint.withdraw(self.store, manifest)
-            raise self._not_there(end)
+            raise not_there(self.store, state.version, end)
 
     def _leave_base(self, heads: str) -> bool:
         """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
