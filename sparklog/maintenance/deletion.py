@@ -51,6 +51,7 @@ class Swept:
     files_in_use: int = 0
     listings_not_due: int = 0
     listings_held_by_readers: int = 0
+    announcements: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -64,7 +65,7 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     state = coordinator.refresh()
     now_ms = coordinator.expiry_time_ms()
     readers = read_all_announcements(coordinator.store, now_ms)
-    _remove_old(coordinator.store, readers, now_ms - EXPIRED_ANNOUNCEMENTS_KEPT_MS)
+    result.announcements = _remove_old(coordinator.store, readers, now_ms - EXPIRED_ANNOUNCEMENTS_KEPT_MS)
     due = _due(state, readers, now_ms, result)
     listings = dict(_readable(coordinator, due, result))
     finished: list[str] = []

@@ -33,7 +33,7 @@ from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogEr
 from sparklog.log.cleanup import newest_version_before
 from sparklog.log.parallel import each
 from sparklog.log.removals import REMOVED, read_removed
-from sparklog.maintenance.deletion import due_files, remove_expired_announcements, sweep
+from sparklog.maintenance.deletion import Swept, due_files, remove_expired_announcements, sweep
 from sparklog.maintenance.surplus import remove_surplus
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decision import Decision
@@ -111,12 +111,12 @@ def vacuum(
     now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.expiry_time_ms()
     before_ms = now_ms - older_than_ms
     superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator, now_ms)]
-    problems = [] if dry_run else sweep(coordinator, check).problems
+    swept = Swept() if dry_run else sweep(coordinator, check)
     state = coordinator.refresh()
     fence = max(_newest_before(coordinator, state, before_ms), state.writer_fence)
     if not dry_run:
         state = _fence(coordinator, fence)
-    result = Vacuumed(dry_run, fence, superseded=superseded, problems=problems)
+    result = Vacuumed(dry_run, fence, superseded=superseded, problems=swept.problems, announcements=swept.announcements)
     needed = _Needed(coordinator, state)
     for broker in sorted(state.brokers):
         check()
