@@ -11,6 +11,7 @@ from sparklog.client.records import Record, append_records
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator.brokers import add_broker
+from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import Action, AlterConfig, ChangeBroker, Commit, ElectController, commit_key
 from sparklog.protocol.fold import Draft
@@ -50,6 +51,7 @@ def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> Non
         f"Cluster ID: {cluster.state.cluster_id}",
         f"Root:       {cluster.store.root}",
         "Format:     1",
+        f"Level:      {levels.CURRENT} (needs sparklog {levels.NEEDS} or newer)",
         "Version:    3 (last commit TIME)",
         "Boundary:   none: all commits are kept",
         "Checkpoint: 3",

@@ -6,9 +6,10 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from sparklog.errors import ProducerFencedError, UnknownProducerIdError
-from sparklog.limits import IDEMPOTENT_BATCHES_KEPT
+from sparklog.errors import CorruptMetadataError, ProducerFencedError, UnknownProducerIdError
+from sparklog.limits import IDEMPOTENT_BATCHES_KEPT, MAX_PRODUCER_ID
 from sparklog.protocol import decide
+from sparklog.protocol.commits import InitProducer
 from sparklog.protocol.decide import PartitionAppend
 from sparklog.protocol.decide_expiry import forget_transactional_ids
 from sparklog.protocol.decide_groups import GroupCommit
@@ -28,6 +29,14 @@ def run_of(producer: ProducerIdentity, records: int = 3, partition: int = 0) -> 
     return item(
         records, partition, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0
     )
+
+
+@pytest.mark.parametrize("forged", [1, 2**40, MAX_PRODUCER_ID])
+def test_an_id_that_was_not_the_next_one_cannot_use_up_the_ids(forged: int) -> None:
+    state = with_topic()
+    with pytest.raises(CorruptMetadataError, match="the next one is 0"):
+        commit(state, [InitProducer(producer_id=forged, producer_epoch=0)])
+    assert init_producer(state).result == ProducerIdentity(0, 0)
 
 
 def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch() -> None:
