@@ -16,7 +16,7 @@ from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
 from sparklog.protocol.indexes import indexed
 from sparklog.protocol.state import State
-from tests.unit.protocol.states import after, item, request, with_topic
+from tests.unit.protocol.states import after, commit, item, request, with_topic
 
 
 def begun() -> tuple[State, ProducerIdentity]:
