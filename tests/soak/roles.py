@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.client.producer import Producer
-from sparklog.errors import KafkaTimeoutError, ProducerFencedError, SparklogError
+from sparklog.errors import IndeterminateCommitError, KafkaTimeoutError, ProducerFencedError, SparklogError
 from sparklog.testing.history import INIT_PRODUCER, SEND, TRANSACTION, Pending, Position, Write
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.soak.consumers import RecordedConsumer
@@ -97,7 +97,7 @@ class Transaction:
                 self.of.producer.commit_transaction()
             except KafkaTimeoutError:
                 continue  # the same commit again
-            except ProducerFencedError as error:
+            except (ProducerFencedError, IndeterminateCommitError) as error:
                 self.pending.info(error)  # a try before may have had no answer
                 self.of.restart()
                 return False

@@ -17,13 +17,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError
 from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, OUTAGE, UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import ERROR, KINDS, LOST_ANSWER, OUTAGE, UNAVAILABLE, FaultyStore
 from sparklog.testing.history import OperationLog
 
-RATES = {ERROR: 0.001, UNAVAILABLE: 0.003, LOST_ANSWER: 0.003, OUTAGE: 0.0002}
+_NOT_OF_A_LIVING_PROCESS = ("crash", "truncated", "half", "*", "~")
+"""Processes are killed for real; a torn disk and storages that fail for good are other tests'."""
+
+RATES = {
+    **{kind: 0.0001 for kind in KINDS if not any(word in kind for word in _NOT_OF_A_LIVING_PROCESS)},
+    ERROR: 0.001,
+    UNAVAILABLE: 0.003,
+    LOST_ANSWER: 0.003,
+    OUTAGE: 0.0002,
+}
+"""Of each call. Every outcome is among them that a client of a storage can show."""
+
+CLOCKS_OFF_DAYS = (0, 0, 3, -3, 0, 8)
+"""days by which the machines' clocks are off, in turn by the seed of a worker."""
+
 IN, OUT, AUDIT, SHORT, LATEST = "in", "out", "audit", "short", "latest"
 TOPICS = {IN: 4, OUT: 2, AUDIT: 1, SHORT: 1, LATEST: 1}
 """Partitions. All are rolled; "short" loses its oldest records, and "latest" is compacted."""
@@ -49,13 +64,32 @@ FORGET_CALLS = 20_000
 """calls of the storage that are remembered: a run of half an hour makes millions."""
 
 
+class WrongClock(SystemClock):
+    """The clock of a machine that is off by days."""
+
+    def __init__(self, days: int) -> None:
+        self._off_ms = days * 86_400_000
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._off_ms
+
+
+class StampingStore(FaultyStore):
+    """A folder as if a server stamped its files: the machine's clock is another one."""
+
+    @property
+    def has_own_clock(self) -> bool:
+        return True
+
+
 class Worker:
     """What every role needs: a cluster that fails, a log, chance, and whether to go on."""
 
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self.name = name
         self.random = random.Random(seed)
-        self.store = FaultyStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
+        self.clock = WrongClock(CLOCKS_OFF_DAYS[seed % len(CLOCKS_OFF_DAYS)])
+        self.store = StampingStore(open_store(folder / "cluster"), seed=seed, rates=RATES)
         self.log = OperationLog(name, folder / "logs" / f"{name}.jsonl")
         self.going = True
         self._values = 0
@@ -69,7 +103,7 @@ class Worker:
         """The cluster, however often that has to be tried."""
         while self.going:
             try:
-                return open_cluster(self.store)
+                return open_cluster(self.store, clock=self.clock)
             except SparklogError:
                 time.sleep(0.05)
         sys.exit(0)
