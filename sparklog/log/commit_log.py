@@ -244,7 +244,8 @@ class CommitLog:
         asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
         while True:
             for data in found:
-                self._take_read(data)
+                if not self._take_read(data):
+                    return False
             if len(found) < asked:
                 self._seen = seen
                 return True
@@ -337,9 +338,12 @@ class CommitLog:
                 raise not_there(self.store, self._state.version, end)
         self._load(listed=True)
 
-    def _take_read(self, data: bytes) -> None:
-        """Advance by a commit as it was read. One that does not follow may follow what this log never saw: a stalled
-        writer's create of a number that was removed is no commit, and was taken for one here."""
+    def _take_read(self, data: bytes) -> bool:
+        """Advance by a commit as it was read; False where it turned out to be none.
+
+        One that does not follow may follow what this log never saw: a stalled writer's create of a number that was
+        removed is no commit, and was taken for one here. Or it is about to be withdrawn: see ``CommitAttempt``.
+        """
         version = self._state.version + 1
         try:
             self._take(*complete_commit(self.store, data, version))
@@ -350,8 +354,20 @@ class CommitLog:
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
                     raise not_there(self.store, self._state.version, end) from error  # another history
+                if self._is_withdrawn(version, data):
+                    return False
                 raise
             self._reload_after(boundary)
+            return False
+        return True
+
+    def _is_withdrawn(self, version: int, data: bytes) -> bool:
+        """Whether a commit over a hole, which a client made of a root that was restored meanwhile, goes in a while."""
+        for attempt in range(3):
+            if read_ahead(self.store, version, 1) != [data]:
+                return True
+            self.clock.sleep(0.05 * 2**attempt)
+        return False
 
     def _reload_after(self, boundary: int) -> None:
         """The next commit is gone: a checkpoint at or after the boundary stands for it."""
