@@ -26,13 +26,14 @@ from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
 from tests.unit.maintenance.logs import Written, append, batch_of, records
 
-MINUTE_MS = 60_000
+MINUTE = 60.0
 DAY = 86_400.0
 
 
 class Prepared(NamedTuple):
     store: MemoryStore
-    now_ms: int
+    clock: ManualClock
+    """of the storage"""
 
 
 class Contents(NamedTuple):
@@ -42,14 +43,10 @@ class Contents(NamedTuple):
     files: frozenset[str]
 
 
-def clock_at(now_ms: int) -> ManualClock:
-    return ManualClock(now_ms)
-
-
 def prepared() -> Prepared:
     """Two topics: of ``orders`` the first 3 files of partition 0 and the only one of partition 1 are too old; a deleted
     topic whose files are due, an orphan of a writer that died, and old commits behind a checkpoint."""
-    clock = clock_at(0)
+    clock = ManualClock(0)
     store = MemoryStore(uuid.uuid4().hex, clock)
     coordinator = create_cluster(store, clock=clock)
     small = {"internal.segment.bytes": "1", "file.delete.delay.ms": "1000"}
@@ -71,11 +68,11 @@ def prepared() -> Prepared:
     clock.advance(9 * DAY)
     append(coordinator, "orders", [Written(value=b"new", minute=9 * 24 * 60)])
     clock.advance(60)
-    return Prepared(store, clock.now_ms())
+    return Prepared(store, clock)
 
 
-def opened(store: MemoryStore | FaultyStore, now_ms: int) -> Coordinator:
-    return open_cluster(store, clock=clock_at(now_ms))
+def opened(store: MemoryStore | FaultyStore, clock: ManualClock) -> Coordinator:
+    return open_cluster(store, clock=ManualClock(clock.now_ms()))  # back-off does not move the storage's time
 
 
 class Operation(NamedTuple):
@@ -104,10 +101,10 @@ def _everything(coordinator: Coordinator) -> None:
     cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
 
 
-def seen(store: MemoryStore, now_ms: int) -> Contents:
+def seen(store: MemoryStore, clock: ManualClock) -> Contents:
     """All that can be read through a coordinator opened anew, and the files that are there. Listings and metadata have
     names by chance."""
-    coordinator = opened(store, now_ms)
+    coordinator = opened(store, clock)
     found = [
         (name, number, record.offset, record.value)
         for name, topic in sorted(coordinator.state.topics.items())
@@ -123,9 +120,9 @@ def normal(contents: Contents) -> tuple[object, int]:
 
 
 def faults_of(operation: Operation) -> list[Fault]:
-    inner, now_ms = prepared()
+    inner, clock = prepared()
     store = FaultyStore(inner)
-    coordinator = opened(store, now_ms)
+    coordinator = opened(store, clock)
     store.reset_counts()
     operation.run(coordinator)
     return [
@@ -140,16 +137,16 @@ def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_s
 ) -> None:
     monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
     operation = OPERATIONS[name]
-    clean, now_ms = prepared()
-    before = seen(clean, now_ms)
-    operation.run(opened(clean, now_ms))
-    wanted = seen(clean, now_ms)
+    clean, clock = prepared()
+    before = seen(clean, clock)
+    operation.run(opened(clean, clock))
+    wanted = seen(clean, clock)
     faults = faults_of(operation)
     assert len(faults) > 20
     for fault in faults:
-        inner, now_ms = prepared()
+        inner, clock = prepared()
         store = FaultyStore(inner)
-        coordinator = opened(store, now_ms)
+        coordinator = opened(store, clock)
         store.reset_counts()
         store._plan[fault.step] = fault.kind
         finished = False
@@ -159,21 +156,23 @@ def test_a_fault_at_any_step_leaves_a_log_that_reads_and_a_second_run_ends_the_s
         except (SimulatedCrash, IndeterminateCommitError, SparklogError):
             pass
         store.reopen()
-        between = seen(inner, now_ms)
+        between = seen(inner, clock)
         assert between.records in (before.records, wanted.records), f"{name}, {fault}: neither before nor after"
-        done = operation.done(opened(inner, now_ms).state, between)
+        done = operation.done(opened(inner, clock).state, between)
         assert done or not finished, f"{name}, {fault}: said to be done, and is not"
         with suppress(IndeterminateCommitError):
-            operation.run(opened(inner, now_ms))
-        assert normal(seen(inner, now_ms)) == normal(wanted), f"{name}, {fault}: not the same after a second run"
-        _everything(opened(inner, now_ms + 2 * MINUTE_MS))
-        _nothing_is_left(inner, now_ms + 2 * MINUTE_MS, fault)
+            operation.run(opened(inner, clock))
+        assert normal(seen(inner, clock)) == normal(wanted), f"{name}, {fault}: not the same after a second run"
+        clock.advance(2 * MINUTE)
+        _everything(opened(inner, clock))
+        clock.advance(2 * MINUTE)
+        _nothing_is_left(inner, clock, fault)
 
 
-def _nothing_is_left(store: MemoryStore, now_ms: int, fault: Fault) -> None:
+def _nothing_is_left(store: MemoryStore, clock: ManualClock, fault: Fault) -> None:
     """In the end the log has three files, and no listing and no commit is left that is not needed."""
-    sweep(opened(store, now_ms + 2 * MINUTE_MS))
-    state = opened(store, now_ms).state
+    sweep(opened(store, clock))
+    state = opened(store, clock).state
     assert not state.removed_files
     logs = [info.key for info in store.list() if info.key.endswith(".log")]
     assert sorted(key.split("/")[0] for key in logs) == ["audit-0", "orders-0"], f"{fault}"

@@ -12,16 +12,17 @@ from msgspec.structs import replace
 from sparklog.client import reader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
-from sparklog.log import checkpoint, ranges
+from sparklog.log import checkpoint, lists, ranges
+from sparklog.log.lists import TopicList
 from sparklog.log.removals import RemovedFile
-from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import compact, deletion, replacing, rewrite, vacuum
 from sparklog.protocol import decide, decide_segments, fold, partition_changes, retention
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.compaction import CleaningRules, Pass
 from sparklog.protocol.file_names import file_name
-from sparklog.protocol.segments import Segment
-from sparklog.protocol.state import PartitionState, State
+from sparklog.protocol.segments import Segment, SegmentEvent
+from sparklog.protocol.state import PartitionState, State, TopicState
+from sparklog.store.base import Store
 from tests.simulation import truth
 from tests.simulation.racing import prepare, simulate
 
@@ -108,11 +109,13 @@ def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
 
 
 def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
-    def table(self: TopicSegments) -> pa.RecordBatch:
-        added = [event for events in self._events.values() for event in events if isinstance(event, Segment)]
-        return checkpoint.merge_parts([*self._parts, checkpoint.to_part(added)])
+    def rewritten(
+        store: Store, key: str, topic: TopicState, before: TopicList, events: Sequence[SegmentEvent], version: int
+    ) -> TopicList:
+        added = [event for event in events if isinstance(event, Segment)]
+        return lists.with_tail(before, version, added)
 
-    patch.setattr(TopicSegments, "table", table)
+    patch.setattr(checkpoint, "_rewritten", rewritten)
 
 
 def a_log_without_segments_begins_again(patch: Patch) -> None:

@@ -86,5 +86,5 @@ def test_memory_store_survives_a_fork_in_the_middle_of_a_call() -> None:
 
 def test_open_remote_file_survives_a_fork_in_the_middle_of_a_read() -> None:
     file = ReadAheadFile("a", lambda position, length: b"0123456789"[position : position + length], lambda: 10)
-    with held_by_another_thread(file._lock.get()):
+    with held_by_another_thread(file._lock._lock):
         in_bounded_child(lambda: file.read_at(2, 3))
