@@ -27,7 +27,15 @@ from sparklog.client.futures import longest_wait
 from sparklog.client.reader import Bounds, Fetched
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
-from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, StorageUnavailableError
+from sparklog.errors import (
+    CorruptionError,
+    FencedError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    StorageUnavailableError,
+    UnsupportedVersionError,
+)
 from sparklog.log.records import without_columns
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.state import State
@@ -38,6 +46,11 @@ logger = logging.getLogger(__name__)
 
 FULL_LOOK_EVERY = 10
 """Every so many looks ask for more than whether the next commit is there: it may have been removed already."""
+
+WARNING_SECONDS = 60.0
+"""seconds between two warnings that the storage cannot be read."""
+
+_ERROR_PAUSE_SECONDS = 1.0
 
 _RETRY_SECONDS = 0.1
 """after a storage that did not answer."""
@@ -123,6 +136,7 @@ class ReadAhead:
         self._idle = False
         self._exhausted = False
         self._failure: Exception | None = None
+        self._next_warning = -math.inf
         self._thread: threading.Thread | None = None
         self._noticed = coordinator.state
         self.looks = 0
@@ -316,14 +330,24 @@ class ReadAhead:
                 self._coordinator.refresh()
         except ObjectNotFoundError:
             pass
+        except (FencedError, CorruptionError, UnsupportedVersionError):
+            raise  # it does not pass: whoever polls has to know
         except SparklogError as error:
-            logger.warning("could not look for new commits in %s: %s", self._coordinator.store.root, error)
+            self._warn_of(error)
         if self._coordinator.state is self._noticed:
             return False
         self._noticed = self._coordinator.state
         with self._changed:
             self._worth_a_try()
         return True
+
+    def _warn_of(self, error: SparklogError) -> None:
+        """Say that the storage cannot be read, once in a while, and do not ask it again at once."""
+        now = self._clock.monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + WARNING_SECONDS
+            logger.warning("could not look for new commits in %s: %s", self._coordinator.store.root, error)
+        self._rest(_ERROR_PAUSE_SECONDS)
 
     def _fill_one(self) -> bool:
         """Read one stored batch of the partition whose turn it is; whether there was one to read."""

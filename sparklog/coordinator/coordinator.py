@@ -26,6 +26,7 @@ from sparklog.errors import (
     IllegalStateError,
     IndeterminateCommitError,
     InvalidRequestError,
+    RootReplacedError,
     SparklogError,
 )
 from sparklog.ids import Ids, RandomIds
@@ -410,7 +411,8 @@ def _lock_of_key(key: _Key) -> ProcessLock:
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
     """This process's coordinator for a root, opened once and refreshed, since Spark reuses its planner processes.
 
-    Opened anew when the root holds another cluster by now. Errors as ``open_cluster``.
+    Opened again where the root holds another cluster by now, or another history of the same one. Errors as
+    ``open_cluster``.
     """
     store = open_store(root, storage_options)
     key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
@@ -419,7 +421,10 @@ def shared_cluster(root: str, storage_options: Mapping[str, object] | None = Non
         if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
             found = _shared[key] = open_cluster(store, storage_options)
         else:
-            found.refresh()
+            try:
+                found.refresh()
+            except RootReplacedError:  # a client that is made now has read nothing of the history before
+                found = _shared[key] = open_cluster(store, storage_options)
         return found
 
 

@@ -69,8 +69,9 @@ class CommitAttempt:
         self._commit = commit
         self._encoded = encoded
 
-    def make(self, seen: Moment) -> Fate:
-        """Create the commit. ``seen`` is when this process saw the end of the log last.
+    def make(self, seen: Moment, anchor: tuple[int, str]) -> Fate:
+        """Create the commit. ``seen`` is when this process saw the end of the log last; ``anchor`` are the version and
+        the digest of the commit before the newest one, where that one was read and may lie over a hole itself.
 
         Raises StorageError with nothing written, IndeterminateCommitError, RootReplacedError.
         """
@@ -81,9 +82,10 @@ class CommitAttempt:
             self._delete_spilled()
             return Fate.LOST
         try:
-            is_part = self._is_part_of_log(seen, began)
-        except RootReplacedError:
-            self._withdraw_if_ours()
+            is_part = self._is_part_of_log(seen, began, anchor)
+        except RootReplacedError as error:
+            if not self._withdraw_if_ours():
+                raise self._indeterminate(error) from error
             raise
         if is_part:
             return Fate.WON
@@ -96,13 +98,24 @@ class CommitAttempt:
             self._store.delete(commit_key(self._commit.version))
         self._delete_spilled()
 
-    def _withdraw_if_ours(self) -> None:
-        """The same where the root was replaced: by now the number may be that of a commit of the other history."""
-        commit, encoded = self._commit, self._encoded
-        with contextlib.suppress(SparklogError):
-            stored = self._store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
-            if stored == encoded.data:
-                self._withdraw()
+    def _withdraw_if_ours(self) -> bool:
+        """The same where the root was replaced: by now the number may be that of a commit of the other history.
+
+        Returns whether this commit is certain not to be there any more.
+        """
+        key = commit_key(self._commit.version)
+        for attempt in range(READ_BACK_ATTEMPTS):
+            try:
+                if self._store.get(key, limits.MAX_COMMIT_BYTES) == self._encoded.data:
+                    self._store.delete(key)
+                self._delete_spilled()
+            except ObjectNotFoundError:
+                self._delete_spilled()
+            except SparklogError:
+                self._clock.sleep(0.05 * 2**attempt)
+                continue
+            return True
+        return False
 
     def _delete_spilled(self) -> None:
         commit, encoded = self._commit, self._encoded
@@ -110,7 +123,7 @@ class CommitAttempt:
             with contextlib.suppress(SparklogError):
                 self._store.delete(actions_key(commit.version, commit.write_id))
 
-    def _is_part_of_log(self, seen: Moment, began: Moment) -> bool:
+    def _is_part_of_log(self, seen: Moment, began: Moment, anchor: tuple[int, str]) -> bool:
         """Whether a commit whose create ``began`` then is one, and not at a number that was removed before.
 
         Raises IndeterminateCommitError where that cannot be told: this process was stopped for so long that the commit
@@ -121,6 +134,10 @@ class CommitAttempt:
         end = self._read_after(self._end_before)
         boundary = end.removed_up_to
         is_over_hole = boundary < commit.version - 1 and end.digest != commit.previous
+        if boundary < anchor[0]:
+            at_anchor = self._read_after(lambda: read_log_end(self._store, anchor[0], with_boundary=True))
+            if at_anchor.digest != anchor[1] and at_anchor.removed_up_to < anchor[0]:
+                raise not_there(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
         if not stopped and (boundary >= commit.version or not self._elapsed.is_away_since(seen)):
             if is_over_hole:

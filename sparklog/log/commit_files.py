@@ -17,8 +17,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sparklog import limits
-from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, RootReplacedError
-from sparklog.log.layout import read_boundary
+from sparklog.errors import (
+    ClusterNotFoundError,
+    CorruptMetadataError,
+    ObjectNotFoundError,
+    RootReplacedError,
+    StorageUnavailableError,
+)
+from sparklog.log.layout import read_boundary, read_cluster_file
 from sparklog.log.parallel import each
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
@@ -111,6 +117,16 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     if len(answers) == 1 and answers[0].digest is None:
         answers.append(look_at_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
+
+
+def check_mounted(store: Store) -> None:
+    """Raises StorageUnavailableError where the root is empty: what is mounted there is away, and may come back."""
+    try:
+        read_cluster_file(store)
+    except ClusterNotFoundError as error:
+        raise StorageUnavailableError(
+            f"there is no cluster at {store.root} any more; if it is mounted there, mount it again", path=store.root
+        ) from error
 
 
 def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:

@@ -45,9 +45,11 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
 from sparklog.log.background import BackgroundTask
+from sparklog.log.checkpoint_guard import check_whole, is_of_log, withdraw_unless_of_log, withdraw_unless_whole
 from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
 from sparklog.log.commit_files import (
     LogEnd,
+    check_mounted,
     complete_commit,
     not_there,
     read_ahead,
@@ -130,6 +132,8 @@ class CommitLog:
         self._list_cache = ListCache(store)
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
+        self._torn = False
+        self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
         self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
@@ -192,11 +196,16 @@ class CommitLog:
         self._cluster_id = cluster.cluster_id
         seen = self._elapsed.now()
         manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
+        while manifest is not None and not is_of_log(self.store, manifest):
+            self._incomplete.add(manifest.heads.key)
+            manifest, state = checkpoint.read_newest_state(self.store, True, self._incomplete)
         # together, and only once nothing can fail any more
+        self._torn = True
         self._state, self._seen = state or State(cluster_id=cluster.cluster_id), seen
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+        self._torn = False
 
     @property
     def _base(self) -> checkpoint.Manifest | None:
@@ -217,6 +226,7 @@ class CommitLog:
         another root, RootReplacedError where the root holds another history than the one read so far.
         """
         with self._lock:
+            self._mend()
             self._catch_up_if_away()
             window, deadline = 1, self.clock.monotonic() + limits.REFRESH_SECONDS
             while not self._read_to_end(window, deadline):
@@ -225,6 +235,11 @@ class CommitLog:
             self._follow_checkpoints()
             self._check_here()
             return self._state
+
+    def _mend(self) -> None:
+        """Start over where a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
+        if self._torn:
+            self._load(listed=True)
 
     def _check_in_time(self, deadline: float) -> None:
         if self.clock.monotonic() > deadline:
@@ -294,6 +309,7 @@ class CommitLog:
                 return True
             self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
             end = read_log_end(self.store, state.version, with_boundary=True)
+        check_mounted(self.store)
         if end.digest is not None:
             raise not_there(self.store, state.version, end)
         # It may have been removed all the same: a late clean-up may have set the boundary back since.
@@ -345,8 +361,10 @@ class CommitLog:
         removed is no commit, and was taken for one here. Or it is about to be withdrawn: see ``CommitAttempt``.
         """
         version = self._state.version + 1
+        before = (self._state.version, self._state.digest)
         try:
             self._take(*complete_commit(self.store, data, version))
+            self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_boundary(self.store)
@@ -399,9 +417,12 @@ class CommitLog:
 
     def _take(self, commit: Commit, digest: str, size: int) -> None:
         """Advance the state by one commit, whose stored bytes are so many."""
-        self._state, touched = fold(self._state, commit, digest)
+        state, touched = fold(self._state, commit, digest)
+        self._torn = True
         self._lists.take(commit, touched)
         self._commit_bytes += size
+        self._state = state
+        self._torn = False
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
         """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
@@ -415,6 +436,7 @@ class CommitLog:
         listed no more. The state must have been handed out by this log.
         """
         with self._lock:
+            self._mend()
             state = state or self._state
             try:
                 return self._lists.of(topic, state, self._state)
@@ -481,14 +503,17 @@ class CommitLog:
         IndeterminateCommitError when that cannot be told.
         """
         with self._lock:
+            if self._torn:  # what was decided is of a state that is read again
+                return Outcome.LOST
             commit, encoded = self._prepare(actions)
             version = commit.version
-            fate = CommitAttempt(self.store, self.clock, self._elapsed, commit, encoded).make(self._seen)
+            fate = CommitAttempt(self.store, self.clock, self._elapsed, commit, encoded).make(self._seen, self._anchor)
             if fate is Fate.REMOVED:
                 self._reload_after(version)
             if fate is not Fate.WON:
                 return Outcome.LOST
             self._take(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
+            self._anchor = (-1, "")
             if self._checkpoint_is_due(version):
                 self._request_checkpoint()
             return Outcome.WON
@@ -568,14 +593,15 @@ class CommitLog:
     def _write_checkpoint(self) -> checkpoint.Manifest:
         newest = checkpoint.read_newest(self.store)
         with self._lock:
-            if self._elapsed.is_away_since(self._seen):
+            if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
             base = newest if newest is not None and self._may_build_on(newest) else self._base
             state, commit_bytes = self._state, self._commit_bytes
             changed, touched = self._lists.changes_since(base.version if base is not None else -1)
         began = self._elapsed.now()
         try:
-            self._check_whole(base)
+            if base is not None and base.heads.key != self._whole:
+                check_whole(self.store, base, self._list_cache)
             manifest = checkpoint.write_checkpoint(
                 self.store, self.ids, state, base, changed, commit_bytes, touched, self._list_cache
             )
@@ -584,20 +610,13 @@ class CommitLog:
                 error.context["heads"] = base.heads.key
             raise
         if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
-            self._withdraw_unless_whole(manifest)
-        self._withdraw_unless_of_log(manifest, state)
+            withdraw_unless_whole(self.store, manifest, self._list_cache)
+        withdraw_unless_of_log(self.store, self.clock, manifest, state)
         self._whole = manifest.heads.key
         with self._lock:
             if self._base is None or self._base.version < manifest.version <= self._state.version:
                 self._rebase(manifest)
         return manifest
-
-    def _withdraw_unless_of_log(self, manifest: checkpoint.Manifest, state: State) -> None:
-        """The root may have been replaced meanwhile: nobody may start from a checkpoint of the former history."""
-        end = read_log_end(self.store, state.version, with_boundary=True)
-        if end.digest != state.digest and end.removed_up_to < state.version:
-            checkpoint.withdraw(self.store, manifest)
-            raise not_there(self.store, state.version, end)
 
     def _leave_base(self, heads: str) -> bool:
         """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
@@ -608,27 +627,6 @@ class CommitLog:
             is_own = self._base is not None and self._base.heads.key == heads
             return not is_own or self._leave_incomplete_base()
 
-    def _check_whole(self, base: checkpoint.Manifest | None) -> None:
-        """A checkpoint repeats files of the one it goes on from, unread; so these must be there.
-
-        Raises CorruptMetadataError with ``missing`` set.
-        """
-        if base is None or base.heads.key == self._whole:
-            return
-        if not checkpoint.is_whole(self.store, base, self._list_cache):
-            path = f"{self.store.root}/{base.heads.key}"
-            raise CorruptMetadataError(f"files of the checkpoint {path} are missing", path=path, missing=True)
-        self._whole = base.heads.key
-
-    def _withdraw_unless_whole(self, manifest: checkpoint.Manifest) -> None:
-        """This process was stopped while it wrote: what it had written by then may have been taken for left behind."""
-        if not checkpoint.is_whole(self.store, manifest, self._list_cache):
-            checkpoint.withdraw(self.store, manifest)
-            path = f"{self.store.root}/{manifest.heads.key}"
-            raise CorruptMetadataError(
-                f"files of the checkpoint {path} were removed while it was written; it was withdrawn", path=path
-            )
-
     def _newer_base(self) -> checkpoint.Manifest | None:
         """Another process's checkpoint between this log's own base and its state, if there is one."""
         newest = checkpoint.read_newest(self.store)
@@ -637,7 +635,11 @@ class CommitLog:
     def _may_build_on(self, manifest: checkpoint.Manifest) -> bool:
         if manifest.version > self._state.version or manifest.heads.key in self._incomplete:
             return False
-        return self._base is None or manifest.version > self._base.version
+        if self._base is not None and manifest.version <= self._base.version:
+            return False
+        return is_of_log(self.store, manifest)
 
     def _rebase(self, manifest: checkpoint.Manifest) -> None:
+        self._torn = True
         self._lists.rebase(manifest, self._state)
+        self._torn = False

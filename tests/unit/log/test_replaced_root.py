@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from sparklog import Consumer, Producer
 from sparklog.clock import ManualClock
-from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.errors import ObjectNotFoundError, RootReplacedError
+from sparklog.coordinator import create_cluster, open_cluster, shared_cluster
+from sparklog.errors import ObjectNotFoundError, RootReplacedError, StorageUnavailableError
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import COMMITS
-from sparklog.protocol.commits import commit_key
+from sparklog.log.segment_lists import SegmentLists
+from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
 Snapshot = dict[str, bytes]
@@ -181,3 +185,107 @@ def test_a_read_that_fails_says_nothing_of_the_root() -> None:
     client.create_topic("a")
     other.create_topic("b")
     assert sorted(client.refresh().topics) == ["a", "b"]
+
+
+def test_a_process_opens_a_restored_root_again(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    create_cluster(root).create_topic("before")
+    snapshot = take_snapshot(open_store(root))
+    first = shared_cluster(root)
+    first.create_topic("after")
+    restore(open_store(root), snapshot)
+    with pytest.raises(RootReplacedError):
+        first.create_topic("lost")
+    again = shared_cluster(root)
+    again.create_topic("found")
+    assert set(again.state.topics) == {"before", "found"}
+
+
+def test_a_consumer_is_told_that_its_root_was_restored(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    create_cluster(root).create_topic("t")
+    snapshot = take_snapshot(open_store(root))
+    with Producer(bootstrap_servers=root) as producer:
+        producer.send("t", b"x").get(60)
+    with Consumer("t", bootstrap_servers=root, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        assert consumer.poll(60_000)
+        restore(open_store(root), snapshot)
+        with pytest.raises(RootReplacedError):
+            poll_until_it_fails(consumer)
+
+
+def poll_until_it_fails(consumer: Consumer) -> None:
+    for _ in range(100):
+        consumer.poll(1_000)
+
+
+def test_an_empty_mount_point_is_not_taken_for_another_history() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store, clock=ManualClock())
+    client.create_topic("a")
+    mounted = take_snapshot(store)
+    restore(store, {})
+    with pytest.raises(StorageUnavailableError, match="mount"):
+        client.refresh()
+    restore(store, mounted)
+    client.create_topic("b")
+    assert set(client.state.topics) == {"a", "b"}
+
+
+def test_a_checkpoint_of_the_former_history_is_passed_over() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(3):
+        client.create_topic(f"old-{number}")
+    client.log.write_checkpoint()
+    phantom = {key: data for key, data in take_snapshot(store).items() if key.startswith("meta/checkpoints/")}
+    restore(store, snapshot)
+    other = open_cluster(store)
+    for number in range(5):
+        other.create_topic(f"new-{number}")
+    for key, data in phantom.items():  # its writer had been stopped right before
+        store.put(key, data)
+    assert open_cluster(store).state == other.refresh()
+    other.log.write_checkpoint()
+    assert open_cluster(store).state == other.state
+
+
+def test_commits_are_not_added_to_an_island_behind_a_hole() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    first = create_cluster(store)
+    snapshot = take_snapshot(store)
+    first.create_topic("a")
+    second = open_cluster(store)
+    first.create_topic("b")
+    island = store.get(commit_key(2))
+    assert second.log._look()[0]  # it sees commit 2 while the root is still whole
+    restore(store, snapshot)
+    store.put(commit_key(2), island)  # a client that dies before it looks back leaves this
+    assert second.log._take_read(island)
+    with pytest.raises(RootReplacedError):
+        second.log.attempt([AlterConfig(set={"num.partitions": "3"})])
+    assert commit_key(3) not in take_snapshot(store)
+
+
+def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    writer = create_cluster(store)
+    reader = open_cluster(store)
+    for number in range(5):
+        writer.create_topic(f"t{number}")
+    take, calls = SegmentLists.take, []
+
+    def interrupted(self: SegmentLists, *arguments: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        take(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SegmentLists, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.refresh()
+    monkeypatch.undo()
+    assert reader.refresh() == writer.state
+    reader.log.write_checkpoint()
+    assert open_cluster(store).state == writer.state
