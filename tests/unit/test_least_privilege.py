@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import closing
@@ -27,6 +29,8 @@ from sparklog.maintenance.vacuum import vacuum
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.stores.test_local import NOBODY
+from tests.stores.test_local_modes import as_user
 from tests.unit.client.consumers import read, until, values
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage.md"
@@ -128,6 +132,7 @@ def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     owner.create_topic("orders", 2)
     owner.create_topic("wide", WIDTH)
     add_broker(owner, f"memory://{uuid.uuid4().hex}")
+    owner.brokers.allow("s3://other-bucket/logs", owner.log.ids)
     with Producer(cluster=owner) as producer:
         for number in range(3):
             producer.send("orders", b"%d" % number, partition=0).get()
@@ -145,6 +150,7 @@ def be_reader(root: FaultyStore, clock: ManualClock) -> None:
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
         assert consumer.end_offsets([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): 3}
     announce(cluster, cluster.state.version, 600_000)  # as a Spark job does
+    cluster.brokers.open_registered(9, "s3://other-bucket/logs/9")  # which asks whether it may
     with AdminClient(cluster=cluster) as admin:
         assert admin.list_topics() == ["orders", "wide"]
         admin.describe_cluster()
@@ -273,3 +279,35 @@ def test_a_role_that_may_do_all_that_it_could_asks_for_nothing_else(
 def root_of(name: str, store: MemoryStore, clock: ManualClock) -> MemoryStore:
     """Where a role is tried: the owner makes a root."""
     return ProbedStore(uuid.uuid4().hex, clock) if name == "owner" else store
+
+
+# -- by the permissions of an operating system
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_reads_a_local_root_without_writing_anything() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        root = Path(folder, "root")
+        root.mkdir(mode=0o755)
+        owner = create_cluster(str(root))
+        owner.create_topic("orders", 2)
+        with Producer(cluster=owner) as producer:
+            for number in range(3):
+                producer.send("orders", b"%d" % number, partition=0).get()
+        before = sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*"))
+        as_user(NOBODY, NOBODY, lambda: be_local_reader(str(root)))
+        assert sorted((str(path), path.stat().st_mtime_ns) for path in root.rglob("*")) == before
+
+
+def be_local_reader(root: str) -> None:
+    assert os.getuid() == NOBODY
+    cluster = open_cluster(root)
+    with Consumer(cluster=cluster, auto_offset_reset="earliest", group_id=None) as consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
+    assert announce(cluster, cluster.state.version, 600_000) is None  # it cannot, and reads all the same
+    with pytest.raises(StoragePermissionError):
+        cluster.create_topic("audit")
+    with pytest.raises(StoragePermissionError, match="owner"):
+        cluster.brokers.allow("s3://other-bucket/logs", cluster.log.ids)
