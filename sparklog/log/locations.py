@@ -17,6 +17,7 @@ Rules: as with leases, what these files say decides nothing. What follows from i
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 
 import msgspec
@@ -190,7 +191,8 @@ def check_contact(root: Store, broker: int, url: str) -> None:
 
 
 def _what_to_run(root: Store, url: str) -> str:
-    command = f"sparklog brokers allow --bootstrap-server {root.root} --location {_shown(url)}"
+    where, place = shlex.quote(root.root), shlex.quote(_shown(url))  # another user chose it: it is not to run anything
+    command = f"sparklog brokers allow --bootstrap-server {where} --location {place}"
     return f"the owner of the root runs `{command}`"
 
 

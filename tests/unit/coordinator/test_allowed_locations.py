@@ -96,6 +96,14 @@ def test_a_location_that_another_user_registered_is_not_contacted(root: Store, c
     assert calls == []
 
 
+def test_the_command_that_is_suggested_runs_nothing_that_another_user_chose(root: Store) -> None:
+    coordinator = create_cluster(root)
+    commit(coordinator, RegisterBroker(broker=1, url="s3://x/$(touch y);rm -r z\n"))
+    with pytest.raises(StoragePermissionError) as refused:
+        coordinator.store_of(1)
+    assert "--location 's3://x/$(touch y);rm -r z\\n'`" in refused.value.message
+
+
 def test_the_controller_leaves_a_location_alone_that_is_not_allowed(root: Store, calls: list[Call]) -> None:
     coordinator = hostile(root)
     found = check_once(coordinator)
