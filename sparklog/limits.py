@@ -15,6 +15,9 @@ MAX_SPILLED_ACTIONS_BYTES = 256 * 1024 * 1024
 MAX_CLUSTER_FILE_BYTES = 64 * 1024
 """bytes. cluster.json and boundary.json hold a handful of fields."""
 
+MAX_LOCATIONS_FILE_BYTES = 64 * 1024
+"""bytes of locations.json, which is read where a broker is elsewhere than the root."""
+
 MAX_INDEX_BYTES = 256 * 1024 * 1024
 """bytes. About 1.5 million batches; a larger .index is damage, not data."""
 

@@ -22,6 +22,8 @@ TAKES = {
     "drain": ("id",),
     "move": ("id", "location"),
     "replace": ("id",),
+    "allow": ("location",),
+    "disallow": ("location",),
 }
 """The actions, and the options that belong to each."""
 
@@ -39,14 +41,16 @@ def parser() -> CommandParser:
         "  cordon    give it no new replicas; uncordon lifts that\n"
         "  drain     cordon it, and begin to move its replicas to the others\n"
         "  move      say that its files are at another address now\n"
-        "  replace   take an empty location in the place of one whose files are lost; replication fills it",
+        "  replace   take an empty location in the place of one whose files are lost; replication fills it\n"
+        "  allow     let clients contact brokers below an address elsewhere than the root (as add and move do)\n"
+        "  disallow  take such an address off the list",
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
-        "add|list|remove|cordon|uncordon|drain|move|replace [OPTIONS]",
+        "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
     )
     options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
     options.add_connection()
     options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
-    options.add_argument("--location", metavar="URL", help="a path or URL; add, move")
+    options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
     return options
 
 
@@ -61,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
         "drain": _drain,
         "move": _move,
         "replace": _replace,
+        "allow": _allow,
+        "disallow": _disallow,
     }
     actions[action](connect(options), options)
     return 0
@@ -141,6 +147,22 @@ def _replace(coordinator: Coordinator, options: argparse.Namespace) -> None:
     replace_location(coordinator, options.id)
     print(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
     complain("Note: `sparklog maintain` finds out at its next pass what is missing there, and copies it.")
+
+
+def _allow(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    url = coordinator.brokers.open(options.location).root
+    done = coordinator.brokers.allow(url, coordinator.log.ids)
+    print(f"Brokers below {url} are {'' if done else 'already '}allowed.")
+
+
+def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.log.locations import disallow_location
+
+    url = coordinator.brokers.open(options.location).root
+    done = disallow_location(coordinator.store, url, coordinator.log.ids)
+    print(f"{url} is {'not allowed any more' if done else 'not on the list'}.")
+    if done:
+        complain("Note: programs that have opened a location there keep it until they end.")
 
 
 def _list(coordinator: Coordinator, options: argparse.Namespace) -> None:

@@ -181,7 +181,7 @@ class SegmentFile:
     def _key_below(self, coordinator: Coordinator) -> str | None:
         path = f"{self._store.root}/{self._key}"
         for broker in coordinator.state.brokers.values():
-            root = open_store(broker.url).root if broker.url else coordinator.store.root
+            root = broker.url or coordinator.store.root
             if path.startswith(root + "/"):
                 return path[len(root) + 1 :]
         return None

@@ -2,6 +2,8 @@
 
 Rules: an out-of-sync replica whose location failed a write is let be for ``REST_SECONDS``, so that a location that
 hangs does not slow every append down; those in sync are always written to, since leaving one out takes it out of sync.
+An address of the commit log is opened only if the root's owner allowed that place (``store.location.may_contact``): one
+that was refused is looked up again after ``REST_SECONDS``, one that was opened stays open.
 What is remembered here holds for this process and decides nothing: what a location's failure means is a commit.
 """
 
@@ -11,7 +13,9 @@ import threading
 from collections.abc import Mapping
 
 from sparklog.clock import Clock
-from sparklog.errors import StorageError
+from sparklog.errors import StorageError, StoragePermissionError
+from sparklog.ids import Ids
+from sparklog.log.locations import allow_location, check_contact
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import open_location
@@ -29,11 +33,15 @@ class BrokerStores:
         self._clock = clock
         self._options = dict(storage_options or {})
         self._opened: dict[str, Store] = {}
+        self._refused: dict[str, tuple[StoragePermissionError, float]] = {}
         self._failed_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
     def store_of(self, state: State, broker: int) -> Store:
-        """The store of a broker; broker 0 is the root itself. Raises StorageError, UnsupportedStoreError."""
+        """The store of a broker; broker 0 is the root itself, unless that has moved.
+
+        Raises StorageError, of which StoragePermissionError says that the root's owner has not allowed the location,
+        UnsupportedStoreError."""
         found = state.brokers.get(broker)
         if found is None:
             raise StorageError(
@@ -43,15 +51,40 @@ class BrokerStores:
             )
         if not found.url:
             return self._root
-        with self._lock:
-            store = self._opened.get(found.url)
-            if store is None:
-                store = self._opened[found.url] = open_location(found.url, self._options)
+        store = self._opened.get(found.url)
+        if store is None:
+            self._check_contact(broker, found.url)
+            with self._lock:
+                store = self._opened.setdefault(found.url, open_location(found.url, self._options))
         return store
 
     def open(self, url: str) -> Store:
-        """The store of an address that may become a broker's, created by a write. Raises UnsupportedStoreError."""
+        """The store of an address that the caller gives, created by a write. Not for an address of the commit log.
+        Raises UnsupportedStoreError."""
         return open_store(url, self._options)
+
+    def open_registered(self, broker: int, url: str) -> Store:
+        """The store of a broker's address, also before it says who it is. Errors as ``store_of``."""
+        self._check_contact(broker, url)
+        return open_store(url, self._options)
+
+    def allow(self, url: str, ids: Ids) -> bool:
+        """Let clients of this cluster contact a location; returns whether that is a change. Errors as
+        ``allow_location``."""
+        changed = allow_location(self._root, url, ids)
+        self._refused.clear()
+        return changed
+
+    def _check_contact(self, broker: int, url: str) -> None:
+        now = self._clock.monotonic()
+        refused = self._refused.get(url)
+        if refused is not None and now - refused[1] < REST_SECONDS:
+            raise refused[0]
+        try:
+            check_contact(self._root, broker, url)
+        except StoragePermissionError as error:
+            self._refused[url] = (error, now)
+            raise
 
     def failed(self, broker: int) -> None:
         """A write to this broker has failed."""

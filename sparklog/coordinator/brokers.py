@@ -4,6 +4,10 @@ A location says who it is in ``broker.json``, written before the commit that reg
 broker of one cluster, a registration that was interrupted can be run again, and a disk that is not mounted is told from
 one that is (``store.location``).
 
+A location elsewhere than the root is allowed by the root's owner first, or else nobody would contact it
+(``log.locations``); registering and moving one does so where this process may, and is refused before anything is
+registered where not.
+
 Rules: a location is tried before it is registered: what is written there has to be readable.
 Not for: whether it stays well (``health``), moving replicas (``protocol.decide_replicas``).
 """
@@ -43,13 +47,15 @@ def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) ->
     """Register a storage location and return its broker id: the one given, or the next free one.
 
     Raises UnsupportedStoreError, DuplicateBrokerRegistrationError, InvalidRequestError, BrokerNotAvailableError where
-    what is written cannot be read back, StorageError.
+    what is written cannot be read back, StorageError, of which
+    StoragePermissionError where the location is elsewhere and this process may not allow it.
     """
     store = coordinator.brokers.open(url)
     root = coordinator.store.root
     for attempt in range(_TRIES):
         number = _number_for(coordinator.refresh(), store, broker, root)
         _try_out(store)
+        coordinator.brokers.allow(store.root, coordinator.log.ids)
         mine = _claim(store, coordinator.state.cluster_id, number)
         try:
             coordinator.submit(partial(decide_brokers.register_broker, broker=number, url=store.root, root=root))
@@ -126,7 +132,7 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
     url = decide_brokers.known_broker(coordinator.refresh(), broker).url
     coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
     try:
-        store = coordinator.brokers.open(url)
+        store = coordinator.brokers.open_registered(broker, url)
         known = read_identity(store)
         if known is not None and (known.cluster_id, known.broker) == (coordinator.state.cluster_id, broker):
             store.delete(CHECK_KEY)
@@ -159,6 +165,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
             path=store.root,
         )
     root = coordinator.store.root
+    coordinator.brokers.allow(store.root, coordinator.log.ids)
     return bool(coordinator.submit(lambda now: decide_brokers.move_broker(now, broker, store.root, root)))
 
 
@@ -177,4 +184,4 @@ def replace_location(coordinator: Coordinator, broker: int) -> None:
             "mirror (sparklog cluster promote)",
             broker=broker,
         )
-    _claim(coordinator.brokers.open(url), state.cluster_id, broker)
+    _claim(coordinator.brokers.open_registered(broker, url), state.cluster_id, broker)

@@ -36,6 +36,7 @@ from sparklog.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     SparklogError,
+    StoragePermissionError,
 )
 from sparklog.log.locations import LatestCheck, read_identity
 from sparklog.protocol import decide_brokers, elections
@@ -207,7 +208,7 @@ class Controller:
         log = self.coordinator.log
         try:
             store = self.coordinator.brokers.store_of(log.state, broker)
-        except InvalidRequestError as error:
+        except (InvalidRequestError, StoragePermissionError) as error:  # not to be opened from here
             return Finding(broker, Health.UNKNOWN, error.message)
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
@@ -217,7 +218,7 @@ class Controller:
         """A root that could not be reached when a mirror of it was promoted takes no commit any more once it can be."""
         log = self.coordinator.log
         try:
-            old_root = self.coordinator.brokers.open(url)
+            old_root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
             if read_identity(old_root) is None:
                 close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids)
         except SparklogError as error:

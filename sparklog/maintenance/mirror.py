@@ -28,7 +28,7 @@ Not for: copying records (``replication``); a second cluster to write to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -62,11 +62,14 @@ from sparklog.log.layout import (
     write_boundary,
 )
 from sparklog.log.lists import read_list
+from sparklog.log.locations import allow_location, read_allowed, write_allowed
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.decide_brokers import check_apart
+from sparklog.protocol.state import BrokerState
 from sparklog.store.base import Store
+from sparklog.store.location import may_contact
 from sparklog.store.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -132,6 +135,7 @@ def mirror(
             first = newest.version + 1
     for listing in sorted(state.removed_files):
         copier.object(listing)
+    _copy_allowed(root, target)
     digest = ""
     for version in range(first, state.version + 1):
         digest = copier.commit(version, digest)
@@ -177,6 +181,41 @@ def _check_goes_on(root: Store, target: Store, present: int, version: int) -> No
             "in its place, and the mirror has what came after. Promote the mirror, or mirror to an empty location",
             path=path,
         )
+
+
+def _copy_allowed(root: Store, target: Store) -> None:
+    """What the root's owner allowed, best effort: a promotion says what it could not take over."""
+    try:
+        allowed = read_allowed(root)
+        if allowed != read_allowed(target):
+            write_allowed(target, allowed, RandomIds())
+    except SparklogError as error:
+        logger.warning("the allowed locations of %s are not mirrored: %s", root.root, error)
+
+
+def _allow_locations(target: Store, old: Store, brokers: Iterable[BrokerState], ids: Ids) -> None:
+    """Let clients of the new root contact the old one, and the locations that they could contact from there.
+
+    Raises StoragePermissionError where the new root's owner has to do so, StorageError."""
+    allow_location(target, old.root, ids)
+    for broker in brokers:
+        if broker.url and may_contact(broker.url, old.root, ()):
+            allow_location(target, broker.url, ids)
+
+
+def _allow_before_closing(target: Store, old: Store, clock: Clock, ids: Ids) -> None:
+    """Find out before the old root is closed whether this process may. Raises StorageError, as ``_allow_locations``."""
+    brokers: Iterable[BrokerState] = ()
+    with suppress(SparklogError):  # one that cannot be read is not closed either
+        brokers = CommitLog(old, clock, ids, moved=True).refresh().brokers.values()
+    _allow_locations(target, old, brokers, ids)
+
+
+def _arrive(target: Store, old: Store, clock: Clock, ids: Ids) -> int:
+    """Commit at the new root that the cluster is there, whose locations are allowed there."""
+    brokers = CommitLog(target, clock, ids, moved=True).refresh().brokers.values()
+    _allow_locations(target, old, brokers, ids)
+    return arrive(target, old.root, clock, ids)
 
 
 class _Copier:
@@ -296,6 +335,7 @@ def promote(
         )
     if known is None or _is_cluster(target):
         return _promoted_before(target, old, known, clock, ids)
+    _allow_before_closing(target, old, clock, ids)
     may_have_lost = False
     try:
         mirror(old, target, clock)
@@ -317,7 +357,7 @@ def promote(
     data = encode_cluster_file(known.cluster_id)
     if create_object(target, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
         _check_same_cluster(target, known.cluster_id)
-    version = arrive(target, old.root, clock, ids)
+    version = _arrive(target, old, clock, ids)
     target.delete(MIRROR_KEY)
     _settle(old, known.cluster_id, target.root, clock, ids)
     return Promoted(version, old.root, may_have_lost)
@@ -357,7 +397,7 @@ def _promoted_before(target: Store, old: Store, known: MirrorFile | None, clock:
             f"{target.root} is no mirror of {old.root}: it is the root of a cluster; were the two addresses swapped?",
             path=target.root,
         )
-    version = arrive(target, old.root, clock, ids)
+    version = _arrive(target, old, clock, ids)
     target.delete(MIRROR_KEY)
     _settle(old, cluster.cluster_id, target.root, clock, ids)
     return Promoted(version, old.root, False)

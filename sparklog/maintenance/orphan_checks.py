@@ -24,7 +24,7 @@ from sparklog.log.layout import (
     REMOVED_COMMITS,
     actions_version,
 )
-from sparklog.log.locations import CHECK_KEY
+from sparklog.log.locations import CHECK_KEY, LOCATIONS_KEY
 from sparklog.log.removals import REMOVED, read_removed
 from sparklog.log.segments import TopicSegments
 from sparklog.maintenance import findings as kinds
@@ -36,7 +36,7 @@ from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.probe import PROBED
 
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
-_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY)
+_KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
 """Folders that are somebody else's to check, or nobody's: leases come and go, trials of a server and removed commits
 are kept."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from sparklog.coordinator import Coordinator
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageError, StoragePermissionError
 from sparklog.store.base import Store
-from sparklog.store.location import open_location
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +24,29 @@ def readable_stores(coordinator: Coordinator) -> dict[int, Store]:
     return found
 
 
-def broker_stores(coordinator: Coordinator, storage_options: Mapping[str, object]) -> dict[int, Store]:
-    """The store of every broker by id; broker 0 is the root itself. Raises UnsupportedStoreError."""
-    return {
-        number: open_location(broker.url, storage_options) if broker.url else coordinator.store
-        for number, broker in coordinator.state.brokers.items()
-    }
+class BrokerMap(dict[int, Store]):
+    """Stores by broker id. Asked for one that could not be opened, it says why not: StorageError."""
+
+    def __init__(self, stores: Mapping[int, Store], errors: Mapping[int, str]) -> None:
+        super().__init__(stores)
+        self.errors = dict(errors)
+
+    def __missing__(self, broker: int) -> Store:
+        if broker in self.errors:
+            raise StoragePermissionError(self.errors[broker], broker=broker)
+        raise StorageError(f"broker {broker} was not registered when this write began", broker=broker)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (BrokerMap, (dict(self), self.errors))
+
+
+def broker_stores(coordinator: Coordinator) -> BrokerMap:
+    """The store of every broker by id; broker 0 is the root itself. One that the root's owner has not allowed is an
+    error for whatever needs it. Raises UnsupportedStoreError, StorageError."""
+    state, found, errors = coordinator.state, {}, {}
+    for broker in state.brokers:
+        try:
+            found[broker] = coordinator.brokers.store_of(state, broker)
+        except StoragePermissionError as error:
+            errors[broker] = error.message
+    return BrokerMap(found, errors)

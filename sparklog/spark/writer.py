@@ -90,7 +90,7 @@ class RowWriter(Portable):
         self.columns = schema.fieldNames()
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.stores: dict[int, Store] = broker_stores(coordinator, options.address.storage_options)
+        self.stores: dict[int, Store] = broker_stores(coordinator)
         self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
         if self.target is not None and self.target.needs_key:
             check_has_key(self.target.topic, self.columns)

@@ -86,7 +86,7 @@ _substitutes: dict[str, Store] = {}
 
 
 def _open(text: str, options: dict[str, object]) -> Store:
-    scheme = _scheme_of(text)
+    scheme = scheme_of(text)
     if scheme == "file":
         return LocalStore(_local_path(text))
     if scheme == "memory":
@@ -112,7 +112,8 @@ def _open(text: str, options: dict[str, object]) -> Store:
     )
 
 
-def _scheme_of(text: str) -> str:
+def scheme_of(text: str) -> str:
+    """The kind of storage that an address is of, ``file`` for a path. Raises UnsupportedStoreError."""
     if not text.strip() or "\0" in text:
         raise UnsupportedStoreError(f"{text!r} is no address of a storage: give {SUPPORTED}", path=text)
     if "::" in text:

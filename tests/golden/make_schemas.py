@@ -55,6 +55,7 @@ STRUCTS: tuple[Any, ...] = (
     controller.ControllerLease,
     locations.Identity,
     locations.LatestCheck,
+    locations.AllowedLocations,
     mirror.MirrorFile,
 )
 """What is stored as JSON; what they hold is described with them."""

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.client.producer import Producer
 from sparklog.coordinator import Coordinator
+from sparklog.log.locations import read_allowed
 from sparklog.protocol.commits import ChangeBroker
 
 from .conftest import Run, change_partition, commit
@@ -123,10 +124,11 @@ def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coor
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace"),
+        ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
         (
             ["remov"],
-            "'remov' is no action: add, list, remove, cordon, uncordon, drain, move, replace; did you mean remove?",
+            "'remov' is no action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
+            "did you mean remove?",
         ),
         (["add"], 'Missing required argument "[location]"'),
         (["remove"], 'Missing required argument "[id]"'),
@@ -154,3 +156,13 @@ def test_a_location_inside_another_one_is_refused(run: Run, cluster: Coordinator
     assert "lie one inside the other" in result.err
     assert list(cluster.refresh().brokers) == [0]
     assert not Path(cluster.store.root, "inside").exists()
+
+
+def test_a_place_elsewhere_is_allowed_and_taken_off_the_list(run: Run, cluster: Coordinator) -> None:
+    place = ("--location", "s3://other-bucket/logs/")
+    assert run("brokers", "allow", *place) == (0, "Brokers below s3://other-bucket/logs are allowed.\n", "")
+    assert run("brokers", "allow", *place).out == "Brokers below s3://other-bucket/logs are already allowed.\n"
+    assert read_allowed(cluster.store) == ("s3://other-bucket/logs",)
+    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not allowed any more.\n"
+    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not on the list.\n"
+    assert run("brokers", "allow", "--location", "/disk1/log").out == "Brokers below /disk1/log are already allowed.\n"

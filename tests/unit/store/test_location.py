@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.store import local
-from sparklog.store.location import IDENTITY_KEY, guarded, open_location
+from sparklog.store.location import IDENTITY_KEY, guarded, may_contact, open_location
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 
@@ -63,3 +63,49 @@ def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
 def test_storages_without_mounts_are_not_guarded() -> None:
     store = MemoryStore("not-guarded")
     assert guarded(store, IDENTITY_KEY) is store
+
+
+# -- which addresses are contacted
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "allowed"),
+    [
+        ("/disk1/log", "/data/log", ()),
+        ("/disk1/log", "s3://bucket/log", ()),
+        ("file:///disk1", "s3://bucket/log", ()),
+        ("memory://x", "/data/log", ()),
+        ("s3://bucket/other", "s3://bucket/log", ()),
+        ("s3a://bucket/other", "s3://bucket/log", ()),
+        ("hdfs://nn:8020/x", "hdfs://nn:8020/log", ()),
+        ("s3://other/logs/a", "/data/log", ("s3://other/logs",)),
+        ("s3://other/logs", "/data/log", ("s3://other/logs/",)),
+        ("s3://other/logs", "s3://bucket/log", ("gs://x", "s3a://other")),
+    ],
+)
+def test_local_places_the_roots_own_bucket_and_what_is_allowed_are_contacted(
+    url: str, root: str, allowed: tuple[str, ...]
+) -> None:
+    assert may_contact(url, root, allowed)
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "allowed"),
+    [
+        ("s3://other/log", "/data/log", ()),
+        ("s3://other/log", "s3://bucket/log", ()),
+        ("gs://bucket/log", "s3://bucket/log", ()),
+        ("hdfs://nn:9/log", "hdfs://nn:8020/log", ()),
+        ("abfs://c@another.dfs.core.windows.net/x", "abfs://c@mine.dfs.core.windows.net/x", ()),
+        ("s3://bucket.evil/log", "s3://bucket/log", ()),
+        ("s3://bucket@evil/log", "s3://bucket/log", ()),
+        ("s3://bucket/../other/log", "s3://bucket/log", ()),
+        ("s3://other/logs/../secret", "/data/log", ("s3://other/logs",)),
+        ("s3://other/logs/%2e%2e/secret", "/data/log", ("s3://other/logs",)),
+        ("s3://other/logs-of-another", "/data/log", ("s3://other/logs",)),
+        ("s3://other", "/data/log", ("s3://other/logs",)),
+        ("s3://other/log", "/data/log", ("/", "file:///", "", "s3://", "::", "s3:/other")),
+    ],
+)
+def test_other_places_are_not_contacted(url: str, root: str, allowed: tuple[str, ...]) -> None:
+    assert not may_contact(url, root, allowed)
