@@ -37,7 +37,7 @@
     |- FencedError                    stop: a newer writer has taken over
     |  |- ProducerFencedError
     |  |- OutOfOrderSequenceNumberError
-    |  |- UnknownProducerIdError      a transactional producer that has expired
+    |  |- UnknownProducerIdError      a producer that has expired
     |  |- ClusterMovedError           the cluster goes on at another root
     |  |- RootReplacedError           the root was restored from a copy, or made again: open the cluster again
     |  |- ControllerMovedError        another controller has a higher epoch
@@ -273,7 +273,8 @@ class IllegalGenerationError(FencedError):
 
 
 class UnknownProducerIdError(FencedError):
-    """A producer id that the cluster has forgotten: ``transactional.id.expiration.ms`` has passed."""
+    """A producer id that the cluster, or a partition, has forgotten: ``transactional.id.expiration.ms`` or
+    ``producer.id.expiration.ms`` has passed."""
 
 
 class UnknownMemberIdError(FencedError):

@@ -35,6 +35,7 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
     StoragePermissionError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
     WriteRefusedError,
 )
@@ -254,6 +255,8 @@ class Sender:
         """An error that will not pass by itself: fail what it is about, or hold it back, and return the rest."""
         if isinstance(error, WriteRefusedError):
             return self._hold_refused(parcels, error)
+        if isinstance(error, UnknownProducerIdError):
+            return self._fail_forgotten(parcels, error)
         if isinstance(error, FencedError | IndeterminateCommitError):
             self._renew = self._renew or isinstance(error, FencedError)
             self._fail(parcels, error)
@@ -270,6 +273,20 @@ class Sender:
                 parcel.append = None  # a file's runs go into one commit; these are written again
         self._deliver(first)
         return second
+
+    def _fail_forgotten(self, parcels: Sequence[Parcel], error: UnknownProducerIdError) -> list[Parcel]:
+        """A partition has forgotten the producer: fail what may be in the log, and return the rest, which certainly is
+        not: it is written again under a new producer id."""
+        self._renew = True
+        logger.info("records of %d partitions are written again or given up: %s", len(parcels), error)
+        rest = [parcel for parcel in parcels if not parcel.unclear]
+        for parcel in rest:
+            parcel.append = None
+            self._metrics.retried(parcel.batches)
+        unclear = [parcel for parcel in parcels if parcel.unclear]
+        if unclear:
+            self._fail(unclear, _forgotten(error))
+        return rest
 
     def _fail(self, parcels: Sequence[Parcel], error: BaseException) -> None:
         if any(parcel.unclear for parcel in parcels):
@@ -343,6 +360,17 @@ def _timed_out(place: TopicPartition, unclear: bool, seconds: float) -> KafkaTim
         topic=place.topic,
         partition=place.partition,
     )
+
+
+def _forgotten(error: UnknownProducerIdError) -> IndeterminateCommitError:
+    unknown = IndeterminateCommitError(
+        "the storage did not answer a commit of these records, and meanwhile a partition has forgotten their producer: "
+        f"whether they are in the log is not known; send them again if you can tell repetitions apart ({error})",
+        topic=error.topic,
+        partition=error.partition,
+    )
+    unknown.__cause__ = error
+    return unknown
 
 
 def _stopped(error: BaseException) -> SparklogError:

@@ -114,6 +114,7 @@ class Coordinator:
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
         """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
+        self._check_process()
         return self.log.segments(topic, state)
 
     # -- topics and configs
@@ -253,9 +254,7 @@ class Coordinator:
         with self._committing:
             if not request.answered:
                 self._gather(1 + others)
-                with self._waiting_lock:
-                    requests, self._waiting = self._waiting, []
-                self._commit(requests)
+                self._commit_waiting()
         return request.answer()
 
     def _check_process(self) -> None:
@@ -271,6 +270,17 @@ class Coordinator:
         deadline = clock.monotonic() + GATHER_SECONDS
         while len(self._waiting) < expected and clock.monotonic() < deadline:
             clock.sleep(_GATHER_POLL_SECONDS)
+
+    def _commit_waiting(self) -> None:
+        """Commit all that waits; afterwards each of these requests is answered, wherever an interrupt arrives."""
+        requests: list[_Request] = []
+        try:
+            with self._waiting_lock:
+                requests, self._waiting = self._waiting, []
+            self._commit(requests)
+        except BaseException as error:
+            self._answer_interrupted(requests, error)
+            raise
 
     def _commit(self, requests: list[_Request]) -> None:
         """Commit these requests; afterwards each is answered, whatever happened."""
@@ -297,10 +307,15 @@ class Coordinator:
             for request in requests:
                 self._commit([request])
         except BaseException as error:
-            for request in requests:
-                if not request.answered:  # what was decided for it is of a commit that did not happen
-                    request.error = self._interrupted(error)
+            self._answer_interrupted(requests, error)
             raise
+
+    def _answer_interrupted(self, requests: Sequence[_Request], error: BaseException) -> None:
+        """Those without an answer: what was decided for them may be of a commit that did not happen."""
+        for request in requests:
+            if not request.answered:
+                request.error = self._interrupted(error)
+                request.answered = True
 
     def _interrupted(self, error: BaseException) -> IndeterminateCommitError:
         interrupted = IndeterminateCommitError(

@@ -8,8 +8,8 @@ so it is named commit by commit, and a repair never destroys it:
     meta/removed-commits/commits/<20 digits>-<digest>.json     a commit that was taken out of the log
     meta/removed-commits/checkpoints/..., actions/...          what was beside it
 
-``take_out`` moves everything of a later version there, the newest first: a client that still works on it finds its
-newest commit gone, and stops (``RootReplacedError``).
+``take_out`` moves what lies beyond there, the newest first: a client that still works on it finds its newest commit
+gone, and stops (``RootReplacedError``). What others commit meanwhile right after the end joins on, and stays.
 
 Not for: what is missing or broken (``metadata_checks``), nor for choosing where the log is to end.
 """
@@ -144,13 +144,16 @@ def version_of(key: str) -> int:
     return next((version for version in found if version is not None), -1)
 
 
-def take_out(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair]:
-    """Move everything of versions after ``end`` out of the log. May be killed at every step, and run again.
+def take_out(store: Store, end: int, first: int, dry_run: bool = False) -> Iterator[Repair]:
+    """Move everything of version ``first`` and later, beyond the end, out of the log. May be killed, and run again.
 
     Raises StorageError; what was moved until then is moved.
     """
-    for _ in range(ROUNDS):
-        beyond = sorted(_beyond(store, end), key=_order)
+    for number in range(ROUNDS):
+        beyond = sorted(_from(store, first), key=_order)
+        if number:  # listed before the commits that join on: one of these comes after all those before it
+            kept = _joined_end(store, end) + 1  # a commit under way may have stored its actions
+            beyond = [key for key in beyond if version_of(key) > kept]
         for key in beyond:
             yield _move(store, key, dry_run)
         if dry_run or not beyond:
@@ -163,9 +166,17 @@ def _order(key: str) -> tuple[int, bool, bool, str]:
     return -version_of(key), key.startswith(ACTIONS), not key.endswith(".json"), key
 
 
-def _beyond(store: Store, end: int) -> Iterator[str]:
+def _from(store: Store, first: int) -> Iterator[str]:
     for folder in (COMMITS, CHECKPOINTS, ACTIONS):
-        yield from (info.key for info in store.list(folder) if version_of(info.key) > end)
+        yield from (info.key for info in store.list(folder) if version_of(info.key) >= first)
+
+
+def _joined_end(store: Store, end: int) -> int:
+    """The last of the commits that are there without a hole from ``end`` on."""
+    present = {version_of(info.key) for info in store.list(COMMITS)}
+    while end + 1 in present:
+        end += 1
+    return end
 
 
 def _move(store: Store, key: str, dry_run: bool = False) -> Repair:

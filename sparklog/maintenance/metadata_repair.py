@@ -133,10 +133,18 @@ def _without(
 ) -> Iterator[Repair]:
     """Let the log go on without commits that nobody has: from before them, or from the checkpoint that has them."""
     end = metadata.state.version
-    if finding.version == end + 1 and any(one.kind == kinds.COMMITS_BEYOND_THE_END for one in metadata.findings):
-        yield from take_out(store, end, dry_run)
+    beyond = [one.version for one in metadata.findings if one.kind == kinds.COMMITS_BEYOND_THE_END]
+    if finding.version == end + 1 and beyond:
+        if not _follows(store, beyond[0]):  # nobody has filled the hole since, up to what follows it
+            yield from take_out(store, end, beyond[0], dry_run)
     elif metadata.is_whole and finding.version <= end:
         yield from _pass_over(store, finding, metadata, files_are_there, dry_run)
+
+
+def _follows(store: Store, version: int) -> bool:
+    """Whether a commit follows the one before it, and both are there."""
+    before, commit = read_commit(store, version - 1), read_commit(store, version)
+    return before is not None and commit is not None and commit[0].previous == before[1]
 
 
 def _pass_over(
@@ -173,7 +181,7 @@ def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair
     elif found.newer or errors or found.state.version != end:
         why = f"the state of version {end} is not known: {(errors or ['it is not there'])[0]}"
     else:
-        yield from take_out(store, end, dry_run)
+        yield from take_out(store, end, end + 1, dry_run)
         return
     yield _repair("not ended", COMMITS, dry_run, why)
 

@@ -142,7 +142,7 @@ def mirror(
         progress(version, state.version)
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
-        _thin_out(target, log.clock, state.configs)
+        _thin_out(target, log.expiry_clock, state.configs)
     return Mirrored(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
 

@@ -24,6 +24,7 @@ from sparklog.errors import (
     PolicyViolationError,
     ProducerFencedError,
     TopicAlreadyExistsError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol.commits import (
@@ -53,6 +54,7 @@ from sparklog.protocol.decide_producers import (
     transaction_end,
 )
 from sparklog.protocol.decision import Decision
+from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.names import (
     collision_key,
     validate_application_id,
@@ -267,7 +269,8 @@ def append(state: State, request: AppendRequest) -> Decision:
     Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError when a topic was deleted or re-created
     since the data were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to
     be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
-    and what ``commit_group_offsets`` does.
+    UnknownProducerIdError where an earlier try of the same may have been forgotten, and what ``commit_group_offsets``
+    does.
     """
     if request.application:
         validate_application_id(request.application)
@@ -468,6 +471,8 @@ class _Cursor:
                 for earlier in known.appends:
                     if (earlier.first, earlier.last) == (item.base_sequence, last):
                         return earlier.base_offset
+        elif global_state is None or not global_state.transactional_id:  # a transaction commits once by its epoch
+            _check_not_forgotten(item, partition)
         self._check_sequence(item, epoch, expected)
         self._sequences[key] = (item.producer_epoch, last_sequence(last, 2))
         return None
@@ -475,7 +480,7 @@ class _Cursor:
     @staticmethod
     def _check_sequence(item: PartitionAppend, epoch: int, expected: int) -> None:
         """Kafka's ProducerAppendInfo: a new epoch starts at 0, the same epoch goes on; an unknown producer may do
-        either, since what the partition knew of it may have expired."""
+        either, since what the partition knew of it may have expired (before its file, see ``_check_not_forgotten``)."""
         if epoch < 0:
             return
         if item.producer_epoch < epoch:
@@ -498,6 +503,25 @@ def _no_partition(item: PartitionAppend, count: int) -> UnknownTopicOrPartitionE
         topic=item.topic,
         partition=item.partition,
     )
+
+
+def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> None:
+    """Raise UnknownProducerIdError where this append may be in the log, and the partition has forgotten it.
+
+    Whoever began the file at the version of the newest such commit, or later, first asked after that commit.
+    """
+    begun = begun_at(item.run.path)
+    if NO_VERSION < begun < partition.producers_forgotten_at:
+        raise UnknownProducerIdError(
+            f"{item.topic}-{item.partition} does not know producer {item.producer_id}: {item.run.path} was begun at "
+            f"version {begun} of the cluster, and version {partition.producers_forgotten_at} forgot producers that "
+            "were silent for producer.id.expiration.ms, so whether an earlier try has appended these records is not "
+            "known. This one has not: write them again under a new producer id only if no earlier try can have succeeded",
+            topic=item.topic,
+            partition=item.partition,
+            producer_id=item.producer_id,
+            path=item.run.path,
+        )
 
 
 def _fenced(item: PartitionAppend, epoch: int) -> ProducerFencedError:

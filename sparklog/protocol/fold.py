@@ -483,7 +483,8 @@ class Draft:
             if number in producers:
                 producers = producers.delete(number)
                 self.touched.add(("partition_producers", action.topic, action.partition, number))
-        self._put_partition(action.topic, action.partition, replace(partition, producers=producers))
+        changed = replace(partition, producers=producers, producers_forgotten_at=self._state.version + 1)
+        self._put_partition(action.topic, action.partition, changed)
 
     # -- groups
 

@@ -36,7 +36,8 @@ LEVELS = (
         "commits say which version they need; every number, text and list of a commit has a bound; boundary.json, "
         "announcements and listings of removed files have a format; actions of a large commit lie in meta/actions/; "
         "the log's time can be set back; an application's write has a digest of its source; checkpoints are in parts; "
-        "producers and applications are forgotten by actions; locations.json",
+        "producers and applications are forgotten by actions; partitions say when they last forgot a producer; "
+        "locations.json",
     ),
 )
 """Oldest first. This version reads all of them, and writes the last."""

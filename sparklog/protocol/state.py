@@ -68,6 +68,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     and ``removing`` are what a reassignment under way does. ``cleaned_offset``: compaction has been through the records
     before it. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
     ``followed_from``: appends from this offset on were written to that replica too, which is not in sync yet.
+    ``producers_forgotten_at`` is the version of the newest commit that forgot a producer of this partition (-1: none).
     """
 
     replicas: tuple[int, ...]
@@ -85,6 +86,7 @@ class PartitionState(_Frozen, frozen=True, kw_only=True):
     cleaned_offset: int = 0
     changes: tuple[SegmentChange, ...] = ()
     followed_from: dict[int, int] = {}
+    producers_forgotten_at: int = -1
 
     @property
     def high_watermark(self) -> int:

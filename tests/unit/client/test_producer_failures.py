@@ -16,8 +16,10 @@ from sparklog.errors import (
     OutOfOrderSequenceNumberError,
     SparklogError,
     StoragePermissionError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.protocol import decide_expiry
 from sparklog.protocol.commits import Append
 from sparklog.testing.faulty_store import CRASH_BEFORE, ERROR, LOST_ANSWER, PERMISSION, UNAVAILABLE, Fault
 from tests.unit.client.flaky_store import FlakyStore
@@ -252,3 +254,40 @@ def test_a_file_that_could_not_be_written_is_written_again(cluster: Coordinator,
             store._plan[step] = Fault(step, ERROR).kind
         assert send(producer, b"1").get().offset == 1
     assert values(cluster) == [b"0", b"1"]
+
+
+def let_forget(cluster: Coordinator) -> None:
+    """Partitions forget their producers, after a while in which others wrote."""
+    cluster.log.clock.sleep(60)
+    other = open_cluster(cluster.store, clock=cluster.log.clock)
+    other.create_topic("others")
+    assert other.submit(lambda state: decide_expiry.expire_partition_producers(state, state.timestamp_ms)) == 1
+
+
+@pytest.mark.parametrize("happened", [False, True])
+def test_records_of_a_producer_that_was_forgotten_before_their_repetition_are_not_stored_twice(
+    cluster: Coordinator, store: FlakyStore, happened: bool
+) -> None:
+    cluster.alter_configs("", {"producer.id.expiration.ms": "1"})
+    with make(cluster, delivery_timeout_ms=2**31 - 1) as producer:
+        send(producer, b"0")
+        store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+        store.before_retry = lambda: let_forget(cluster)
+        lost = send(producer, b"1")
+        assert isinstance(lost.exception, IndeterminateCommitError)
+        assert isinstance(lost.exception.__cause__, UnknownProducerIdError)
+        assert send(producer, b"2").succeeded()
+    assert values(cluster) == ([b"0", b"1", b"2"] if happened else [b"0", b"2"])
+    assert len(set(producer_ids(cluster))) == 2
+
+
+def test_a_producer_that_was_forgotten_while_it_had_nothing_to_send_goes_on_under_a_new_id(
+    cluster: Coordinator,
+) -> None:
+    cluster.alter_configs("", {"producer.id.expiration.ms": "1"})
+    with make(cluster) as producer:
+        send(producer, b"0")
+        let_forget(cluster)
+        assert [send(producer, value).get(WAIT).offset for value in (b"1", b"2")] == [1, 2]
+    assert values(cluster) == [b"0", b"1", b"2"]
+    assert len(set(producer_ids(cluster))) == 2

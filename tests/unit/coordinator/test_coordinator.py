@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster, shared_cluster
+from sparklog.coordinator.coordinator import _Request
 from sparklog.errors import (
     ClusterAlreadyExistsError,
     ClusterNotFoundError,
@@ -563,3 +565,41 @@ def test_a_commit_whose_folder_could_not_be_synced_is_not_acknowledged(
     monkeypatch.setattr("sparklog.store.local._sync_folder", fail)
     with pytest.raises(IndeterminateCommitError, match="power failure"):
         coordinator.create_topic("orders")
+
+
+def test_who_waits_for_a_commit_is_answered_wherever_its_thread_is_interrupted(root: str) -> None:
+    coordinator = create_cluster(root)
+    commit = coordinator._commit
+    interrupts: list[BaseException] = [KeyboardInterrupt()]
+
+    def interrupted_before_it_begins(requests: list[_Request]) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        commit(requests)
+
+    coordinator._commit = interrupted_before_it_begins  # type: ignore[method-assign]
+    outcomes = submit_together(coordinator, [lambda n=n: coordinator.create_topic(n) for n in "abc"])
+    kinds = sorted(type(outcome).__name__ for outcome in outcomes)
+    assert kinds == ["IndeterminateCommitError", "IndeterminateCommitError", "KeyboardInterrupt"]
+    assert isinstance(coordinator.create_topic("d"), str)
+
+
+def test_a_forked_child_may_neither_read_nor_list_segments(root: str) -> None:
+    coordinator = create_cluster(root)
+    coordinator.create_topic("t")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = []
+        for action in (coordinator.refresh, lambda: coordinator.segments("t"), lambda: coordinator.create_topic("u")):
+            try:
+                action()
+                found.append(b"done")
+            except BaseException as error:
+                found.append(type(error).__name__.encode())
+        os.write(write_end, b" ".join(found))
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        assert file.read() == b"IllegalStateError IllegalStateError IllegalStateError"
+    os.waitpid(child, 0)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from sparklog import limits
+from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError, StorageUnavailableError, UnsupportedVersionError
+from sparklog.log.checkpoint import LATEST_KEY
 from sparklog.log.layout import Boundary, read_boundary, write_boundary
 from sparklog.maintenance.findings import ERROR, INFO, Report
 from sparklog.maintenance.fsck import check_cluster
@@ -382,3 +384,90 @@ def test_actions_beside_a_commit_are_put_back_from_a_mirror(
 def test_a_check_of_a_cluster_in_use_reads_actions_beside_new_commits(cluster: DamagedCluster, spilled: Path) -> None:
     check = check_cluster(LocalStore(str(cluster.root)))
     assert check.report.version == cluster.reopened().state.version
+
+
+# -- clients that work on while it is repaired
+
+
+def ended(coordinator: Coordinator) -> tuple[int, int]:
+    """The version of the log, and the end of the partition that was written to."""
+    found = coordinator.refresh()
+    return found.version, found.partition("orders", 0).log_end_offset
+
+
+def test_commits_before_a_hole_that_were_made_since_the_check_stay(cluster: DamagedCluster) -> None:
+    beyond = with_a_hole(cluster)
+    cluster.coordinator = cluster.reopened()
+    check = cluster.check()
+    cluster.append()
+    cluster.append()
+    wanted = ended(cluster.coordinator)
+    repair_cluster(check)
+    assert kept_commits(cluster) == [beyond]
+    assert ended(cluster.reopened()) == wanted == (6, 5 * 3 * BATCH)
+
+
+def test_a_hole_that_was_filled_since_the_check_is_left_alone(cluster: DamagedCluster) -> None:
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    wanted = ended(cluster.coordinator)
+    before = restore(cluster, copy, kept=(8,))
+    check = cluster.check()
+    for key, data in before.items():
+        (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
+        (cluster.root / key).write_bytes(data)
+    repair_cluster(check)
+    assert kept_commits(cluster) == []
+    assert ended(cluster.reopened()) == wanted
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_commits_that_follow_the_end_while_it_is_set_stay(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch, fork: bool
+) -> None:
+    if fork:
+        forked(cluster)
+    else:
+        with_a_hole(cluster)
+    end = 7 if fork else 4
+    check = cluster.check()
+    made: list[tuple[int, int]] = []
+    delete = LocalStore.delete
+
+    def delete_and_commit(self: LocalStore, key: str) -> None:
+        delete(self, key)
+        if key == LATEST_KEY and not made:  # all that was found is moved
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalStore, "delete", delete)
+                cluster.coordinator = cluster.reopened()
+                for _ in range(5):  # up to the numbers that were moved, and past them
+                    cluster.append()
+                made.append(ended(cluster.coordinator))
+
+    monkeypatch.setattr(LocalStore, "delete", delete_and_commit)
+    repair_cluster(check, end_at=7 if fork else None)
+    assert made == [(end + 5, made[0][1])]
+    assert ended(cluster.reopened()) == made[0]
+
+
+def test_a_client_beyond_the_end_that_commits_once_more_is_taken_out_too(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = snapshot(cluster)
+    for _ in range(6):
+        cluster.append()
+    before = restore(cluster, copy, kept=(8, 9))
+    check = cluster.check()
+    delete, late = LocalStore.delete, [commit_key(10)]
+
+    def delete_after_commit(self: LocalStore, key: str) -> None:
+        if key == commit_key(9) and late:
+            (cluster.root / late.pop()).write_bytes(before[commit_key(10)])
+        delete(self, key)
+
+    monkeypatch.setattr(LocalStore, "delete", delete_after_commit)
+    repair_cluster(check)
+    assert not late
+    assert set(kept_commits(cluster)) == {before[commit_key(version)] for version in (8, 9, 10)}
+    assert ended(cluster.reopened())[0] == 4

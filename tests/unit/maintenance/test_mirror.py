@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog import limits
 from sparklog.client.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -20,10 +21,11 @@ from sparklog.errors import (
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
 )
-from sparklog.log.layout import Boundary, write_boundary
+from sparklog.log.layout import COMMITS, Boundary, write_boundary
 from sparklog.maintenance.mirror import _Copier, mirror, mirror_of, promote, read_mirror_file
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import CountingStore
 from tests.unit.maintenance.replicas import TOPIC, Replicas
@@ -219,3 +221,16 @@ def test_a_mirror_lies_apart_from_the_root_and_from_every_broker(tmp_path: Path)
         with pytest.raises(DuplicateBrokerRegistrationError, match=r"another location|apart"):
             mirror_of(replicas.cluster, str(place))
         assert not (place / "mirror.json").exists()
+
+
+def test_a_machine_whose_clock_is_ahead_thins_out_nothing_early(tmp_path: Path) -> None:
+    clock, ahead = ManualClock(), ManualClock()
+    ahead.advance(10 * 86_400)
+    root, target = MemoryStore(f"{tmp_path}/root", clock), MemoryStore(f"{tmp_path}/mirror", clock)
+    cluster = create_cluster(root, clock=clock)
+    cluster.create_topic(TOPIC)
+    for number in range(2 * limits.MIN_COMMITS_KEPT):
+        cluster.alter_configs(TOPIC, {"retention.ms": str(10**9 + number)})
+    cluster.log.write_checkpoint()
+    mirror(root, target, ahead)
+    assert len(list(target.list(COMMITS))) == cluster.state.version + 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog import limits
-from sparklog.errors import NotFoundError
+from sparklog.errors import NotFoundError, UnknownProducerIdError
 from sparklog.protocol import decide, decide_expiry
 from sparklog.protocol.commits import InitProducer
 from sparklog.protocol.decide_expiry import (
@@ -17,6 +18,7 @@ from sparklog.protocol.decide_expiry import (
 )
 from sparklog.protocol.decide_producers import init_producer
 from sparklog.protocol.decision import Decision
+from sparklog.protocol.file_names import file_name
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
 
@@ -134,3 +136,68 @@ def test_forgetting_what_is_not_known_is_an_error() -> None:
         forget_applications(state, ["nobody"])
     with pytest.raises(NotFoundError, match="'nobody'"):
         forget_transactional_ids(state, ["nobody"])
+
+
+# -- an append whose first try may have been forgotten
+
+
+def file_of(state: State) -> str:
+    """The path of a file that is begun now."""
+    return f"t1/{file_name(0, state.version, 'w')}"
+
+
+def sent(state: State, path: str, producer: int = 7, sequence: int = 0) -> Decision:
+    one = item(producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    return decide.append(state, request(replace(one, run=replace(one.run, path=path))))
+
+
+def forgotten(state: State) -> State:
+    state = advanced(state, DAY_MS + 1)
+    decision = expire_partition_producers(state, state.timestamp_ms)
+    assert decision.result
+    return after(state, decision)
+
+
+@pytest.mark.parametrize("sequence", [0, 3])
+def test_an_append_that_may_have_been_forgotten_is_not_stored_again(sequence: int) -> None:
+    state = with_topic()
+    if sequence:
+        state = after(state, sent(state, file_of(state)))
+    path = file_of(state)
+    state = after(state, sent(state, path, sequence=sequence))
+    assert sent(state, path, sequence=sequence).result.duplicate
+    state = forgotten(state)
+    with pytest.raises(UnknownProducerIdError) as refused:
+        sent(state, path, sequence=sequence)
+    assert (refused.value.topic, refused.value.partition, refused.value.path) == ("orders", 0, path)
+
+
+def test_a_producer_that_was_forgotten_goes_on_with_files_it_begins_since() -> None:
+    state = with_topic()
+    state = forgotten(after(state, sent(state, file_of(state))))
+    assert state.partition("orders", 0).producers_forgotten_at == state.version
+    assert state.partition("orders", 1).producers_forgotten_at == -1
+    assert sent(state, file_of(state), sequence=3).actions
+
+
+def test_what_a_partition_still_knows_of_a_producer_counts_whatever_it_forgot_of_others() -> None:
+    state = with_topic()
+    state = after(state, sent(state, file_of(state), producer=8))
+    state = advanced(state, DAY_MS)
+    path = file_of(state)
+    state = after(state, sent(state, path))
+    state = advanced(state, 2)
+    state = after(state, expire_partition_producers(state, state.timestamp_ms))
+    assert set(state.partition("orders", 0).producers) == {7}
+    assert sent(state, path).result.duplicate
+    assert sent(state, path, sequence=3).actions
+
+
+def test_a_transaction_may_take_longer_than_its_producer_is_remembered() -> None:
+    state = with_topic()
+    state = after(state, init_producer(state, "tx"))
+    path = file_of(state)
+    state = forgotten(after(state, produced(state, 0, producer=8)))
+    identity = state.indexes.transactional_ids.get("tx")
+    assert identity is not None
+    assert sent(state, path, producer=identity).actions
