@@ -24,6 +24,7 @@ from sparklog.protocol.commits import Action, ChangeBroker, Commit, MoveCluster
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.probe import require_conditional_writes
 
 ROOT_BROKER = 0
 
@@ -71,6 +72,8 @@ def arrive(root: Store, old_root: str, clock: Clock, ids: Ids) -> int:
 def _commit(log: CommitLog, decide: Callable[[State], Sequence[Action]]) -> int:
     for _ in range(limits.COMMIT_ATTEMPTS):
         actions = decide(log.refresh())
+        if actions:
+            require_conditional_writes(log.store, log.ids)
         if not actions or log.attempt(actions) is Outcome.WON:
             return log.state.version
     raise CommitConflictError(
