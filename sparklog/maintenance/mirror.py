@@ -49,7 +49,7 @@ from sparklog.errors import (
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint
-from sparklog.log.cleanup import clean_up
+from sparklog.log.cleanup import Times, clean_up
 from sparklog.log.commit_files import complete_commit
 from sparklog.log.commit_log import CommitLog
 from sparklog.log.creation import create_object
@@ -257,7 +257,7 @@ class _Copier:
         self._put(MIRROR_KEY, msgspec.json.encode(file) + b"\n")
 
 
-def _thin_out(target: Store, clock: Clock, configs: Mapping[str, str]) -> None:
+def _thin_out(target: Store, clock: Times, configs: Mapping[str, str]) -> None:
     """Remove from the mirror what the cluster's settings let go."""
     try:
         clean_up(target, clock, configs)
