@@ -516,7 +516,7 @@ def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> No
             f"{item.topic}-{item.partition} does not know producer {item.producer_id}: {item.run.path} was begun at "
             f"version {begun} of the cluster, and version {partition.producers_forgotten_at} forgot producers that "
             "were silent for producer.id.expiration.ms, so whether an earlier try has appended these records is not "
-            "known. This one has not: write them again, under a new producer id, only if no earlier try can have done it",
+            "known. This one has not: write them again (under a new producer id) only if no earlier try can have",
             topic=item.topic,
             partition=item.partition,
             producer_id=item.producer_id,
