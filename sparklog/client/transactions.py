@@ -22,7 +22,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sparklog.client.accumulator import Accumulator, PendingBatch
 from sparklog.client.batch_files import PartitionRun, delete_files, write_files
@@ -111,6 +111,7 @@ class Transactions:
         self._sequences: dict[TopicPartition, int] = {}
         self._groups: dict[str, GroupCommit] = {}
         self._unclear = False
+        self._fences_itself = False
         self._began = 0.0
 
     # -- steps
@@ -167,21 +168,19 @@ class Transactions:
     def write(self) -> None:
         """Put what is in memory into files, which nobody sees. Does nothing outside of a transaction.
 
-        An error makes the transaction abortable.
+        An error makes the transaction abortable, and so does whatever else ends this, such as KeyboardInterrupt.
         """
         with self._lock:
-            if self._state not in (IN_TRANSACTION, COMMITTING):
-                return
-            parcels = [Parcel(place, batches) for place, batches in self._accumulator.take()]
-            self._parcels += parcels
+            if self._state not in (IN_TRANSACTION, COMMITTING) or self._unclear:
+                return  # what was asked to be committed is in files already
             try:
-                self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
+                self._write_taken()
             except SparklogError as error:
                 self._make_abortable(error)
                 raise
-            batches = [batch for parcel in parcels for batch in parcel.batches]
-            self._metrics.bytes += sum(batch.size for batch in batches)
-            self._accumulator.release(batches)
+            except BaseException as error:
+                self._make_abortable(self._incomplete(repr(error)))
+                raise
 
     def commit(self) -> None:
         """Publish the transaction, all of it at once.
@@ -205,8 +204,7 @@ class Transactions:
             except KafkaTimeoutError:
                 raise  # the same commit may be tried again
             except _FATAL as error:
-                self._make_fatal(error)
-                raise
+                self._stop(error)
             except SparklogError as error:
                 settled = self._settle() if self._unclear else None
                 if settled is None:
@@ -282,6 +280,20 @@ class Transactions:
             self._make_abortable(error)
             raise error
 
+    def _incomplete(self, why: str) -> TransactionAbortedError:
+        return TransactionAbortedError(
+            f"records of the transaction of {self._config.transactional_id!r} are in no file ({why}); nothing of it is "
+            "visible: call abort_transaction(), and do it again"
+        )
+
+    def _write_taken(self) -> None:
+        self._parcels += [Parcel(place, batches) for place, batches in self._accumulator.take()]
+        parcels = [parcel for parcel in self._parcels if parcel.append is None]
+        self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
+        batches = [batch for parcel in parcels for batch in parcel.batches]
+        self._metrics.bytes += sum(batch.size for batch in batches)
+        self._accumulator.release(batches)
+
     def _write(self, parcels: Sequence[Parcel]) -> None:
         assert self._identity is not None
         by_topic: dict[str, list[Parcel]] = {}
@@ -303,11 +315,14 @@ class Transactions:
 
     def _append(self) -> AppendResult:
         """Until an error says that nothing was written nobody knows, also where the program is interrupted in here."""
+        appends = [parcel.append for parcel in self._parcels if parcel.append is not None]
+        if len(appends) < len(self._parcels):  # offsets must not be committed without the records that belong to them
+            raise self._incomplete("writing them was interrupted")
         before, self._unclear = self._unclear, True
         try:
             return self._coordinator.append(
                 AppendRequest(
-                    appends=[parcel.append for parcel in self._parcels if parcel.append is not None],
+                    appends=appends,
                     groups=list(self._groups.values()),
                     transaction=self._identity,
                 )
@@ -328,7 +343,7 @@ class Transactions:
         following: ProducerIdentity | None = None
         replaced: SparklogError | None = None
         try:
-            following = self._until_answered(lambda: self._init_producer(self._identity), "commit_transaction()")
+            following = self._until_answered(self._fence, "commit_transaction()")
         except _FATAL as error:
             replaced = error
         except KafkaTimeoutError:
@@ -337,6 +352,8 @@ class Transactions:
             raise self._unknown(error) from error
         try:
             result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
+        except UnknownProducerIdError as error:
+            self._stop(error)
         except _FATAL:
             result = None
         except KafkaTimeoutError:
@@ -347,9 +364,38 @@ class Transactions:
             self._identity = following
             return None if result is None else result._replace(producer=following)
         if result is None:
-            self._make_fatal(replaced)
-            raise replaced
+            self._stop(replaced)
         return result
+
+    def _fence(self) -> ProducerIdentity:
+        """The next epoch. Unless an error is certain, a later try may find it taken by this one."""
+        before, self._fences_itself = self._fences_itself, True
+        try:
+            return self._init_producer(self._identity)
+        except IndeterminateCommitError:
+            raise
+        except SparklogError:
+            self._fences_itself = before
+            raise
+
+    def _stop(self, error: SparklogError) -> NoReturn:
+        """End this producer with an error that claims no more than is known."""
+        stopped = error
+        if self._unclear and isinstance(error, UnknownProducerIdError):  # what it committed is forgotten with its id
+            stopped = IndeterminateCommitError(
+                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
+                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again"
+            )
+        elif self._fences_itself and isinstance(error, ProducerFencedError):
+            stopped = ProducerFencedError(
+                f"{error} (or this producer's own earlier attempt to end its transaction, which had no answer, has "
+                "raised the epoch)",
+                **error.context,
+            )
+        if stopped is not error:
+            stopped.__cause__ = error
+        self._make_fatal(stopped)
+        raise stopped
 
     def _unknown(self, error: SparklogError) -> IndeterminateCommitError:
         return IndeterminateCommitError(
