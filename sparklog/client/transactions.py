@@ -11,7 +11,9 @@ writes what is left and names all of it at once. To abort is to forget: files ar
 
 Rules: the states and who may follow whom are the table below. A commit whose answer was lost is repeated as it was,
 which the cluster answers with what it got the first time; as long as its outcome is unknown its files stay. An error
-that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use.
+that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use. After
+a jump to a checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``) the producer id may be
+another one's: the transaction becomes abortable, and the next one begins with another identity.
 
 Everything runs in the threads that call. Thread-safe.
 """
@@ -45,6 +47,7 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    UnlinkedHistoryError,
     WriteRefusedError,
 )
 from sparklog.protocol.decide import AppendRequest, AppendResult
@@ -100,6 +103,7 @@ class Transactions:
         self._clock = coordinator.log.clock
         self._lock = threading.RLock()
         self._identity: ProducerIdentity | None = None
+        self._history = 0
         self._error: SparklogError | None = None
         self._forget()
         self._enter(UNINITIALIZED)
@@ -112,6 +116,7 @@ class Transactions:
         self._groups: dict[str, GroupCommit] = {}
         self._unclear = False
         self._fences_itself = False
+        self._keeps_files = False
         self._began = 0.0
 
     # -- steps
@@ -125,8 +130,23 @@ class Transactions:
         with self._lock:
             self._check("init_transactions")
             if self._identity is None:
-                self._identity = self._until_answered(self._init_producer, "init_transactions()")
+                self._identify("init_transactions()")
             self._enter(READY)
+
+    def _identify(self, what: str) -> None:
+        history = self._coordinator.log.unlinked_jumps  # before: what comes meanwhile makes it get another identity
+        self._identity = self._until_answered(self._take_over, what)
+        self._history = history
+
+    def _take_over(self) -> ProducerIdentity:
+        """An identity; not in place of an instance that has taken over from this one, as far as the log tells."""
+        mine = self._identity
+        if mine is not None:
+            state = self._coordinator.refresh()
+            number = state.indexes.transactional_ids.get(self._config.transactional_id)
+            if number == mine.producer_id and state.producers[number].epoch >= mine.producer_epoch:
+                return self._fence()
+        return self._init_producer()
 
     def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
         limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
@@ -142,8 +162,11 @@ class Transactions:
         """Begin a transaction. Raises InvalidTxnStateError."""
         with self._lock:
             self._check("begin_transaction")
-            if self._identity is None:  # the epochs of the id before are used up
-                self._identity = self._until_answered(self._init_producer, "begin_transaction()")
+            if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
+                try:  # the epochs of the id before are used up, or the id may be another one's
+                    self._identify("begin_transaction()")
+                except _FATAL as error:
+                    self._stop(error)
             self._forget()
             self._began = self._clock.monotonic()
             self._enter(IN_TRANSACTION)
@@ -186,8 +209,8 @@ class Transactions:
         """Publish the transaction, all of it at once.
 
         Raises KafkaTimeoutError after ``max_block_ms`` without an answer, IndeterminateCommitError where the storage
-        refuses to tell: call it again. Every other error leaves nothing visible, and ``abort`` heals it unless the
-        producer is fenced.
+        refuses to tell: call it again, unless it says that the cluster cannot tell any more. Every other error leaves
+        nothing visible, and ``abort`` heals it unless the producer is fenced.
         """
         with self._lock:
             self._check("commit_transaction")
@@ -203,6 +226,8 @@ class Transactions:
                 result = self._until_answered(self._append, "commit_transaction()")
             except KafkaTimeoutError:
                 raise  # the same commit may be tried again
+            except UnlinkedHistoryError as error:
+                raise self._leave_history(error) from error
             except _FATAL as error:
                 self._stop(error)
             except SparklogError as error:
@@ -325,6 +350,7 @@ class Transactions:
                     appends=appends,
                     groups=list(self._groups.values()),
                     transaction=self._identity,
+                    history=self._history,
                 )
             )
         except IndeterminateCommitError:
@@ -352,6 +378,8 @@ class Transactions:
             raise self._unknown(error) from error
         try:
             result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
+        except UnlinkedHistoryError as error:
+            raise self._leave_history(error) from error
         except UnknownProducerIdError as error:
             self._stop(error)
         except _FATAL:
@@ -377,6 +405,22 @@ class Transactions:
         except SparklogError:
             self._fences_itself = before
             raise
+
+    def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
+        """Make the transaction abortable: in the history that was loaded its producer id may be another one's."""
+        left: SparklogError = TransactionAbortedError(
+            f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}; nothing of it is "
+            "visible: call abort_transaction(), and do it again"
+        )
+        if self._unclear:
+            self._keeps_files = True
+            left = IndeterminateCommitError(
+                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
+                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again, "
+                "and call abort_transaction() to go on"
+            )
+        self._make_abortable(left)
+        return left
 
     def _stop(self, error: SparklogError) -> NoReturn:
         """End this producer with an error that claims no more than is known."""
@@ -436,7 +480,7 @@ class Transactions:
 
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
-        if not self._unclear and self._state != FATAL_ERROR:
+        if not self._unclear and not self._keeps_files and self._state != FATAL_ERROR:
             delete_files(self._coordinator, [parcel.append for parcel in self._parcels if parcel.append is not None])
         self._forget()
 

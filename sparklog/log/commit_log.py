@@ -71,11 +71,7 @@ from sparklog.log.segment_lists import SegmentLists
 from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import (
-    FORMAT,
-    EncodedCommit,
-    encode_to_store,
-)
+from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, encode_to_store
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime
 from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.state import State
@@ -131,6 +127,8 @@ class CommitLog:
         self._background = BackgroundTask("sparklog-checkpoint", self._checkpoint_quietly)
         self._cluster_id = ""
         self._boundary_seen: Moment | None = None
+        self.unlinked_jumps = 0
+        """loads of a checkpoint that no commit read here links to the state before: it may be of another history"""
         self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
     @classmethod
@@ -197,6 +195,11 @@ class CommitLog:
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
+
+    def _load_unlinked(self, listed: bool) -> None:
+        before = self._state
+        self._load(listed)
+        self.unlinked_jumps += before.version >= 0 and self._state.digest != before.digest
 
     @property
     def _base(self) -> checkpoint.Manifest | None:
@@ -301,7 +304,7 @@ class CommitLog:
         if newest is None or newest.version < state.version:
             raise not_there(self.store, state.version, end)
         if newest.version > state.version:
-            self._load(listed=True)
+            self._load_unlinked(listed=True)
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
             raise not_there(self.store, state.version, end)
@@ -331,12 +334,15 @@ class CommitLog:
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version <= self._state.version:
             return
+        load = self._load_unlinked
         if self._state.version >= 0:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
+            if end.digest == self._state.digest and end.removed_up_to < self._state.version:
+                load = self._load
             is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
             if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
                 raise not_there(self.store, self._state.version, end)
-        self._load(listed=True)
+        load(listed=True)
 
     def _take_read(self, data: bytes) -> bool:
         """Advance by a commit as it was read; False where it turned out to be none.
@@ -372,7 +378,7 @@ class CommitLog:
     def _reload_after(self, boundary: int) -> None:
         """The next commit is gone: a checkpoint at or after the boundary stands for it."""
         for listed in (False, True):
-            self._load(listed)
+            self._load_unlinked(listed)
             if self._state.version >= boundary:
                 return
         path = f"{self.store.root}/{CHECKPOINTS}"

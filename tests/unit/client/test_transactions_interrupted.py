@@ -14,7 +14,6 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import (
     IndeterminateCommitError,
     InvalidTxnStateError,
-    KafkaTimeoutError,
     ProducerFencedError,
     SparklogError,
     TransactionAbortedError,
