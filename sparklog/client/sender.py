@@ -371,8 +371,8 @@ def _timed_out(place: TopicPartition, unclear: bool, seconds: float) -> KafkaTim
 
 def _not_known(place: TopicPartition) -> IndeterminateCommitError:
     return IndeterminateCommitError(
-        f"whether records for {place} are in the log is not known: the storage did not answer a commit, and the log was "
-        "read on from a checkpoint that does not tell; send them again if you can tell repetitions apart",
+        f"whether records for {place} are in the log is not known: the storage did not answer a commit, and the log "
+        "was read on from a checkpoint that does not tell; send them again if you can tell repetitions apart",
         topic=place.topic,
         partition=place.partition,
     )
