@@ -40,6 +40,7 @@
     |  |- UnknownProducerIdError      a producer that has expired
     |  |- ClusterMovedError           the cluster goes on at another root
     |  |- RootReplacedError           the root was restored from a copy, or made again: open the cluster again
+    |  |- UnlinkedHistoryError        who the caller is in the log read now cannot be told: get another producer id
     |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired
@@ -258,6 +259,10 @@ class OutOfOrderSequenceNumberError(FencedError):
 
 class RootReplacedError(FencedError):
     """The root holds another history than the one this client has read: restored from a copy, or made again."""
+
+
+class UnlinkedHistoryError(FencedError):
+    """The state was read from a checkpoint that nothing links to the one before: a producer id may be another one's."""
 
 
 class ClusterMovedError(FencedError):

@@ -18,14 +18,15 @@ from sparklog.types import TopicPartition
 class Parcel:
     """The batches of one partition on their way. ``append`` is set once they are in a file, ``refusal`` once that file
     or its brokers were refused, so many ``refusals`` times; ``unclear`` once nobody knows whether a try was
-    committed."""
+    committed. ``history`` is that of the producer id in the file, None without one."""
 
-    __slots__ = ("append", "batches", "place", "refusal", "refusals", "unclear")
+    __slots__ = ("append", "batches", "history", "place", "refusal", "refusals", "unclear")
 
     def __init__(self, place: TopicPartition, batches: list[PendingBatch]) -> None:
         self.place = place
         self.batches = batches
         self.append: PartitionAppend | None = None
+        self.history: int | None = None
         self.refusal: WriteRefusedError | None = None
         self.refusals = 0
         self.unclear = False

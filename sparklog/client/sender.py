@@ -8,7 +8,9 @@ failure that may pass is tried again until ``delivery_timeout_ms``; one that wil
 about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names; while
 there are too few of them, the partition is held back and the others go on (``parcels``). After
 records were given up on with nobody knowing whether they are in the log, the producer goes on under a new producer id:
-whichever it was, what follows is not taken for a repetition or a gap. The runs of one file are committed in one commit:
+whichever it was, what follows is not taken for a repetition or a gap. So it does after the log was read on from a
+checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``): where the root was restored, the
+id and its sequences may be another producer's. The runs of one file are committed in one commit:
 between two of them the first may leave the log again, and take the file with it.
 
 Not for: transactions (``transactions``).
@@ -37,6 +39,7 @@ from sparklog.errors import (
     StoragePermissionError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    UnlinkedHistoryError,
     WriteRefusedError,
 )
 from sparklog.protocol.decide import UNKNOWN_OFFSET, AppendRequest, AppendResult, PartitionAppend
@@ -80,6 +83,7 @@ class Sender:
         self._metrics = metrics
         self._clock = coordinator.log.clock
         self._identity: ProducerIdentity | None = None if config.idempotent and config.acks else NO_IDENTITY
+        self._history: int | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._held = Held(coordinator.log.clock, config.retry_backoff)
         self._renew = False
@@ -113,6 +117,8 @@ class Sender:
         while parcels := self._in_time(self._without_other_identity(parcels)):
             try:
                 result = self._try(parcels, attempt)
+            except UnlinkedHistoryError as error:
+                logger.info("the producer goes on under another id: %s", error)
             except SparklogError as error:
                 if isinstance(error, IndeterminateCommitError):
                     _mark_unclear(parcels)
@@ -187,7 +193,9 @@ class Sender:
         for topic, unwritten in by_topic.items():
             self._write(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
         request = AppendRequest(
-            appends=[parcel.append for parcel in parcels if parcel.append is not None], acks=self._config.acks
+            appends=[parcel.append for parcel in parcels if parcel.append is not None],
+            acks=self._config.acks,
+            history=min((parcel.history for parcel in parcels if parcel.history is not None), default=None),
         )
         if self._config.acks:
             return self._coordinator.append(request)
@@ -210,8 +218,9 @@ class Sender:
             self._identity = None
             self._fail_unclear()
         if self._identity is None:
+            history = self._coordinator.log.unlinked_jumps  # before: if more come, it is renewed
             self._identity = self._coordinator.init_producer()
-            self._sequences = {}
+            self._history, self._sequences = history, {}
         self._renew = False
         return self._identity
 
@@ -226,6 +235,7 @@ class Sender:
         written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
         for parcel, append in zip(ordered, written, strict=True):
             parcel.append, parcel.refusal = append, None
+            parcel.history = self._history if numbered else None
 
     def _metadata(self, topic: str, parcels: Sequence[Parcel]) -> TopicMetadata:
         metadata = self._topics.check(topic)
@@ -297,11 +307,25 @@ class Sender:
 
     def _without_other_identity(self, parcels: list[Parcel]) -> list[Parcel]:
         """Those that may be written: what may be in the log under the id before cannot be written under the next."""
+        parcels = self._without_other_history(parcels)
         if not self._renew or not self._config.idempotent:
             return parcels
         unclear = [parcel for parcel in parcels if parcel.unclear and parcel.append is None]
         for parcel in unclear:
             self._fail([parcel], _timed_out(parcel.place, True, self._config.delivery_timeout))
+        return [parcel for parcel in parcels if parcel not in unclear]
+
+    def _without_other_history(self, parcels: list[Parcel]) -> list[Parcel]:
+        """An id is of no use in a history that may be another one: what may be in the log under it fails, and the rest
+        is written again under the next id."""
+        history = self._coordinator.log.unlinked_jumps
+        self._renew = self._renew or self._history not in (None, history)
+        others = [parcel for parcel in parcels if parcel.history not in (None, history)]
+        unclear = [parcel for parcel in others if parcel.unclear]
+        for parcel in others:
+            parcel.append, parcel.history = None, None
+        for parcel in unclear:
+            self._fail([parcel], _not_known(parcel.place))
         return [parcel for parcel in parcels if parcel not in unclear]
 
     def _fail_unclear(self) -> None:
@@ -371,6 +395,15 @@ def _forgotten(error: UnknownProducerIdError) -> IndeterminateCommitError:
     )
     unknown.__cause__ = error
     return unknown
+
+
+def _not_known(place: TopicPartition) -> IndeterminateCommitError:
+    return IndeterminateCommitError(
+        f"whether records for {place} are in the log is not known: the storage did not answer a commit, and the log "
+        "was read on from a checkpoint that does not tell; send them again if you can tell repetitions apart",
+        topic=place.topic,
+        partition=place.partition,
+    )
 
 
 def _stopped(error: BaseException) -> SparklogError:

@@ -11,7 +11,9 @@ writes what is left and names all of it at once. To abort is to forget: files ar
 
 Rules: the states and who may follow whom are the table below. A commit whose answer was lost is repeated as it was,
 which the cluster answers with what it got the first time; as long as its outcome is unknown its files stay. An error
-that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use.
+that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use. After
+a jump to a checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``) the producer id may be
+another one's: the transaction becomes abortable, and the next one begins with another identity.
 
 Everything runs in the threads that call. Thread-safe.
 """
@@ -22,7 +24,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from sparklog.client.accumulator import Accumulator, PendingBatch
 from sparklog.client.batch_files import PartitionRun, delete_files, write_files
@@ -45,6 +47,7 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    UnlinkedHistoryError,
     WriteRefusedError,
 )
 from sparklog.protocol.decide import AppendRequest, AppendResult
@@ -100,6 +103,7 @@ class Transactions:
         self._clock = coordinator.log.clock
         self._lock = threading.RLock()
         self._identity: ProducerIdentity | None = None
+        self._history = 0
         self._error: SparklogError | None = None
         self._forget()
         self._enter(UNINITIALIZED)
@@ -111,6 +115,8 @@ class Transactions:
         self._sequences: dict[TopicPartition, int] = {}
         self._groups: dict[str, GroupCommit] = {}
         self._unclear = False
+        self._fences_itself = False
+        self._keeps_files = False
         self._began = 0.0
 
     # -- steps
@@ -124,8 +130,23 @@ class Transactions:
         with self._lock:
             self._check("init_transactions")
             if self._identity is None:
-                self._identity = self._until_answered(self._init_producer, "init_transactions()")
+                self._identify("init_transactions()")
             self._enter(READY)
+
+    def _identify(self, what: str) -> None:
+        history = self._coordinator.log.unlinked_jumps  # before: what comes meanwhile makes it get another identity
+        self._identity = self._until_answered(self._take_over, what)
+        self._history = history
+
+    def _take_over(self) -> ProducerIdentity:
+        """An identity; not in place of an instance that has taken over from this one, as far as the log tells."""
+        mine = self._identity
+        if mine is not None:
+            state = self._coordinator.refresh()
+            number = state.indexes.transactional_ids.get(self._config.transactional_id)
+            if number == mine.producer_id and state.producers[number].epoch >= mine.producer_epoch:
+                return self._fence()
+        return self._init_producer()
 
     def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
         limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
@@ -141,8 +162,11 @@ class Transactions:
         """Begin a transaction. Raises InvalidTxnStateError."""
         with self._lock:
             self._check("begin_transaction")
-            if self._identity is None:  # the epochs of the id before are used up
-                self._identity = self._until_answered(self._init_producer, "begin_transaction()")
+            if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
+                try:  # the epochs of the id before are used up, or the id may be another one's
+                    self._identify("begin_transaction()")
+                except _FATAL as error:
+                    self._stop(error)
             self._forget()
             self._began = self._clock.monotonic()
             self._enter(IN_TRANSACTION)
@@ -167,28 +191,26 @@ class Transactions:
     def write(self) -> None:
         """Put what is in memory into files, which nobody sees. Does nothing outside of a transaction.
 
-        An error makes the transaction abortable.
+        An error makes the transaction abortable, and so does whatever else ends this, such as KeyboardInterrupt.
         """
         with self._lock:
-            if self._state not in (IN_TRANSACTION, COMMITTING):
-                return
-            parcels = [Parcel(place, batches) for place, batches in self._accumulator.take()]
-            self._parcels += parcels
+            if self._state not in (IN_TRANSACTION, COMMITTING) or self._unclear:
+                return  # what was asked to be committed is in files already
             try:
-                self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
+                self._write_taken()
             except SparklogError as error:
                 self._make_abortable(error)
                 raise
-            batches = [batch for parcel in parcels for batch in parcel.batches]
-            self._metrics.bytes += sum(batch.size for batch in batches)
-            self._accumulator.release(batches)
+            except BaseException as error:
+                self._make_abortable(self._incomplete(repr(error)))
+                raise
 
     def commit(self) -> None:
         """Publish the transaction, all of it at once.
 
         Raises KafkaTimeoutError after ``max_block_ms`` without an answer, IndeterminateCommitError where the storage
-        refuses to tell: call it again. Every other error leaves nothing visible, and ``abort`` heals it unless the
-        producer is fenced.
+        refuses to tell: call it again, unless it says that the cluster cannot tell any more. Every other error leaves
+        nothing visible, and ``abort`` heals it unless the producer is fenced.
         """
         with self._lock:
             self._check("commit_transaction")
@@ -204,9 +226,10 @@ class Transactions:
                 result = self._until_answered(self._append, "commit_transaction()")
             except KafkaTimeoutError:
                 raise  # the same commit may be tried again
+            except UnlinkedHistoryError as error:
+                raise self._leave_history(error) from error
             except _FATAL as error:
-                self._make_fatal(error)
-                raise
+                self._stop(error)
             except SparklogError as error:
                 settled = self._settle() if self._unclear else None
                 if settled is None:
@@ -282,6 +305,20 @@ class Transactions:
             self._make_abortable(error)
             raise error
 
+    def _incomplete(self, why: str) -> TransactionAbortedError:
+        return TransactionAbortedError(
+            f"records of the transaction of {self._config.transactional_id!r} are in no file ({why}); nothing of it is "
+            "visible: call abort_transaction(), and do it again"
+        )
+
+    def _write_taken(self) -> None:
+        self._parcels += [Parcel(place, batches) for place, batches in self._accumulator.take()]
+        parcels = [parcel for parcel in self._parcels if parcel.append is None]
+        self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
+        batches = [batch for parcel in parcels for batch in parcel.batches]
+        self._metrics.bytes += sum(batch.size for batch in batches)
+        self._accumulator.release(batches)
+
     def _write(self, parcels: Sequence[Parcel]) -> None:
         assert self._identity is not None
         by_topic: dict[str, list[Parcel]] = {}
@@ -303,13 +340,17 @@ class Transactions:
 
     def _append(self) -> AppendResult:
         """Until an error says that nothing was written nobody knows, also where the program is interrupted in here."""
+        appends = [parcel.append for parcel in self._parcels if parcel.append is not None]
+        if len(appends) < len(self._parcels):  # offsets must not be committed without the records that belong to them
+            raise self._incomplete("writing them was interrupted")
         before, self._unclear = self._unclear, True
         try:
             return self._coordinator.append(
                 AppendRequest(
-                    appends=[parcel.append for parcel in self._parcels if parcel.append is not None],
+                    appends=appends,
                     groups=list(self._groups.values()),
                     transaction=self._identity,
+                    history=self._history,
                 )
             )
         except IndeterminateCommitError:
@@ -328,7 +369,7 @@ class Transactions:
         following: ProducerIdentity | None = None
         replaced: SparklogError | None = None
         try:
-            following = self._until_answered(lambda: self._init_producer(self._identity), "commit_transaction()")
+            following = self._until_answered(self._fence, "commit_transaction()")
         except _FATAL as error:
             replaced = error
         except KafkaTimeoutError:
@@ -337,6 +378,10 @@ class Transactions:
             raise self._unknown(error) from error
         try:
             result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
+        except UnlinkedHistoryError as error:
+            raise self._leave_history(error) from error
+        except UnknownProducerIdError as error:
+            self._stop(error)
         except _FATAL:
             result = None
         except KafkaTimeoutError:
@@ -347,9 +392,54 @@ class Transactions:
             self._identity = following
             return None if result is None else result._replace(producer=following)
         if result is None:
-            self._make_fatal(replaced)
-            raise replaced
+            self._stop(replaced)
         return result
+
+    def _fence(self) -> ProducerIdentity:
+        """The next epoch. Unless an error is certain, a later try may find it taken by this one."""
+        before, self._fences_itself = self._fences_itself, True
+        try:
+            return self._init_producer(self._identity)
+        except IndeterminateCommitError:
+            raise
+        except SparklogError:
+            self._fences_itself = before
+            raise
+
+    def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
+        """Make the transaction abortable: in the history that was loaded its producer id may be another one's."""
+        left: SparklogError = TransactionAbortedError(
+            f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}; nothing of it is "
+            "visible: call abort_transaction(), and do it again"
+        )
+        if self._unclear:
+            self._keeps_files = True
+            left = IndeterminateCommitError(
+                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
+                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again, "
+                "and call abort_transaction() to go on"
+            )
+        self._make_abortable(left)
+        return left
+
+    def _stop(self, error: SparklogError) -> NoReturn:
+        """End this producer with an error that claims no more than is known."""
+        stopped = error
+        if self._unclear and isinstance(error, UnknownProducerIdError):  # what it committed is forgotten with its id
+            stopped = IndeterminateCommitError(
+                f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
+                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again"
+            )
+        elif self._fences_itself and isinstance(error, ProducerFencedError):
+            stopped = ProducerFencedError(
+                f"{error} (or this producer's own earlier attempt to end its transaction, which had no answer, has "
+                "raised the epoch)",
+                **error.context,
+            )
+        if stopped is not error:
+            stopped.__cause__ = error
+        self._make_fatal(stopped)
+        raise stopped
 
     def _unknown(self, error: SparklogError) -> IndeterminateCommitError:
         return IndeterminateCommitError(
@@ -390,7 +480,7 @@ class Transactions:
 
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
-        if not self._unclear and self._state != FATAL_ERROR:
+        if not self._unclear and not self._keeps_files and self._state != FATAL_ERROR:
             delete_files(self._coordinator, [parcel.append for parcel in self._parcels if parcel.append is not None])
         self._forget()
 

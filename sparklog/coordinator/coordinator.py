@@ -28,6 +28,7 @@ from sparklog.errors import (
     InvalidRequestError,
     RootReplacedError,
     SparklogError,
+    UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
 from sparklog.log.commit_log import CommitLog, Outcome
@@ -158,8 +159,19 @@ class Coordinator:
     # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Errors as ``decide.append``."""
-        return cast(AppendResult, self.submit(lambda state: decide.append(state, request)))
+        """Make written runs part of the log, all or none. Errors as ``decide.append``, and UnlinkedHistoryError."""
+        return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
+
+    def _decide_append(self, state: State, request: AppendRequest) -> Decision:
+        """The log does not change while something is decided, so this is about the very state that decides."""
+        if request.history is not None and request.history != self.log.unlinked_jumps:
+            raise UnlinkedHistoryError(
+                f"commits of {self.store.root} were removed before this process had read them, and it goes on from a "
+                f"checkpoint, at version {state.version}; the root may have been restored from a copy, so the producer "
+                "id may be another one's there",
+                path=self.store.root,
+            )
+        return decide.append(state, request)
 
     def init_producer(self, transactional_id: str = "", present: ProducerIdentity | None = None) -> ProducerIdentity:
         """A producer id with an epoch that fences older instances of the same transactional id.

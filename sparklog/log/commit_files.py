@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sparklog import limits
+from sparklog.clock import Clock
 from sparklog.errors import (
     ClusterNotFoundError,
     CorruptMetadataError,
@@ -117,6 +118,15 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     if len(answers) == 1 and answers[0].digest is None:
         answers.append(look_at_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
+
+
+def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:
+    """Whether a commit over a hole, which a client made of a root that was restored meanwhile, goes in a while."""
+    for attempt in range(3):
+        if read_ahead(store, version, 1) != [data]:
+            return True
+        clock.sleep(0.05 * 2**attempt)
+    return False
 
 
 def check_mounted(store: Store) -> None:

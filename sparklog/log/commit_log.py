@@ -51,6 +51,7 @@ from sparklog.log.commit_files import (
     LogEnd,
     check_mounted,
     complete_commit,
+    is_withdrawn,
     not_there,
     read_ahead,
     read_commit,
@@ -73,11 +74,7 @@ from sparklog.log.segment_lists import SegmentLists
 from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
 from sparklog.protocol import levels
-from sparklog.protocol.commit_bytes import (
-    FORMAT,
-    EncodedCommit,
-    encode_to_store,
-)
+from sparklog.protocol.commit_bytes import FORMAT, EncodedCommit, encode_to_store
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, ResetTime
 from sparklog.protocol.fold import Draft, fold
 from sparklog.protocol.state import State
@@ -135,6 +132,8 @@ class CommitLog:
         self._torn = False
         self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
+        self.unlinked_jumps = 0
+        """loads of a checkpoint that no commit read here links to the state before: it may be of another history"""
         self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
 
     @classmethod
@@ -206,6 +205,11 @@ class CommitLog:
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
         self._torn = False
+
+    def _load_unlinked(self, listed: bool) -> None:
+        before = self._state
+        self._load(listed)
+        self.unlinked_jumps += before.version >= 0 and self._state.digest != before.digest
 
     @property
     def _base(self) -> checkpoint.Manifest | None:
@@ -317,7 +321,7 @@ class CommitLog:
         if newest is None or newest.version < state.version:
             raise not_there(self.store, state.version, end)
         if newest.version > state.version:
-            self._load(listed=True)
+            self._load_unlinked(listed=True)
             return False
         if checkpoint.read_digest(self.store, newest) != state.digest:
             raise not_there(self.store, state.version, end)
@@ -347,12 +351,15 @@ class CommitLog:
         newest = checkpoint.read_newest_listed(self.store)
         if newest is None or newest.version <= self._state.version:
             return
+        load = self._load_unlinked
         if self._state.version >= 0:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
+            if end.digest == self._state.digest and end.removed_up_to < self._state.version:
+                load = self._load
             is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
             if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
                 raise not_there(self.store, self._state.version, end)
-        self._load(listed=True)
+        load(listed=True)
 
     def _take_read(self, data: bytes) -> bool:
         """Advance by a commit as it was read; False where it turned out to be none.
@@ -372,25 +379,17 @@ class CommitLog:
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
                     raise not_there(self.store, self._state.version, end) from error  # another history
-                if self._is_withdrawn(version, data):
+                if is_withdrawn(self.store, self.clock, version, data):
                     return False
                 raise
             self._reload_after(boundary)
             return False
         return True
 
-    def _is_withdrawn(self, version: int, data: bytes) -> bool:
-        """Whether a commit over a hole, which a client made of a root that was restored meanwhile, goes in a while."""
-        for attempt in range(3):
-            if read_ahead(self.store, version, 1) != [data]:
-                return True
-            self.clock.sleep(0.05 * 2**attempt)
-        return False
-
     def _reload_after(self, boundary: int) -> None:
         """The next commit is gone: a checkpoint at or after the boundary stands for it."""
         for listed in (False, True):
-            self._load(listed)
+            self._load_unlinked(listed)
             if self._state.version >= boundary:
                 return
         path = f"{self.store.root}/{CHECKPOINTS}"
@@ -544,8 +543,9 @@ class CommitLog:
         """Every so many commits, or once so many segments came since the last one: either makes opening slow."""
         if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
             self._rebase_quietly()
-        by_segments = self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS
-        return by_segments or (version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0)
+            if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
+                return True
+        return version > 0 and version % limits.CHECKPOINT_INTERVAL_COMMITS == 0
 
     def _checkpoint_quietly(self) -> None:
         try:

@@ -104,6 +104,8 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
     request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
     ``acks`` is Kafka's: -1 (all) needs ``min.insync.replicas`` of those in sync to hold the runs, 1 and 0 one of them.
+    ``history`` is ``CommitLog.unlinked_jumps`` when the producer got its id: the coordinator decides nothing for an id
+    that may be of another history.
     """
 
     appends: Sequence[PartitionAppend]
@@ -115,6 +117,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     new_topics: Sequence[NewTopic] = ()
     groups: Sequence[GroupCommit] = ()
     transaction: ProducerIdentity | None = None
+    history: int | None = None
 
 
 class Appended(NamedTuple):

@@ -113,7 +113,7 @@ def _known(state: State, transaction: ProducerIdentity) -> ProducerState:
     if known is None:
         raise UnknownProducerIdError(
             f"producer {transaction.producer_id} is not known to the cluster: its transactional id was not used for "
-            "transactional.id.expiration.ms; nothing was committed, start a new producer",
+            "transactional.id.expiration.ms; start a new producer",
             producer_id=transaction.producer_id,
         )
     return known
