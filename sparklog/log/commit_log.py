@@ -91,6 +91,9 @@ CHECKPOINTS_PER_CLEANUP = 10
 MAX_READ_AHEAD = 64
 """commits read side by side at most. It begins with one and doubles for as long as there are more."""
 
+MAX_ROUNDS = 20
+"""reads after one another that a refresh makes in any case, however long they take."""
+
 FAR_BEHIND_COMMITS = 31
 """commits read without reaching the end after which a newer checkpoint is looked for: five round trips."""
 
@@ -232,7 +235,7 @@ class CommitLog:
         with self._lock:
             self._mend()
             self._catch_up_if_away()
-            window, deadline = 1, self.clock.monotonic() + limits.REFRESH_SECONDS
+            window, self._rounds, deadline = 1, 0, self.clock.monotonic() + limits.REFRESH_SECONDS
             while not self._read_to_end(window, deadline):
                 window = MAX_READ_AHEAD
                 self._check_in_time(deadline)
@@ -246,7 +249,8 @@ class CommitLog:
             self._load(listed=True)
 
     def _check_in_time(self, deadline: float) -> None:
-        if self.clock.monotonic() > deadline:
+        self._rounds += 1
+        if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped meanwhile
             raise StorageUnavailableError(
                 f"the end of the log in {self.store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at "
                 f"version {self._state.version}: the storage answers too slowly; try again",

@@ -226,18 +226,22 @@ class OperationLog:
             self._next = _next_number(Path(path))
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def invoke(self, kind: str, **facts: Any) -> Pending:
-        """Record that an operation begins; call it before anything is asked of the cluster."""
+    def invoke(self, kind: str, since: float | None = None, **facts: Any) -> Pending:
+        """Record that an operation begins; call it before anything is asked of the cluster, or tell by ``now`` since
+        when that was."""
         assert kind in KINDS, f"no operation of kind {kind!r}: one of {', '.join(KINDS)}"
         with self._lock:
             number = self._next
             self._next += 1
-        self._append(number, "invoke", facts, kind)
+        self._append(number, "invoke", facts, kind, since)
         return Pending(self, number)
 
-    def record(self, kind: str, **facts: Any) -> None:
-        """Record an operation that has happened, and could not fail: an assignment, a revocation, a seek."""
-        self.invoke(kind, **facts).ok()
+    def record(self, kind: str, since: float | None = None, **facts: Any) -> None:
+        """Record an operation that has happened, and could not fail: an assignment, a revocation, a seek.
+
+        ``since`` is when what it goes by was read, for a process that may have been stopped meanwhile.
+        """
+        self.invoke(kind, since, **facts).ok()
 
     def close(self) -> None:
         """Close the file."""
@@ -249,9 +253,12 @@ class OperationLog:
         """Seconds of the clock that the entries carry."""
         return self._clock.monotonic()
 
-    def _append(self, number: int, type: str, facts: dict[str, Any], kind: str = "") -> None:
+    def _append(
+        self, number: int, type: str, facts: dict[str, Any], kind: str = "", since: float | None = None
+    ) -> None:
         with self._lock:
-            entry = Entry(process=self.process, number=number, type=type, time=self.now(), kind=kind, **facts)
+            time = self.now() if since is None else since
+            entry = Entry(process=self.process, number=number, type=type, time=time, kind=kind, **facts)
             if self._file < 0:
                 self.entries.append(entry)
             else:

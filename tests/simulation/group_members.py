@@ -35,6 +35,7 @@ class GroupMemberLife(Life):
         self.id = self.member.member_id
 
     def look(self) -> None:
+        since = self.log.now()
         self.member.beat()
         change = self.member.reconcile()
         gone = [place for place in self.positions if place in change.revoked or place in change.lost]
@@ -47,7 +48,7 @@ class GroupMemberLife(Life):
                 self.acknowledge({place: at for place, at in offsets.items() if place in change.revoked})
         finally:  # what the group has given is told once, also where the storage fails meanwhile
             if change.assigned or change.completed:
-                self.begin(change)
+                self.begin(change, since)
         if not self.member.joined:
             self.join_again()
         if self.world.random.random() < 0.2:
@@ -58,7 +59,7 @@ class GroupMemberLife(Life):
             offsets = {}  # its offsets are those of its transactions
         self.recorded(self.commit_operation(offsets), lambda: self.member.acknowledge(offsets))
 
-    def begin(self, change: Change) -> None:
+    def begin(self, change: Change, since: float) -> None:
         group = self.coordinator.state.groups.get(GROUP, GroupState())
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
         owned = sorted(self.member.owned)
@@ -67,6 +68,7 @@ class GroupMemberLife(Life):
         self.committed = {place: self.committed.get(place, 0) for place in owned} | new
         self.log.record(
             ASSIGN,
+            since,
             group=GROUP,
             member=self.id,
             instance=self.of.instance,
