@@ -16,8 +16,8 @@ from tests.unit.maintenance.logs import Written, append, log_files, records
 
 
 def sweep_once_due(coordinator: Coordinator) -> int:
-    """The files that a sweep deletes once a listing is due: from its commit's time on, by a storage that may count whole
-    seconds."""
+    """The files that a sweep deletes once a listing is due: from its commit's time on, by a storage that may count
+    whole seconds."""
     for _ in range(100):
         if files := sweep(coordinator).files:
             return files
