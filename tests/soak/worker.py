@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.errors import SparklogError
+from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
 from sparklog.store.open import open_store
 from sparklog.testing.faulty_store import ERROR, KINDS, LOST_ANSWER, OUTAGE, UNAVAILABLE, FaultyStore
 from sparklog.testing.history import OperationLog
@@ -133,7 +133,10 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
         "copier": roles.copy,
         "maintainer": maintainer.maintain,
     }
-    work[role](Worker(name, Path(folder), int(seed)))
+    try:
+        work[role](Worker(name, Path(folder), int(seed)))
+    except (StorageError, IndeterminateCommitError):  # refused for good, says the storage: a program that starts again
+        os.execv(sys.executable, [sys.executable, sys.argv[0], role, name, folder, str(int(seed) + 1)])
 
 
 if __name__ == "__main__":
