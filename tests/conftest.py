@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
+
+# A shell starts what it runs in the background with SIGINT ignored, and so would be the programs that tests interrupt.
+with suppress(ValueError):  # not in the main thread
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines differ in speed, so no example fails for being slow; a failure prints the blob that repeats it.
 settings.register_profile("default", deadline=None, print_blob=True)
