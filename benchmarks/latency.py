@@ -102,7 +102,7 @@ def acknowledgements_during_a_checkpoint(topics: int) -> Figure:
 
 
 def catching_up(commits: int) -> Figure:
-    """A reader that is so many commits behind."""
+    """How long a reader takes that is this number of commits behind."""
     inner = MemoryStore(uuid.uuid4().hex)
     writer = create_cluster(inner)
     store = RemoteStore(inner, 0)
