@@ -596,6 +596,8 @@ class CommitLog:
 
     def _write_checkpoint(self) -> checkpoint.Manifest:
         newest = checkpoint.read_newest(self.store)
+        if newest is not None and not is_of_log(self.store, newest):  # asked before the lock is taken
+            newest = None
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
                 self.refresh()
@@ -634,14 +636,13 @@ class CommitLog:
     def _newer_base(self) -> checkpoint.Manifest | None:
         """Another process's checkpoint between this log's own base and its state, if there is one."""
         newest = checkpoint.read_newest(self.store)
-        return newest if newest is not None and self._may_build_on(newest) else None
+        is_newer = newest is not None and self._may_build_on(newest)
+        return newest if newest is not None and is_newer and is_of_log(self.store, newest) else None
 
     def _may_build_on(self, manifest: checkpoint.Manifest) -> bool:
         if manifest.version > self._state.version or manifest.heads.key in self._incomplete:
             return False
-        if self._base is not None and manifest.version <= self._base.version:
-            return False
-        return is_of_log(self.store, manifest)
+        return self._base is None or manifest.version > self._base.version
 
     def _rebase(self, manifest: checkpoint.Manifest) -> None:
         self._torn = True
