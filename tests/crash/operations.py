@@ -178,9 +178,13 @@ def _end_transaction(producer: Producer, abort: bool) -> None:
             producer.abort_transaction() if abort else producer.commit_transaction()
             return
         except SparklogError:
-            with suppress(InvalidTxnStateError):
+            try:
                 producer.abort_transaction()
-                return
+            except InvalidTxnStateError:
+                return  # it is committed after all
+            except SparklogError:
+                continue
+            return
     raise InvalidTxnStateError("five tries were not enough")
 
 
