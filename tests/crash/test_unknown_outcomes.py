@@ -28,18 +28,27 @@ from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faults import DONE, KINDS, LATE, kinds_of
-from sparklog.testing.faulty_store import Call, Fault, FaultyStore
+from sparklog.testing.faults import DONE, KINDS, LATE, NONE, kinds_of
+from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedInterrupt
 from tests.unit.client.test_producer_failures import values
 from tests.unit.maintenance.logs import Written, append, log_files, records
 
 WAIT = 30
 """seconds. No test waits that long unless something is broken."""
 
-STORED = [kind for kind in kinds_of("put_if_absent") if KINDS[kind].effect == DONE and not KINDS[kind].crashes]
+
+def kinds_with(effect: str, interrupts: bool = False) -> list[str]:
+    """What a create of a commit can come to that had this effect, and after which its process lives."""
+    found = [kind for kind in kinds_of("put_if_absent") if KINDS[kind].effect == effect and not KINDS[kind].crashes]
+    return [kind for kind in found if KINDS[kind].interrupts == interrupts]
+
+
+STORED = kinds_with(DONE)
 """Everything that the creator of a commit can be told although it was stored."""
 
-STORED_LATER = [kind for kind in kinds_of("put_if_absent") if KINDS[kind].effect == LATE and not KINDS[kind].crashes]
+STORED_LATER = kinds_with(LATE)
+
+INTERRUPTED = [kind for effect in (NONE, DONE, LATE) for kind in kinds_with(effect, interrupts=True)]
 
 
 class NextCreate(FaultyStore):
@@ -115,7 +124,7 @@ def test_a_commit_that_the_storage_refuses_is_told_at_once_and_as_unknown(
         assert clock.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("kind", [*STORED, *STORED_LATER])
+@pytest.mark.parametrize("kind", [*STORED, *STORED_LATER, *INTERRUPTED])
 def test_aborting_a_transaction_whose_commit_was_stored_deletes_no_file_that_the_log_names(
     cluster: Coordinator, store: NextCreate, kind: str
 ) -> None:
@@ -128,7 +137,7 @@ def test_aborting_a_transaction_whose_commit_was_stored_deletes_no_file_that_the
     try:
         producer.commit_transaction()
         committed = True
-    except SparklogError:
+    except (SparklogError, SimulatedInterrupt):
         try:
             producer.abort_transaction()
             aborted = True
