@@ -12,7 +12,7 @@ from __future__ import annotations
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError, ObjectNotFoundError, ProducerFencedError
 from sparklog.log.commit_files import read_commit
-from sparklog.log.layout import read_boundary
+from sparklog.log.layout import read_certain_boundary
 from sparklog.protocol import decide_producers
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.protocol.decision import Decision
@@ -69,4 +69,4 @@ class Takeover:
             commit = read_commit(store, version).commit
         except ObjectNotFoundError:
             return False
-        return commit.write_id == write_id and read_boundary(store) < version
+        return commit.write_id == write_id and read_certain_boundary(store) < version
