@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EXIT_CODES_VARIABLE = "SPARKLOG_KAFKA_EXIT_CODES"
 BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STORAGE_PROPERTY_PREFIX = "storage."
 """In a --command-config file, what follows it is the name of a storage option."""
@@ -37,6 +38,11 @@ class UsageError(Exception):
 def complain(message: str) -> None:
     """One line on stderr, also where the message holds control characters of the caller's."""
     print(printable(message.replace("\n", " ")), file=sys.stderr)
+
+
+def kafka_exit_codes() -> bool:
+    """Whether exit codes are to be those of Kafka's tools also where ours tell more."""
+    return os.environ.get(EXIT_CODES_VARIABLE) == "1"
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -1,0 +1,32 @@
+"""``--json``: the option, and the one place where a document becomes text.
+
+A document is one line of ASCII, so that it survives any terminal and any locale. Errors stay on standard error, and exit
+codes are those without ``--json``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from sparklog.cli.common import CommandParser
+
+
+def add_json(options: CommandParser, which: str = "") -> None:
+    """The option; ``which`` says where it belongs, for a command of several actions."""
+    options.add_argument(
+        "--json", action="store_true", help=f"{which}{': ' if which else ''}print one JSON object (docs/cli-json.md)"
+    )
+
+
+def print_json(document: Struct) -> None:
+    """Print a document and hand it on at once, so that who reads a pipe gets it whole."""
+    import json
+
+    import msgspec
+
+    sys.stdout.write(json.dumps(msgspec.to_builtins(document), separators=(",", ":")) + "\n")
+    sys.stdout.flush()
