@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from sparklog.cli.common import complain
 from sparklog.cli.documents import ConfigDescriptions, EntityDetails, SettingDetails, SynonymDetails
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
 from sparklog.config.definitions import ConfigDef, ConfigEntry, ConfigSynonym
+from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.protocol.names import validate_topic_name
 from sparklog.types import printable
@@ -55,6 +57,12 @@ def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDe
         )
         for entry in entries
     ]
+
+
+def say_without_effect(topic: str, changes: Mapping[str, str]) -> None:
+    """A note on standard error for each setting that was set and that nothing acts on; no topic: the cluster's."""
+    for line in without_effect(topic, changes):
+        complain(f"Note: {line}")
 
 
 def lines(found: ConfigDescriptions, everything: bool) -> Iterator[str]:

@@ -183,6 +183,7 @@ def parse_add_config(text: str) -> dict[str, str]:
 
 
 def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
+    from sparklog.cli.config_listing import say_without_effect
     from sparklog.errors import InvalidConfigurationError
 
     state = coordinator.state
@@ -191,6 +192,7 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
     if unset:
         raise InvalidConfigurationError(f"Invalid config(s): {','.join(unset)}")
     coordinator.alter_configs(name, changes, deletions)
+    say_without_effect(name, changes)
     if kind == "topics":
         print(f"Completed updating config for topic {name}.")
     else:

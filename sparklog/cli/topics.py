@@ -61,7 +61,7 @@ def parser() -> CommandParser:
     only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
     only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
     options.add_argument(
-        "--exit-code", action="store_true", help=f"with one of these: exit code {FOUND_EXIT_CODE} if a partition is shown"
+        "--exit-code", action="store_true", help=f"with one of these: exit code {FOUND_EXIT_CODE} if any is shown"
     )
     add_json(options, "--list, --describe")
     options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
@@ -123,6 +123,7 @@ def _check(options: argparse.Namespace) -> str:
 
 
 def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.cli.config_listing import say_without_effect
     from sparklog.config.cluster_configs import ClusterConfig
     from sparklog.errors import TopicAlreadyExistsError
     from sparklog.protocol.names import validate_written_topic
@@ -152,6 +153,7 @@ def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
             raise
     else:
         print(f"Created topic {name}.")
+        say_without_effect(name, configs)
 
 
 def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
