@@ -63,7 +63,9 @@ def _topic(topic: TopicState) -> ClusterTopic:
 def description_lines(found: ClusterDescription) -> Iterator[str]:
     """A line for each fact, then a table of the topics."""
     none_gone, some_gone = "none: all commits are kept", f"{found.boundary} (commits up to it may be gone)"
-    removed = f"{found.removed_files} files of {found.removed_bytes} bytes, which `sparklog maintain` deletes when their"
+    removed = (
+        f"{found.removed_files} files of {found.removed_bytes} bytes, which `sparklog maintain` deletes when their"
+    )
     lines = {
         "Cluster ID": found.cluster_id,
         "Root": found.root,

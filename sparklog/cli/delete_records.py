@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, kafka_exit_codes, require
+from sparklog.cli.common import CommandParser, UsageError, connect, failure_code, require
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         for one in done:
             outcome = f"low_watermark: {one.low_watermark}" if one.error is None else f"error: {one.error}"
             print(f"partition: {one.topic}-{one.partition}\t{outcome}")
-    return 1 if failed and not kafka_exit_codes() else 0
+    return failure_code(options) if failed else 0
 
 
 def _delete(

@@ -1,6 +1,7 @@
 """The tables of ``consumer-groups --describe``, column by column as Kafka prints them.
 
-There is no coordinator to name, so that column has a dash. Not for: what they show (``group_listing``).
+There is no coordinator to name, so that column has a dash, and another in brackets: a row has as many words as its
+head. Not for: what they show (``group_listing``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from sparklog.cli.documents import ConsumerGroupDetails, MemberDetails, OffsetDe
 from sparklog.types import printable
 
 MISSING = "-"
+NO_COORDINATOR = "- (-)"
 NARROWEST = 15
 
 
@@ -36,16 +38,15 @@ def _offset_row(name: str, one: OffsetDetails, verbose: bool) -> list[object]:
 
 
 def members(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
-    """A line for each member; nothing where there is none."""
-    if not group.members:
-        return []
-    static = any(member.group_instance_id for member in group.members)
+    """A line for each member, below the head of the table."""
+    shown = group.members or []
+    static = any(member.group_instance_id for member in shown)
     header = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
     widths = [-NARROWEST, -NARROWEST, *([-17] if static else []), -NARROWEST, -NARROWEST, 15]
     if verbose:
         header += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         widths += [15, -20, 15, -20]
-    return _table(header, [_member_row(group, member, static, verbose) for member in group.members], widths)
+    return _table(header, [_member_row(group, member, static, verbose) for member in shown], widths)
 
 
 def _member_row(group: ConsumerGroupDetails, member: MemberDetails, static: bool, verbose: bool) -> list[object]:
@@ -68,7 +69,7 @@ def assignment_text(places: Iterable[PartitionName]) -> str:
 def states(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
     """One line: the assignor, the state and the number of members; with ``verbose`` the generation too."""
     header = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    row: list[object] = [group.group, MISSING, group.assignor or MISSING, group.state]
+    row: list[object] = [group.group, NO_COORDINATOR, group.assignor or MISSING, group.state]
     widths = [-NARROWEST, -25, 20, 20]
     if verbose:
         header += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]

@@ -90,6 +90,4 @@ def _log_dir(found: dict[str, Any], topics: set[str]) -> LogDir:
         if not topics or topic["name"] in topics
         for one in topic["partitions"]
     ]
-    return LogDir(
-        log_dir=found["log_dir"], error=STORAGE_ERROR if found["error_code"] else None, partitions=partitions
-    )
+    return LogDir(log_dir=found["log_dir"], error=STORAGE_ERROR if found["error_code"] else None, partitions=partitions)

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
-OTHERS = {"console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer", "dump-log"}
+OTHERS = {"console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer", "dump-log", "completion"}
 """Commands that print records, lines of their own, or JSON as Kafka's do."""
 
 
@@ -222,9 +222,7 @@ def test_the_documents_say_what_the_tables_do(run: Run, busy: Coordinator) -> No
 
 
 def test_members_and_state_of_a_group_are_of_the_schema(run: Run, busy: Coordinator) -> None:
-    with Consumer(
-        "orders", bootstrap_servers=busy.store.root, group_id="readers", group_instance_id="one"
-    ) as consumer:
+    with Consumer("orders", bootstrap_servers=busy.store.root, group_id="readers", group_instance_id="one") as consumer:
         while not consumer.assignment():
             consumer.poll(timeout_ms=100)
         command = ("consumer-groups", "--describe", "--group", "readers", "--json")
@@ -242,9 +240,7 @@ def test_a_group_that_does_not_exist_is_left_out_and_makes_the_exit_code_1(run: 
     assert "'nope' does not exist" in result.err
 
 
-def test_only_the_reported_partitions_are_listed_and_an_exit_code_can_be_asked_for(
-    run: Run, busy: Coordinator
-) -> None:
+def test_only_the_reported_partitions_are_listed_and_an_exit_code_can_be_asked_for(run: Run, busy: Coordinator) -> None:
     command = ("topics", "--describe", "--under-replicated-partitions", "--json")
     listed = run(*command)
     (topic,) = checked("topics --describe", listed.out)["topics"]
