@@ -1,7 +1,7 @@
 """What the commands print with ``--json``: one struct for each document, which the tables are printed from as well.
 
-Rules: names are snake_case and Kafka's nouns, units last; what is not known or does not apply is null. Fields are added in
-later versions, never renamed or removed. ``log-dirs`` is the exception: its document is Kafka's, with Kafka's names.
+Rules: names are snake_case and Kafka's nouns, units last; what is not known or does not apply is null. Fields are added
+in later versions, never renamed or removed. ``log-dirs`` is the exception: its document is Kafka's, with Kafka's names.
 The text at each field is the documentation (``json_reference`` makes docs/cli-json.md of it).
 
 Not for: how a document is made (the commands) and printed (``json_output``).

@@ -1,7 +1,7 @@
 """``--json``: the option, and the one place where a document becomes text.
 
-A document is one line of ASCII, so that it survives any terminal and any locale. Errors stay on standard error, and exit
-codes are those without ``--json``.
+A document is one line of ASCII, so that it survives any terminal and any locale. Errors stay on standard error, and
+exit codes are those without ``--json``.
 """
 
 from __future__ import annotations

@@ -15,19 +15,22 @@ from sparklog.cli.documents import DOCUMENTS
 HEAD = """\
 # JSON from the command line
 
-Every command that lists, describes or measures something takes `--json`. It then prints one JSON object on one line of ASCII
-to standard output, and nothing else there; `maintain --loop --json` prints one object a line, whenever there is something to
-say, and `fsck --json` one over several lines. Errors and notes stay on standard error, and exit codes are those without `--json`
-([cli.md](cli.md#exit-codes-and-errors)). If the command fails there is no object, unless its section says otherwise.
+Every command that lists, describes or measures something takes `--json`. It then prints one JSON object on one line of
+ASCII to standard output, and nothing else there; `maintain --loop --json` prints one object a line, whenever there is
+something to say, and `fsck --json` one over several lines. Errors and notes stay on standard error, and exit codes are
+those without `--json` ([cli.md](cli.md#exit-codes-and-errors)). If the command fails there is no object, unless its
+section says otherwise.
 
     $ sparklog brokers list --json | jq -r '.brokers[] | select(.state != "online") | .location'
 
-Names are snake_case, with the unit last (`_ms`, `_bytes`, `_seconds`); times are milliseconds since 1970, UTC. What is not known
-or does not apply is `null`. Later versions may add fields; none is renamed, removed or given another meaning. `log-dirs` has
-Kafka's own document, with Kafka's names.
+Names are snake_case, with the unit last (`_ms`, `_bytes`); times are milliseconds since 1970, UTC. What is not known or
+does not apply is `null`. Later versions may add fields; none is renamed, removed or given another meaning. `log-dirs`
+has Kafka's own document, with Kafka's names, and `fsck` writes "does not apply" as -1 or as an empty text
+([repair.md](repair.md)).
 
-[cli-json.schema.json](cli-json.schema.json) is a JSON Schema (2020-12) of every object: `#/$defs/TopicDescriptions` and so on, by
-the names below. Both files are made from the structs in `sparklog/cli/documents.py` that the commands print.
+[cli-json.schema.json](cli-json.schema.json) is a JSON Schema (2020-12) of every object, under the names below:
+`#/$defs/TopicDescriptions` and so on. Both files are made from the structs that the commands print, by
+`python scripts/write_cli_json.py`.
 """
 
 
@@ -39,7 +42,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What sparklog's commands print with --json",
-        "$comment": "Made by tests/unit/cli/test_json_documents.py from sparklog/cli/documents.py.",
+        "$comment": "Made by scripts/write_cli_json.py from sparklog/cli/documents.py.",
         "$defs": {name: definitions[name] for name in sorted(definitions)},
     }
 

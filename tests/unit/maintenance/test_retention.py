@@ -13,7 +13,7 @@ from sparklog.client.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.announcements import CLOCK_SLACK_MS, READERS
-from sparklog.errors import OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
+from sparklog.errors import OffsetOutOfRangeError, StorageError, StoragePermissionError, UnknownTopicOrPartitionError
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
@@ -227,6 +227,29 @@ def test_files_go_after_file_delete_delay_ms_and_not_before() -> None:
     assert [info.key for info in coordinator.store.list() if "orders-" in info.key] == []
     assert not coordinator.refresh().removed_files
     assert list(coordinator.store.list(REMOVED)) == []
+
+
+class _KeepsMostLogs(MemoryStore):
+    """Refuses to delete any .log but the one that begins at offset 0."""
+
+    def delete(self, key: str) -> None:
+        if key.endswith(".log") and f"/{0:020}-" not in key:
+            raise StoragePermissionError(f"{key}: Permission denied", path=key)
+        super().delete(key)
+
+
+def test_only_what_was_deleted_counts_as_freed() -> None:
+    coordinator, clock = cluster(_KeepsMostLogs(uuid.uuid4().hex), retention_ms="60000", file_delete_delay_ms="0")
+    fill(coordinator, 3)
+    advance_to_minute(clock, 100)
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files.values()
+    before = log_files(coordinator)
+    clock.advance(1)
+    result = sweep(coordinator)
+    assert len(set(before) - set(log_files(coordinator))) == 1
+    assert (result.files, 3 * result.size_bytes) == (1, listing.size_bytes), "the three are alike"
+    assert result.problems[0].startswith("2 files stay at broker 0 for now: ")
 
 
 def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
