@@ -292,3 +292,20 @@ def test_texts_of_others_stay_one_line_of_ascii(run: Run, cluster: Coordinator) 
     assert len(result.lines) == 1
     assert result.out.isascii()
     assert json.loads(result.out)["applications"][0]["application"] == "n\u00e4chtlich\n\u2028\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("topics --describe --under-replicated-partitions --exit-code", 1),
+        ("brokers list --exit-code", 1),
+        ("fsck", 2),
+        ("replica-verification", 1),
+        ("maintain --once", 1),
+        ("vacuum", 1),
+    ],
+)
+def test_a_monitor_can_tell_that_nothing_was_looked_at(run: Run, tmp_path: Path, line: str, code: int) -> None:
+    result = run(*line.split(), "--json", "--bootstrap-server", str(tmp_path / "nothing"))
+    assert (result.code, result.out) == (code, "")
+    assert "is not a sparklog cluster" in result.err
