@@ -1,10 +1,10 @@
 """``console-producer``: sends lines in order, retries while the storage fails, and names the line where it gives up.
 
-A batch of lines is one commit. Its records are numbered under a producer id, so that a commit whose outcome nobody knows
-is asked for again without a line being stored twice.
+A batch of lines is one commit. Its records are numbered under a producer id, so that a commit whose outcome nobody
+knows is asked for again without a line being stored twice.
 
-Rules: nothing that was read is dropped in silence. A line that cannot become a record ends the sending; the lines before
-it are sent. An error says from which line on nothing was sent, or that it is not known.
+Rules: nothing that was read is dropped in silence. A line that cannot become a record ends the sending; the lines
+before it are sent. An error says from which line on nothing was sent, or that it is not known.
 
 Not for: where lines come from, and how they become records (``console_producer``, ``line_reader``).
 """
@@ -55,7 +55,7 @@ class Retries(NamedTuple):
     def pause_seconds(self, failures: int) -> float:
         """How long to wait after so many failures."""
         longest = max(LONGEST_BACKOFF_MS, self.backoff_ms)
-        return min(self.backoff_ms * 2 ** min(failures - 1, 16), longest) / 1000
+        return float(min(self.backoff_ms << min(failures - 1, 16), longest)) / 1000
 
 
 class LineSender:
@@ -98,7 +98,9 @@ class LineSender:
 
     def interrupted(self) -> str:
         """What to say where the sending of what was read is cut short."""
-        return f"line number {self.sent_lines + 1}: interrupted; whether it and the lines after it are sent is not known"
+        return (
+            f"line number {self.sent_lines + 1}: interrupted; whether it and the lines after it are sent is not known"
+        )
 
     def _append(self, batch: list[Record]) -> None:
         """Append these, again for a while where that fails and may pass."""

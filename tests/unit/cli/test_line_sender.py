@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -100,7 +99,9 @@ def test_a_hang_up_that_is_ignored_as_nohup_does_ends_nothing(cluster: Coordinat
 
 def test_closed_standard_input_is_the_end_of_the_input(cluster: Coordinator) -> None:
     cluster.create_topic("t")
-    command = f"exec {sys.executable} -m sparklog.cli console-producer --topic t --bootstrap-server {cluster.store.root}"
+    command = (
+        f"exec {sys.executable} -m sparklog.cli console-producer --topic t --bootstrap-server {cluster.store.root}"
+    )
     result = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 

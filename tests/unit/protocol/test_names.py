@@ -139,6 +139,8 @@ def test_partitions_are_only_added() -> None:
         validate_partition_increase("orders", 3, 3)
     with pytest.raises(InvalidPartitionsError, match=r"currently has 3 partition\(s\); 0 would not be an increase"):
         validate_partition_increase("orders", 3, 0)
-    with pytest.raises(InvalidPartitionsError, match=r"currently has 3 partition\(s\) .* new topic with 2 partitions, copy the records") as caught:
+    with pytest.raises(
+        InvalidPartitionsError, match=r"currently has 3 partition\(s\) .* new topic with 2 partitions, copy the records"
+    ) as caught:
         validate_partition_increase("orders", 3, 2)
     assert caught.value.topic == "orders"
