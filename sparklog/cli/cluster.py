@@ -49,7 +49,7 @@ def parser() -> CommandParser:
         "sparklog cluster create --bootstrap-server /data/log",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(ACTIONS)
     options.add_connection()
     options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
     options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")

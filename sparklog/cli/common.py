@@ -113,10 +113,21 @@ class CommandParser(argparse.ArgumentParser):
         self._without_effect: dict[str, str] = {}
         self._deprecated: dict[str, str] = {}
         self._quiet_group: argparse._ArgumentGroup | None = None
+        self.actions: tuple[str, ...] = ()
+        """The words that say what to do, of a command that takes one."""
         self.add_argument("-h", "--help", action="help", help="print this help")
         self.add_argument("--version", action=_Version, help="print the version")
         self.add_argument("--debug", action="store_true", help="show what happens, and where an error comes from")
         self.add_argument("--kafka-exit-codes", action="store_true", help=argparse.SUPPRESS)
+
+    def add_actions(self, names: Iterable[str]) -> None:
+        """A first argument that says what to do, in ``options.action``; the command checks it."""
+        self.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+        self.actions = tuple(names)
+
+    def optional_actions(self) -> list[argparse.Action]:
+        """What argparse knows of each option, in the order of the help."""
+        return [action for action in self._actions if action.option_strings]
 
     def add_connection(self) -> None:
         """The flags that say which cluster, and how to reach its storage."""

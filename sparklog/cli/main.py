@@ -11,6 +11,7 @@ is asked for, and neither Spark, pandas nor numpy ever is.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -127,7 +128,8 @@ def _open_closed_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))
+            stream = io.TextIOWrapper(io.FileIO(descriptor, mode, closefd=False), encoding="utf-8")
+            setattr(sys, name, stream)
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
