@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain
-from sparklog.cli.json_output import add_json, print_json
+from sparklog.cli.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
     from sparklog.cli.documents import ConsumerPerformance
@@ -224,6 +224,7 @@ class _Measured:
             fetch_ms=int(fetching * 1000),
             fetch_records_per_second=self._records / fetching,
             fetch_mb_per_second=megabytes / fetching,
+            metrics=metrics_of(self._consumer, self._options),
         )
 
 

@@ -565,12 +565,19 @@ class SendingRate(Item, frozen=True, kw_only=True):
     latency_ms: Latencies
 
 
+Metrics = Annotated[
+    dict[str, dict[str, float | None]] | None,
+    says("the client's metrics by group and name, with `--print-metrics`; null without; one that is no number is null"),
+]
+
+
 class ProducerPerformance(Document, frozen=True, kw_only=True):
     """A measurement. Lines of the reporting interval go to standard error."""
 
     total: SendingRate
     steady_state: Annotated[SendingRate | None, says("without the records of `--warmup-records`; null without that")]
     failed: Annotated[int, says("records that could not be sent")]
+    metrics: Metrics
 
 
 class ConsumerPerformance(Document, frozen=True, kw_only=True):
@@ -587,6 +594,17 @@ class ConsumerPerformance(Document, frozen=True, kw_only=True):
     fetch_ms: Annotated[int, says("the rest")]
     fetch_records_per_second: Annotated[float, says("records by the rest")]
     fetch_mb_per_second: Annotated[float, says("MiB by the rest")]
+    metrics: Metrics
+
+
+class EndToEndLatency(Document, frozen=True, kw_only=True):
+    """A measurement. Lines about single records go to standard error; without a record there is no object."""
+
+    records: Annotated[int, says("how many were sent and read back")]
+    avg_ms: Annotated[float, says("the mean of their latencies in ms")]
+    p50_ms: Annotated[int, says("half are not longer")]
+    p99_ms: Annotated[int, says("99 % are not")]
+    p999_ms: Annotated[int, says("99.9 % are not")]
 
 
 DOCUMENTS: dict[str, type[Struct]] = {
@@ -618,5 +636,6 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "vacuum": VacuumResult,
     "producer-perf-test": ProducerPerformance,
     "consumer-perf-test": ConsumerPerformance,
+    "e2e-latency": EndToEndLatency,
 }
 """The document of each command, in the order of docs/cli-json.md."""

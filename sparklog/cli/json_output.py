@@ -6,6 +6,7 @@ exit codes are those without ``--json``.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from sparklog.cli.common import CommandParser
+    from sparklog.client.consumer import Consumer
+    from sparklog.client.producer import Producer
 
 
 def add_json(options: CommandParser, which: str = "") -> None:
@@ -20,6 +23,20 @@ def add_json(options: CommandParser, which: str = "") -> None:
     options.add_argument(
         "--json", action="store_true", help=f"{which}{': ' if which else ''}print one JSON object (docs/cli-json.md)"
     )
+
+
+def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict[str, dict[str, float | None]] | None:
+    """A client's metrics for a document, where ``--print-metrics`` asks for them."""
+    import math
+
+    def number(value: object) -> float | None:
+        return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+    if not options.print_metrics:
+        return None
+    return {
+        group: {name: number(value) for name, value in values.items()} for group, values in client.metrics().items()
+    }
 
 
 def print_json(document: Struct) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require
-from sparklog.cli.json_output import add_json, print_json
+from sparklog.cli.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
     from sparklog.cli.documents import SendingRate
@@ -348,20 +348,21 @@ def _measure(
         measured = _Run(options, producer, payloads, clock, stop)
         measured.send_all(transaction_ms)
         measured.finish()
-    _print(options, measured)
+    _print(options, measured, producer)
     if measured.failed:
         complain(f"{measured.failed} records could not be sent")
         return 1
     return stop.exit_code
 
 
-def _print(options: argparse.Namespace, measured: _Run) -> None:
+def _print(options: argparse.Namespace, measured: _Run, producer: Producer) -> None:
     from sparklog.cli.documents import ProducerPerformance
 
     rates = [one.rate() for one in measured.stats]
     if options.json:
         steady = rates[1] if len(rates) > 1 else None
-        print_json(ProducerPerformance(total=rates[0], steady_state=steady, failed=measured.failed))
+        metrics = metrics_of(producer, options)
+        print_json(ProducerPerformance(total=rates[0], steady_state=steady, failed=measured.failed, metrics=metrics))
         return
     for number, rate in enumerate(rates):
         print(_total(rate, steady=number > 0))

@@ -30,8 +30,7 @@ DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
 OTHERS = {
-    "completion", "console-producer", "console-consumer", "dump-log", "e2e-latency", "verifiable-producer",
-    "verifiable-consumer",
+    "completion", "console-producer", "console-consumer", "dump-log", "verifiable-producer", "verifiable-consumer",
 }  # fmt: skip
 """Commands that print records, lines of their own, or JSON as Kafka's do."""
 
@@ -167,7 +166,8 @@ LINES: dict[str, Sequence[str]] = {
     "producer-perf-test": (
         "--topic", "moving", "--num-records", "10", "--record-size", "5", "--throughput", "-1", "--warmup-records", "2"
     ),
-    "consumer-perf-test": ("--topic", "orders", "--num-records", "4", "--timeout", "2000"),
+    "consumer-perf-test": ("--topic", "orders", "--num-records", "4", "--timeout", "2000", "--print-metrics"),
+    "e2e-latency": ("--topic", "pings", "--num-records", "2", "--producer-acks", "all", "--record-size", "5"),
 }  # fmt: skip
 """A command line for each document but that of a loop, which has a test of its own."""
 
@@ -220,6 +220,13 @@ def test_the_documents_say_what_the_tables_do(run: Run, busy: Coordinator) -> No
     assert offsets == {"offsets": [{"topic": "moving", "partition": 0, "offset": None}]}
     moves = checked("reassign-partitions --list", run("reassign-partitions", "--list", "--json").out)
     assert moves["reassignments"][0]["adding_replicas"] == [1]
+
+
+def test_metrics_are_in_the_document_where_they_are_asked_for(run: Run, busy: Coordinator) -> None:
+    command = ("producer-perf-test", *LINES["producer-perf-test"], "--json")
+    assert checked("producer-perf-test", run(*command).out)["metrics"] is None
+    metrics = checked("producer-perf-test", run(*command, "--print-metrics").out)["metrics"]
+    assert metrics["producer-metrics"]["record-send-total"] == 10
 
 
 def test_members_and_state_of_a_group_are_of_the_schema(run: Run, busy: Coordinator) -> None:

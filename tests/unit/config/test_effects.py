@@ -12,6 +12,8 @@ from sparklog.client.admin_types import ConfigResource, NewTopic
 from sparklog.config.effects import without_effect
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError
+from sparklog.protocol.commits import AlterConfig
+from sparklog.protocol.decision import Decision
 
 SAID = "stored, has no effect here: flush.messages=1 (what is committed is durable already)"
 
@@ -57,6 +59,15 @@ def test_what_misleads_may_be_set_to_its_default(cluster: Coordinator) -> None:
     cluster.create_topic("orders", configs={"remote.storage.enable": "false"})
     cluster.alter_configs("", {"cordoned.log.dirs": ""})
     assert cluster.refresh().topic("orders").configs == {"remote.storage.enable": "false"}
+
+
+def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coordinator) -> None:
+    cluster.create_topic("orders")
+    old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
+    cluster.submit(lambda _: Decision([old], None))
+    cluster.alter_configs("orders", {"retention.ms": "1000"})
+    cluster.alter_configs("orders", {}, ["remote.storage.enable"])
+    assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
 
 
 def test_no_topic_is_created_with_a_setting_that_misleads(cluster: Coordinator) -> None:
