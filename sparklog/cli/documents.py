@@ -69,7 +69,7 @@ class TopicDetails(Item, frozen=True, kw_only=True):
     partitions: Annotated[
         list[PartitionDetails],
         says(
-            "its partitions; with `--under-replicated-partitions` and its kin those alone, and topics without such a "
+            "its partitions; with `--under-replicated-partitions` and the other reports those alone, and topics without such a "
             "partition are left out; with `--topics-with-overrides` none"
         ),
     ]
@@ -518,12 +518,12 @@ class FsckReport(Report, kw_only=True):
 
 
 class VacuumFile(Item, frozen=True, kw_only=True):
-    """A file that is no part of the log."""
+    """A file that is not part of the log."""
 
     broker: Annotated[int, says("the broker that has it")]
     path: Annotated[str, says("its path below the broker's location")]
     size_bytes: Annotated[int, says("its size")]
-    why: Annotated[str, says("why it is none")]
+    why: Annotated[str, says("why it is not part of the log")]
 
 
 class VacuumResult(Document, frozen=True, kw_only=True):
@@ -531,8 +531,8 @@ class VacuumResult(Document, frozen=True, kw_only=True):
 
     dry_run: Annotated[bool, says("whether nothing was deleted")]
     fence: Annotated[int, says("writers that began at this version or before are told to write again")]
-    files: Annotated[list[VacuumFile], says("files that are no part of the log, all of them")]
-    superseded: Annotated[list[VacuumFile], says("files that were, and are no more")]
+    files: Annotated[list[VacuumFile], says("all files that are not part of the log and never will be")]
+    superseded: Annotated[list[VacuumFile], says("files that were part of the log")]
     left_alone: Annotated[list[VacuumFile], says("files that are left to other means")]
     younger: Annotated[int, says("files begun later, which may still become part of the log")]
     unfinished: Annotated[int, says("files that writers had not finished, which were deleted")]
@@ -567,7 +567,9 @@ class SendingRate(Item, frozen=True, kw_only=True):
 
 Metrics = Annotated[
     dict[str, dict[str, float | None]] | None,
-    says("the client's metrics by group and name, with `--print-metrics`; null without; one that is no number is null"),
+    says(
+        "the client's metrics by group and name, with `--print-metrics`; null without; one that is not a number is null"
+    ),
 ]
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -272,6 +275,19 @@ def test_a_failed_pass_is_a_document_and_an_exit_code(run: Run, busy: Coordinato
     assert document["problems"] == 1
     assert [step["step"] for step in document["steps"]] == ["elections", "roll"]
     assert "broker.json is missing" in document["steps"][0]["problems"][0]
+
+
+def test_a_loop_prints_an_object_a_line(busy: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "replication", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        assert loop.stdout is not None
+        first = loop.stdout.readline()
+        loop.send_signal(signal.SIGTERM)
+        rest, _ = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    steps = [checked("maintain --loop", line) for line in [first, *rest.splitlines()]]
+    assert steps[0]["step"] == "replication"
+    assert steps[0]["counts"]["replicas_in_sync_again"] > 0
 
 
 @pytest.mark.parametrize(
