@@ -160,9 +160,7 @@ def _delete_files(
         outcomes = _delete_at(coordinator, broker, gone)
         failures = [error for error in outcomes if error is not None]
         result.files += len(gone) - len(failures)
-        result.size_bytes += sum(
-            file.size_bytes for file, error in zip(gone, outcomes, strict=True) if error is None
-        )
+        result.size_bytes += sum(file.size_bytes for file, error in zip(gone, outcomes, strict=True) if error is None)
         if failures:
             problems.append(f"{len(failures)} files stay at broker {broker} for now: {failures[0]}")
     return problems
