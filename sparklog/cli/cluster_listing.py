@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.documents import ClusterBroker, ClusterDescription, ClusterTopic, Endpoint, EndpointList
 from sparklog.log.checkpoint import read_newest
-from sparklog.log.layout import FORMAT, read_boundary
+from sparklog.log.layout import read_boundary
 from sparklog.protocol.levels import needed_version
 from sparklog.types import printable
 
@@ -25,7 +25,6 @@ def description(coordinator: Coordinator) -> ClusterDescription:
     return ClusterDescription(
         cluster_id=state.cluster_id,
         root=root,
-        format=FORMAT,
         level=state.level,
         needs_version=needed_version(state.level),
         version=state.version,
@@ -69,7 +68,6 @@ def description_lines(found: ClusterDescription) -> Iterator[str]:
     lines = {
         "Cluster ID": found.cluster_id,
         "Root": found.root,
-        "Format": f"{found.format}",
         "Level": f"{found.level} (needs {found.needs_version})",
         "Version": f"{found.version} (last commit {utc(found.timestamp_ms)})",
         "Boundary": none_gone if found.boundary is None else some_gone,

@@ -32,6 +32,8 @@ KAFKA_EXIT_CODES_VARIABLE = "SPARKLOG_KAFKA_EXIT_CODES"
 _BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
 """``host:port,host:port``: what Kafka's tools take as --bootstrap-server. ``C:\\5`` and ``s3://…`` do not match."""
 
+_UNKNOWN_ARGUMENT = re.compile(r"(?:TypeError: )?[\w.]+\(\) got an unexpected keyword argument '(\w+)'")
+
 _OTHER_NAMES = {
     "--broker-list": "--bootstrap-server",
     "--zookeeper": "--bootstrap-server",
@@ -52,6 +54,18 @@ class UsageError(Exception):
 def complain(message: str) -> None:
     """One line on stderr, also where the message holds control characters of the caller's."""
     print(printable(message.replace("\n", " ")), file=sys.stderr)
+
+
+def explained(error: Exception) -> str:
+    """The error's message, without Python's words for an argument that a storage's client does not know."""
+    message = str(error)
+    unknown = _UNKNOWN_ARGUMENT.search(message)
+    if unknown is None:
+        return message
+    return (
+        f"{message[: unknown.start()]}the storage's client has no option {unknown.group(1)!r}: correct "
+        "--storage-option, or storage.NAME in the file of --command-config"
+    )
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

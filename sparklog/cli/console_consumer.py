@@ -172,7 +172,7 @@ def _refuse_derived_in_group(options: argparse.Namespace, group: str) -> None:
 
     if group and options.topic == CONSUMER_OFFSETS_TOPIC:
         raise UsageError(
-            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
+            f"{CONSUMER_OFFSETS_TOPIC} is made of the commit log, so no group has offsets in it; leave out --group"
         )
 
 

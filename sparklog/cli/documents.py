@@ -69,8 +69,8 @@ class TopicDetails(Item, frozen=True, kw_only=True):
     partitions: Annotated[
         list[PartitionDetails],
         says(
-            "its partitions; with `--under-replicated-partitions` and the other reports those alone, and topics without such a "
-            "partition are left out; with `--topics-with-overrides` none"
+            "its partitions; with `--under-replicated-partitions` and the other reports those alone, and topics "
+            "without such a partition are left out; with `--topics-with-overrides` none"
         ),
     ]
 
@@ -355,7 +355,6 @@ class ClusterDescription(Document, frozen=True, kw_only=True):
 
     cluster_id: Annotated[str, says("its id")]
     root: Annotated[str, says("its address")]
-    format: Annotated[int, says("the version of its files' format")]
     level: Annotated[int, says("which of the format's additions are in use")]
     needs_version: Annotated[str, says("the version of sparklog that this level needs")]
     version: Annotated[int, says("the number of its newest commit")]

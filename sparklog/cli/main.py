@@ -133,7 +133,15 @@ def _open_closed_streams() -> None:
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
-    from sparklog.cli.common import UsageError, complain, flush_output, kafkas_exit_codes, set_logging, silence_output
+    from sparklog.cli.common import (
+        UsageError,
+        complain,
+        explained,
+        flush_output,
+        kafkas_exit_codes,
+        set_logging,
+        silence_output,
+    )
     from sparklog.errors import SparklogError
 
     debug = debug or "--debug" in arguments
@@ -156,7 +164,7 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     except SparklogError as error:
         if debug:
             raise
-        complain(f"{prefix}{error}")
+        complain(f"{prefix}{explained(error)}")
     except BrokenPipeError:  # whoever read the output has seen enough
         silence_output()
         return 0
@@ -165,6 +173,8 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     except Exception as error:
         if debug:
             raise
-        complain(f"{prefix}unexpected {type(error).__name__}: {error}; `sparklog --debug {name} …` shows where")
+        complain(
+            f"{prefix}unexpected {type(error).__name__}: {explained(error)}; `sparklog --debug {name} …` shows where"
+        )
         return int(getattr(command, "FAILURE_EXIT_CODE", 1))
     return failed

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, failure_code
+from sparklog.cli.common import CommandParser, UsageError, bootstrap_server
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
 
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(result)
     else:
         _print(coordinator, result)
-    return failure_code(options) if findings else 0
+    return 1 if findings else 0
 
 
 def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:

@@ -201,7 +201,7 @@ class Controller:
             self._renew()
             finding = self._ask(broker)
         if finding.health is not Health.OK:
-            logger.debug("broker %d: %s: %s", broker, finding.health.value, finding.why)  # who asked says it
+            logger.info("broker %d: %s: %s", broker, finding.health.value, finding.why)
         return finding
 
     def _ask(self, broker: int) -> Finding:

@@ -89,9 +89,9 @@ def validate_written_topic(name: object) -> str:
     topic = validate_topic_name(name)
     if is_internal_topic(topic):
         raise InvalidTopicError(
-            f"topic {topic!r} is internal: nobody creates it or writes to it but the log itself; choose another name. "
-            "Where an older version made a topic of it, delete that with `sparklog topics --delete --topic "
-            f"{topic}`",
+            f"topic {topic!r} is internal: it is made of the commit log, and cannot be created or written to; choose "
+            "another name. If an older version of sparklog made a real topic of that name, `sparklog topics --delete "
+            f"--topic {topic}` deletes it, and finds none otherwise",
             topic=topic,
         )
     return topic

@@ -138,6 +138,20 @@ def test_addresses_of_brokers_get_a_word_on_what_a_root_is(run: Run, root: str) 
     assert "there is no server with a port" in result.err
 
 
+def test_a_storage_option_that_is_not_known_is_named_in_plain_words(
+    run: Run, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("s3fs")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3 = ["--bootstrap-server", "s3://bucket/log", "--storage-option", "foo=bar"]
+    result = run("topics", "--list", *s3)
+    assert result.code == 1
+    assert "the storage's client has no option 'foo'" in result.err
+    assert "TypeError" not in result.err
+    # options go to the storages of other brokers too, so that those of a folder are no mistake
+    assert run("topics", "--list", "--storage-option", "foo=bar") == (0, "", "")
+
+
 @pytest.mark.parametrize("arguments", [["help", "topics"], ["topics", "-h"], ["topics", "--help"]])
 def test_help_of_a_command_is_had_in_three_ways(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
