@@ -38,7 +38,7 @@ def parser() -> CommandParser:
     options.add_argument("--partition", metavar="N", type=int, help="the partition")
     options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
     options.add_argument(FILE_FLAG, metavar="FILE", help='these: {"partitions":[{"topic":"orders","partition":0}]}')
-    options.add_argument("--admin.config", dest="command_config", metavar="FILE", help="as --command-config")
+    options.add_deprecated("--admin.config", "--command-config", metavar="FILE")
     add_json(options)
     return options
 
