@@ -34,7 +34,6 @@ from sparklog.client.admin_types import (
     MemberToRemove,
     NewPartitions,
     NewTopic,
-    NoError,
     OffsetSpec,
     OffsetTimestamp,
     PartitionProducerState,
@@ -44,7 +43,7 @@ from sparklog.client.admin_types import (
     TransactionState,
 )
 from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
-from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 __all__ = [

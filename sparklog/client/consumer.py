@@ -47,7 +47,7 @@ from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
-    InvalidRequestError,
+    InvalidArgumentTypeError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
     SerializationError,
@@ -135,7 +135,7 @@ class Consumer:
         """Subscribe to topics by name, or to all whose name matches a regular expression, instead of what was before.
 
         A group decides on the partitions; without a group this consumer has all of them. Topics may come later.
-        Raises IllegalStateError after ``assign`` and for neither or both, InvalidTopicError, InvalidRequestError.
+        Raises IllegalStateError after ``assign`` and for both, InvalidArgumentError for neither, InvalidTopicError.
         """
         with self._alone:
             self._subscription.subscribe(topics, pattern, listener)
@@ -144,7 +144,7 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
 
-        Raises IllegalStateError after ``subscribe``, InvalidRequestError.
+        Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
         """
         with self._alone:
             self._put_back()
@@ -448,7 +448,7 @@ class Consumer:
             return at.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset. Raises IllegalStateError, InvalidRequestError for one that none can be."""
+        """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be."""
         with self._alone:
             self._put_back()
             at = self._subscription.at(partition)
@@ -488,7 +488,7 @@ class Consumer:
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in milliseconds, None where there is none. Raises
-        UnknownTopicOrPartitionError, InvalidRequestError."""
+        UnknownTopicOrPartitionError, InvalidArgumentError."""
         with self._alone:
             self._refresh(timeout_ms)
             return self._positions.for_times(timestamps)
@@ -556,7 +556,7 @@ class Consumer:
         if offsets is None:
             return group.positions()
         if not isinstance(offsets, Mapping):
-            raise InvalidRequestError("offsets is a dict of OffsetAndMetadata by TopicPartition")
+            raise InvalidArgumentTypeError("offsets is a dict of OffsetAndMetadata by TopicPartition")
         return {as_partition(place): committable(as_partition(place), at) for place, at in offsets.items()}
 
     def _refresh(self, timeout_ms: float | None) -> State:

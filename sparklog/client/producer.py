@@ -345,7 +345,7 @@ class Producer:
         ``offsets`` are ``{TopicPartition: OffsetAndMetadata}``, the next to read; ``group_metadata`` is what
         ``consumer.group_metadata()`` gives, which lets the commit refuse a member that was replaced, or a group id.
 
-        Raises InvalidTxnStateError, InvalidRequestError.
+        Raises InvalidTxnStateError, InvalidArgumentTypeError.
         """
         self._transactional().add_offsets(offsets, group_metadata)
 
