@@ -72,6 +72,14 @@ class RecordBatches(NamedTuple):
         return rows_before(self.base_offset, self.batch.num_rows, self.offsets, offset)
 
 
+class MemberState:
+    """The ``state`` of a consumer that has not joined its group, whose group rebalances, and that owns partitions."""
+
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """Who a consumer is in its group: what a transaction that commits its offsets is checked against."""
 
@@ -93,10 +101,12 @@ def to_consumer_records(
     stamps = [stamp // 1000 for stamp in batch.column("timestamp").view("int64").to_pylist()]
     headers, header_sizes = _headers(batch, names)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
-    if deserialize_key is not None:
-        keys = _deserialized(deserialize_key, "key", batches, keys or [None] * batch.num_rows)
-    if deserialize_value is not None:
-        values = _deserialized(deserialize_value, "value", batches, values or [None] * batch.num_rows)
+    if deserialize_key is not None or deserialize_value is not None:
+        headers = list(headers)
+        if deserialize_key is not None:
+            keys = _deserialized(deserialize_key, "key", batches, keys or [None] * batch.num_rows, headers)
+        if deserialize_value is not None:
+            values = _deserialized(deserialize_value, "value", batches, values or [None] * batch.num_rows, headers)
     columns = zip(
         repeat(topic),
         repeat(partition),
@@ -146,12 +156,14 @@ def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any
     ]
 
 
-def _deserialized(deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any]) -> list[Any]:
+def _deserialized(
+    deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
+) -> list[Any]:
     topic = batches.topic
     made: list[Any] = []
     try:
-        for value in values:
-            made.append(deserialize(topic, value))
+        for value, its_headers in zip(values, headers, strict=True):
+            made.append(deserialize(topic, its_headers, value))
     except Exception as error:
         offset = offset_at(batches.base_offset, batches.offsets, len(made))
         raise SerializationError(

@@ -313,7 +313,7 @@ def test_arguments_of_kafka_python_are_taken(cluster: Cluster) -> None:
         group_id="g",
         partition_assignment_strategy=[
             RangePartitionAssignor,
-            "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+            "org.apache.kafka.clients.consumer.StickyAssignor",
         ],
         ssl_cafile="/ca.pem",
         consumer_timeout_ms=math.inf,
