@@ -4,9 +4,7 @@
         for record in consumer:
             print(record.offset, record.value)
 
-Beside kafka-python's arguments it takes ``storage_options`` (for the storage's client), ``cluster`` (an open
-Coordinator instead of an address), ``tail_backoff_ms`` and ``tail_backoff_max_ms`` (how often it looks for new commits
-while none come). ``poll_batches`` hands out Arrow record batches.
+Its arguments are in ``arguments`` and ``consumer_config``. ``poll_batches`` hands out Arrow record batches.
 
 Rules: one thread at a time may use a consumer, and none but ``close`` and ``wakeup`` may be called while another thread
 is in it: IllegalStateError otherwise, as after a fork. Positions move when records are handed out.
@@ -18,15 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, consumer_config
+from sparklog.client.consumer_config import DEFAULT_CONFIG, EARLIEST_RESET, LATEST_RESET, consumer_config
 from sparklog.client.consumer_group import CommitFuture, GroupSession
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
 from sparklog.client.consumer_records import (
     ConsumerGroupMetadata,
     ConsumerRecord,
+    DeserializerFailure,
     RecordBatches,
     to_consumer_records,
 )
@@ -50,12 +49,16 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
-    SerializationError,
     StorageUnavailableError,
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import ConsumerArguments
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
 """What ``poll`` waits out when it happens in managing the group: the same is tried again."""
@@ -71,13 +74,15 @@ class Consumer:
     """Reads records of topics. See this module for what it may be used from.
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
-    records DataLossError, CorruptRecordError and CorruptIndexError as well.
+    records DataLossError, CorruptRecordError and CorruptIndexError as well. ``config`` has all arguments.
     """
 
-    def __init__(self, *topics: str, **configs: Any) -> None:
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, *topics: str, **configs: Unpack[ConsumerArguments]) -> None:
         """``topics`` are subscribed to. Raises InvalidConfigurationError, ClusterNotFoundError, InvalidTopicError."""
-        self.config = dict(configs)
         self._config, self._coordinator = consumer_config(configs)
+        self.config = self._config.shown
         self._clock = self._coordinator.log.clock
         self._alone = OneThread()
         self._subscription = Subscription(self._config.allow_internal)
@@ -123,11 +128,9 @@ class Consumer:
     def __del__(self) -> None:
         """Nobody has this consumer any more: its threads end. Nothing is committed, as in kafka-python, and the group
         finds out by the session timeout. Takes no locks, since the garbage collector runs anywhere."""
-        read_ahead, group = getattr(self, "_read_ahead", None), getattr(self, "_group", None)
-        if read_ahead is not None:
-            read_ahead.abandon()
-        if group is not None:
-            group.abandon()
+        for part in (getattr(self, "_read_ahead", None), getattr(self, "_group", None)):
+            if part is not None:
+                part.abandon()
 
     # -- what to read
 
@@ -211,7 +214,8 @@ class Consumer:
 
         At most ``max_records`` (default ``max_poll_records``). Without ``update_offsets`` the same ones come again.
         Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
-        OffsetOutOfRangeError, SerializationError, FencedInstanceIdError.
+        OffsetOutOfRangeError, FencedInstanceIdError, KafkaError where the listener failed, and as it is what a
+        deserializer raises: the same record comes next.
         """
         most = self._config.max_poll_records if max_records is None else positive("max_records", max_records)
         with self._alone:
@@ -325,17 +329,17 @@ class Consumer:
         try:
             try:
                 return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
-            except SerializationError as error:
-                good, failure = batches.rows_before(int(error.offset)), error
+            except DeserializerFailure as failed:
+                good, failure = batches.rows_before(failed.offset), failed
             part = batches.slice(0, good)
             made = to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
         except BaseException:
             everything = [*before, *found]
             self._give_back(everything, everything[0].batches.base_offset)
             raise
-        self._give_back(found, int(failure.offset))
+        self._give_back(found, failure.offset)
         if not made and not before:
-            raise failure
+            raise failure.error
         return made
 
     def _give_back(self, found: Sequence[Taken], offset: int) -> None:
@@ -359,7 +363,7 @@ class Consumer:
     # -- iteration
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self._iterate()
+        return self._iterate() if type(self).__next__ is _NEXT else self  # where it is wrapped, call it
 
     def __next__(self) -> ConsumerRecord:
         if self._iterator is None:
@@ -639,4 +643,8 @@ class Consumer:
         finally:
             self._read_ahead.close(seconds)
             self._reader.close()
+            self._config.close_deserializers()
             self._alone.__exit__()
+
+
+_NEXT = Consumer.__next__

@@ -21,14 +21,17 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
+from sparklog.client.cluster_metadata import ClusterMetadata
+from sparklog.client.config import shown_config
 from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
+from sparklog.client.partitioners import ChoosePartition
 from sparklog.client.patience import within
-from sparklog.client.producer_config import producer_config
+from sparklog.client.producer_config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
     RawHeaders,
@@ -43,18 +46,20 @@ from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
 from sparklog.client.transactions import Transactions
+from sparklog.client.user_code import add_note
 from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
-    InvalidRecordError,
     KafkaTimeoutError,
-    SerializationError,
     SparklogError,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import ProducerArguments
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +80,16 @@ class Producer:
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
     Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
-    ``bootstrap_servers`` is the cluster's root, a folder or an address; ``storage_options`` go to its storage's client.
+    ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
+    ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
     """
 
-    def __init__(self, **configs: object) -> None:
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, **configs: Unpack[ProducerArguments]) -> None:
         config, coordinator = producer_config(configs)
+        self.config = shown_config(DEFAULT_CONFIG, configs, coordinator)
+        self.config.update(acks=config.acks, enable_idempotence=config.idempotent)
         self._config = config
         self._coordinator = coordinator
         self._client_id = configs.get("client_id")
@@ -89,6 +99,7 @@ class Producer:
         self._accumulator = Accumulator(config, clock)
         self._topics = Topics(coordinator, config, self._accumulator)
         self._known = self._topics.known
+        self._metadata = ClusterMetadata(coordinator)  # instrumentations look for the name, too
         self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
         self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._transactions: Transactions | None = None
@@ -132,7 +143,7 @@ class Producer:
         Raises:
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
-            SerializationError: a key, value or header is no bytes, or a serializer failed.
+            SerializationError: a key, value or header is not bytes. What a serializer raises comes out as it is.
             InvalidRecordError: neither key nor value, no key on a compacted topic, or a bad timestamp.
             UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
             InvalidTopicError: a name that no topic can have.
@@ -143,7 +154,9 @@ class Producer:
         accumulator = self._accumulator
         if accumulator.refusal is not None:
             raise accumulator.refusal()
+        given_key, given_value = key, value
         if self._serializes:
+            headers = headers if isinstance(headers, list) else list(headers or ())
             key, value = self._serialize(topic, headers, key, value)
         found = self._known.get(topic)
         if found is None:
@@ -171,8 +184,8 @@ class Producer:
             check_timestamp(timestamp_ms, found, self._now_ms())
         if partition is not None:
             queue = found.queue_of_partition(partition)
-        elif self._config.partitioner is not None:
-            queue = self._ask_partitioner(self._config.partitioner, key, found)
+        elif self._config.choose_partition is not None:
+            queue = self._ask(self._config.choose_partition, found, given_key, key, given_value, value)
         elif key is not None:
             queue = found.queue_of_key(key)
         else:
@@ -210,20 +223,17 @@ class Producer:
             rows += piece.columns.num_rows
         return future.watch()
 
-    def _serialize(self, topic: str, headers: RawHeaders | None, key: Any, value: Any) -> tuple[Any, Any]:
-        given: list[tuple[str, Any]] = list(headers or ())
+    def _serialize(self, topic: str, headers: list[tuple[str, Any]], key: Any, value: Any) -> tuple[Any, Any]:
         config, what = self._config, "key"
         try:
             if config.serialize_key is not None:
-                key = config.serialize_key(topic, given, key)
+                key = config.serialize_key(topic, headers, key)
             what = "value"
             if config.serialize_value is not None:
-                value = config.serialize_value(topic, given, value)
+                value = config.serialize_value(topic, headers, value)
         except Exception as error:
-            raise SerializationError(
-                f"the {what} of a record for topic {topic!r} cannot be serialized: {error!r}; see __cause__",
-                topic=topic,
-            ) from error
+            add_note(error, f"the {what}_serializer failed for a record of topic {topic!r}, which is not sent")
+            raise
         return key, value
 
     def _find(self, topic: object) -> TopicMetadata:
@@ -240,16 +250,16 @@ class Producer:
         checked = self._checked(found.name) or found
         return checked.next_sticky(self._jitter(), self._config.batch_size - size)
 
-    def _ask_partitioner(
-        self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata
+    def _ask(
+        self, choose: ChoosePartition, found: TopicMetadata, key: Any, key_bytes: Any, value: Any, value_bytes: Any
     ) -> PartitionQueue:
-        found = self._checked(found.name) or found
-        chosen = partitioner(key, list(range(len(found.queues))), found.available())
-        if chosen is None:
-            raise InvalidRecordError(
-                f"the partitioner gave no partition for a record of {found.name!r}", topic=found.name
-            )
-        return found.queue_of_partition(chosen)
+        """What the partitioner chooses; asked twice where a record without a key begins a batch and it rotates then."""
+        found, cluster = self._checked(found.name) or found, self._metadata
+        queue = found.queue_of_partition(choose(found.name, key, key_bytes, value, value_bytes, cluster))
+        if self._config.rotate_partition is not None and key_bytes is None and queue.open is None:
+            self._config.rotate_partition(found.name, cluster, queue.place.partition)
+            queue = found.queue_of_partition(choose(found.name, key, key_bytes, value, value_bytes, cluster))
+        return queue
 
     def _start(self) -> None:
         with self._lock:

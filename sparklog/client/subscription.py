@@ -78,6 +78,11 @@ class Subscription:
         """Whether a group is to decide on the partitions."""
         return self.topics is not None
 
+    @property
+    def subscription(self) -> set[str] | None:
+        """The topics by name, as instrumentations for kafka-python ask for them."""
+        return None if self.topics is None else set(self.topics)
+
     def subscribe(self, topics: Iterable[str], pattern: str | None, listener: object) -> None:
         """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidArgumentError and its kind."""
         if self.manual:
