@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparklog.client.consumer_config import DEFAULT_CONFIG, EARLIEST_RESET, LATEST_RESET, consumer_config
+from sparklog.client.consumer_calls import PositionCalls
+from sparklog.client.consumer_config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer_group import CommitFuture, GroupSession
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
@@ -35,8 +36,8 @@ from sparklog.client.patience import Repeatable
 from sparklog.client.subscription import (
     PartitionPosition,
     Subscription,
-    as_offset,
     as_partition,
+    as_partitions,
     as_seconds,
     committable,
     positive,
@@ -53,7 +54,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
-from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,7 +71,7 @@ ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
 
 
-class Consumer:
+class Consumer(PositionCalls):
     """Reads records of topics. See this module for what it may be used from.
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
@@ -146,9 +147,13 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
+        None at all is ``unsubscribe()``.
 
         Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
         """
+        partitions = as_partitions(partitions)
+        if not partitions:
+            return self.unsubscribe()
         with self._alone:
             self._put_back()
             if self._group is not None and self._subscription.manual:
@@ -210,7 +215,7 @@ class Consumer:
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records by partition, as soon as there are any, and none after ``timeout_ms``.
+        """Records by partition, as soon as there are any, and none after ``timeout_ms`` or where nothing is assigned.
 
         At most ``max_records`` (default ``max_poll_records``). Without ``update_offsets`` the same ones come again.
         Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
@@ -269,8 +274,6 @@ class Consumer:
     def _update(self) -> float:
         """Do what is due beside reading; how many seconds until something is due again."""
         subscription, pause = self._subscription, 60.0
-        if not subscription.automatic and not subscription.manual:
-            raise IllegalStateError("this consumer reads nothing: subscribe() to topics or assign() partitions first")
         try:
             if self._group is not None:
                 pause = self._update_group(self._group)
@@ -287,6 +290,7 @@ class Consumer:
     def _update_group(self, group: GroupSession) -> float:
         if self._subscription.automatic and group.update():
             self._positions.stale = True
+        group.raise_listener_error()
         group.call_back()
         group.auto_commit()
         return min(self._config.auto_commit_interval, self._config.session_timeout_ms / 1000)
@@ -437,74 +441,6 @@ class Consumer:
             position.guard = object()
         self._give_back(found, offset)
 
-    # -- positions
-
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record. Raises IllegalStateError, UnknownTopicOrPartitionError and
-        NoOffsetForPartitionError."""
-        with self._alone:
-            at = self._subscription.at(partition)
-            if at.position is None:
-                self._refresh(timeout_ms)
-                self._positions.bounds_of(partition)
-                self._positions.find(at)
-            assert at.position is not None
-            return at.position
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be."""
-        with self._alone:
-            self._put_back()
-            at = self._subscription.at(partition)
-            self._positions.seek(at, as_offset(at.place, getattr(offset, "offset", offset)))
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read on from the first record there is, in these partitions or all. Raises IllegalStateError."""
-        self._seek_to(partitions, EARLIEST_RESET)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read on after the last record there is, in these partitions or all. Raises IllegalStateError."""
-        self._seek_to(partitions, LATEST_RESET)
-
-    def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
-        with self._alone:
-            self._put_back()
-            for position in self._subscription.chosen(partitions):
-                self._positions.seek(position, None, reset)
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each. Raises UnknownTopicOrPartitionError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=True)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=False)
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time in milliseconds, None where there is none. Raises
-        UnknownTopicOrPartitionError, InvalidArgumentError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.for_times(timestamps)
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record as far as this consumer has read the log, without asking the storage.
-        Raises IllegalStateError."""
-        with self._alone:
-            place = self._subscription.at(partition).place
-            bounds = self._reader.bounds(*place)
-            return None if bounds is None else bounds.end
-
     # -- commits
 
     def commit(
@@ -545,9 +481,9 @@ class Consumer:
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for ``send_offsets_to_transaction``. Raises IllegalStateError."""
+        """Who this consumer is in its group, for ``send_offsets_to_transaction``; without a group, nobody."""
         with self._alone:
-            return self._grouped("group_metadata").metadata()
+            return ConsumerGroupMetadata(None) if self._group is None else self._group.metadata()
 
     def _grouped(self, method: str) -> GroupSession:
         if self._group is None:
@@ -562,10 +498,6 @@ class Consumer:
         if not isinstance(offsets, Mapping):
             raise InvalidArgumentTypeError("offsets is a dict of OffsetAndMetadata by TopicPartition")
         return {as_partition(place): committable(as_partition(place), at) for place, at in offsets.items()}
-
-    def _refresh(self, timeout_ms: float | None) -> State:
-        """The newest state there is. Raises KafkaTimeoutError."""
-        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))
 
     def _retrying(self, action: Callable[[float], None], timeout_ms: float | None) -> None:
         """Try again what the storage did not answer, for as long as the caller's patience lasts."""

@@ -81,9 +81,11 @@ class MemberState:
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who a consumer is in its group: what a transaction that commits its offsets is checked against."""
+    """Who a consumer is in its group: what a transaction that commits its offsets is checked against.
 
-    group_id: str
+    ``group_id`` is None of a consumer without a group."""
+
+    group_id: str | None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
