@@ -217,8 +217,9 @@ class Consumer(PositionCalls):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition, as soon as there are any, and none after ``timeout_ms`` or where nothing is assigned.
 
-        At most ``max_records`` (default ``max_poll_records``). Without ``update_offsets`` the same ones come again.
-        Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
+        At most ``max_records`` (default ``max_poll_records``), and so many where as many are there to be read within
+        ``fetch_max_wait_ms``; with a timeout of 0 what has been read ahead. Without ``update_offsets`` the same
+        ones come again. Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
         OffsetOutOfRangeError, FencedInstanceIdError, KafkaError where the listener failed, and as it is what a
         deserializer raises: the same record comes next.
         """
@@ -226,7 +227,7 @@ class Consumer(PositionCalls):
         with self._alone:
             records: dict[TopicPartition, list[ConsumerRecord]] = {}
             ends: list[tuple[Taken, int]] = []
-            found = self._poll(as_seconds(timeout_ms), most)
+            found = self._poll(as_seconds(timeout_ms), most, self._config.fetch_max_wait)
             for number, taken in enumerate(found):
                 if not taken.batches.batch.num_rows:
                     ends.append((taken, taken.batches.end_offset))
@@ -250,7 +251,8 @@ class Consumer(PositionCalls):
                 self._advance(taken, taken.batches.end_offset, True)
             return [taken.batches for taken in found if taken.batches.batch.num_rows]
 
-    def _poll(self, timeout: float, most: int | None) -> list[Taken]:
+    def _poll(self, timeout: float, most: int | None, gather: float = 0.0) -> list[Taken]:
+        """What there is, as soon as there is something; but then wait up to ``gather`` seconds for the rest of it."""
         self._put_back()
         deadline = self._clock.monotonic() + timeout
         if self._group is not None:
@@ -259,6 +261,9 @@ class Consumer(PositionCalls):
             while True:
                 seen = self._coordinator.state
                 pause = self._update()
+                if gather and timeout and most is not None:
+                    left = deadline - self._clock.monotonic()
+                    self._read_ahead.gather(most, min(gather, max(left, 0)), self._config.look_age)
                 taken = self._take(most)
                 left = deadline - self._clock.monotonic()
                 if any(one.batches.batch.num_rows for one in taken) or left <= 0 or self._closing:

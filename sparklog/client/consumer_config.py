@@ -127,6 +127,7 @@ class ConsumerConfig:
     deserialize_key: Deserialize | None
     deserialize_value: Deserialize | None
     fetch_max_bytes: int
+    fetch_max_wait: float
     group_id: str
     heartbeat_interval: float
     instance_id: str
@@ -140,6 +141,11 @@ class ConsumerConfig:
     shown: dict[str, Any]
     tail_backoff: float
     tail_backoff_max: float
+
+    @property
+    def look_age(self) -> float:
+        """How many seconds old a look may be that says what there is: on a local disk a look is cheap."""
+        return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
 
 
 def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
@@ -175,6 +181,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
         deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
         fetch_max_bytes=number("fetch_max_bytes", 1),
+        fetch_max_wait=seconds("fetch_max_wait_ms"),
         group_id=_text(arguments, "group_id"),
         heartbeat_interval=seconds("heartbeat_interval_ms", 1),
         instance_id=_text(arguments, "group_instance_id"),

@@ -282,6 +282,27 @@ def test_a_consumer_that_reads_nothing_gets_nothing(cluster: Cluster, caplog: py
         assert sum("reads nothing" in record.message for record in caplog.records) == 1
 
 
+def test_one_poll_returns_what_several_small_writes_have_left(cluster: Cluster) -> None:
+    with cluster.consumer("orders") as consumer:
+        consumer.poll(10)
+        for number in range(40):
+            for value in range(4):
+                cluster.write(value % 2, b"%d-%d" % (number, value))
+            assert len(flat(consumer.poll(5000, max_records=4))) == 4
+        for _ in range(6):
+            cluster.write(0, b"x")
+        assert len(flat(consumer.poll(5000, max_records=5))) == 5
+        assert len(flat(consumer.poll(5000, max_records=5))) == 1
+
+
+def test_a_poll_that_may_not_wait_returns_what_has_been_read(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    cluster.write(1, b"b")
+    with cluster.consumer("orders") as consumer:
+        got: list[object] = []
+        until(lambda: len(got) == 2, lambda: got.extend(flat(consumer.poll(0))))
+
+
 @pytest.mark.parametrize("group", [None, "g"])
 def test_assigning_no_partition_unsubscribes(cluster: Cluster, group: str | None) -> None:
     cluster.write(0, b"a")
