@@ -40,6 +40,7 @@ from sparklog.errors import (
     InvalidArgumentTypeError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    KafkaError,
     KafkaTimeoutError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
@@ -251,6 +252,12 @@ class Transactions:
             self._accumulator.set_refusal(self._refuse_send)
             self._drop(TransactionAbortedError("the transaction was aborted"))
             self._enter(READY)
+
+    def lose_record(self, error: KafkaError) -> None:
+        """A record of the open transaction was refused, so it can only be aborted."""
+        with self._lock:
+            if self._state == IN_TRANSACTION:
+                self._make_abortable(error)
 
     def close(self, error: BaseException) -> None:
         """Fail what is not committed, and delete its files unless they may be committed."""

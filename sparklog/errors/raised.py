@@ -22,6 +22,10 @@ class NoError(BrokerResponseError, errno=0, code="NO_ERROR"):
     """It worked. Calls that report per partition or member give this class; it is never raised."""
 
 
+class KafkaTimeoutError(RetriableError):
+    """Not done within the time allowed. What was under way may still happen."""
+
+
 # -- change the call: nothing was written
 
 
@@ -209,6 +213,10 @@ class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105
     """No producer has used this transactional id, or not for ``transactional.id.expiration.ms``."""
 
 
+class UnknownTopicTimeoutError(UnknownTopicOrPartitionError, KafkaTimeoutError):
+    """``send`` has waited for ``max_block_ms`` for a topic that nobody created."""
+
+
 class ClusterNotFoundError(NotFoundError):
     """The root holds no ``cluster.json``."""
 
@@ -355,10 +363,6 @@ class EligibleLeadersNotAvailableError(
 
 class TransactionAbortedError(KafkaError):
     """The transaction cannot be committed any more; nothing of it is visible."""
-
-
-class KafkaTimeoutError(RetriableError):
-    """Not done within the time allowed. What was under way may still happen."""
 
 
 # -- what is stored is gone, damaged, or newer than this program

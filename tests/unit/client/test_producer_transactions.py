@@ -18,7 +18,9 @@ from sparklog.errors import (
     InvalidRequestError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     ProducerFencedError,
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
@@ -269,6 +271,35 @@ def test_every_step_out_of_turn_is_refused_and_says_what_comes_first(cluster: Co
 def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coordinator) -> None:
     with Producer(cluster=cluster) as producer, pytest.raises(IllegalStateError, match="transactional_id"):
         producer.init_transactions()
+
+
+def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_aborted(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    cluster.alter_configs("orders", {"max.message.bytes": "100"})
+    producer.begin_transaction()
+    kept = producer.send("orders", b"a", partition=0)
+    lost = producer.send("orders", bytes(200), partition=0)
+    assert isinstance(lost.exception, MessageSizeTooLargeError)
+    with pytest.raises(InvalidTxnStateError, match=r"max\.message\.bytes"):
+        producer.commit_transaction()
+    with pytest.raises(KafkaError):
+        producer.send("orders", b"b", partition=0)
+    producer.abort_transaction()
+    assert kept.failed()
+    producer.begin_transaction()
+    producer.send("orders", b"c", partition=0)
+    producer.commit_transaction()
+    assert values(cluster, "orders") == [b"c"]
+
+
+def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinator) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
 
 
 def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
