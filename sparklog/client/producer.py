@@ -51,7 +51,7 @@ from sparklog.client.user_code import add_note
 from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
-    InvalidConfigurationError,
+    InvalidArgumentError,
     KafkaError,
     KafkaTimeoutError,
     SparklogError,
@@ -324,15 +324,15 @@ class Producer:
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send what is there, at most for ``timeout`` seconds (default: until it is sent or has failed), and end.
 
-        What is not committed by then fails. Closing twice is fine.
+        What is not committed by then fails. Closing twice is fine. Raises InvalidArgumentError.
         """
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"close(timeout={timeout}): give seconds from 0, or None")
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         _open_producers.discard(self)
-        if timeout is not None and timeout < 0:
-            raise InvalidConfigurationError(f"close(timeout={timeout}): give seconds from 0, or None")
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():

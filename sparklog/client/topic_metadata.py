@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidPartitionError,
     InvalidRecordError,
+    InvalidRecordTypeError,
     InvalidTopicTypeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -87,7 +88,7 @@ class TopicMetadata:
                 f"the partitioner gave no partition for a record of {self.name!r}", topic=self.name
             )
         if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
-            raise InvalidRecordError(
+            raise InvalidRecordTypeError(
                 f"a record for topic {self.name!r} names {partition!r} as its partition; give a whole number or None",
                 topic=self.name,
             )

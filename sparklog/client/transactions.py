@@ -37,6 +37,7 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
+    InvalidArgumentError,
     InvalidArgumentTypeError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
@@ -547,6 +548,11 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
             f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"
         )
     validate_group_id(group)
+    if generation > 0 and not member:
+        raise InvalidArgumentError(
+            f"invalid group metadata: generation {generation} of group {group!r} without a member id; give what "
+            "consumer.group_metadata() gives, or the group id alone"
+        )
     if not isinstance(offsets, Mapping):
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"

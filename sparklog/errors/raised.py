@@ -103,6 +103,10 @@ class InvalidRecordError(InvalidCallError, BrokerResponseError, ValueError, errn
     """
 
 
+class InvalidRecordTypeError(InvalidRecordError, TypeError):
+    """A partition that is not named by its number. A TypeError too, as with kafka-python."""
+
+
 class InvalidTimestampError(InvalidCallError, BrokerResponseError, ValueError, errno=32, code="INVALID_TIMESTAMP"):
     """A record's timestamp lies outside what the topic accepts."""
 

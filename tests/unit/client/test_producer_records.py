@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sparklog.client.futures import RecordMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.errors import IllegalStateError, MessageSizeTooLargeError
+from sparklog.errors import IllegalStateError, KafkaConfigurationError, KafkaError, MessageSizeTooLargeError
 from sparklog.store.memory import MemoryStore
 
 WAIT = 30
@@ -86,6 +87,51 @@ def test_a_record_over_the_topics_limit_fails_its_future_and_the_others_are_writ
             lost.get()
         assert kept.get(WAIT).offset == 0
     assert values(cluster, "t", 1) == [bytes(988)]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda p: p.send(None, b"v"), TypeError),
+        (lambda p: p.send(5, b"v"), TypeError),
+        (lambda p: p.send("", b"v"), ValueError),
+        (lambda p: p.send("a b", b"v"), ValueError),
+        (lambda p: p.send("t"), ValueError),
+        (lambda p: p.send("t", "text"), TypeError),
+        (lambda p: p.send("t", b"v", key=5), TypeError),
+        (lambda p: p.send("t", b"v", headers="h"), TypeError),
+        (lambda p: p.send("t", b"v", headers=[("h", "text")]), TypeError),
+        (lambda p: p.send("t", b"v", partition=-1), ValueError),
+        (lambda p: p.send("t", b"v", partition=9), ValueError),
+        (lambda p: p.send("t", b"v", partition="0"), TypeError),
+        (lambda p: p.close(-1), ValueError),
+    ],
+)
+def test_wrong_arguments_raise_what_kafka_python_raises_and_a_kafka_error(
+    cluster: Coordinator, call: Callable[[Any], object], kind: type[Exception]
+) -> None:
+    cluster.create_topic("t")
+    with Producer(cluster=cluster) as producer:
+        with pytest.raises(kind) as raised:
+            call(producer)
+        assert isinstance(raised.value, KafkaError)
+        assert producer.send("t", b"v").get(WAIT).offset == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({"no_such": 1}, ValueError),
+        ({"compression_type": "brotli"}, ValueError),
+        ({"transactional_id": "x", "enable_idempotence": False}, KafkaConfigurationError),
+        ({"delivery_timeout_ms": 5, "linger_ms": 10}, KafkaConfigurationError),
+    ],
+)
+def test_arguments_of_the_constructor_are_refused_with_kafka_pythons_errors(
+    cluster: Coordinator, arguments: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        Producer(cluster=cluster, **arguments)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

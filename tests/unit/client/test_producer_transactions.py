@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
@@ -291,6 +292,26 @@ def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_ab
     producer.send("orders", b"c", partition=0)
     producer.commit_transaction()
     assert values(cluster, "orders") == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "member", "kind"),
+    [
+        ({TopicPartition("orders", 0): 1}, 5, TypeError),
+        ({TopicPartition("orders", 0): 1}, None, TypeError),
+        ({TopicPartition("orders", 0): "x"}, "g", TypeError),
+        ([], "g", TypeError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata("g", 3, ""), ValueError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata(None), TypeError),
+    ],
+)
+def test_offsets_that_are_none_are_refused_as_kafka_python_does(
+    producer: Producer, offsets: Any, member: Any, kind: type[Exception]
+) -> None:
+    producer.begin_transaction()
+    with pytest.raises(kind) as raised:
+        producer.send_offsets_to_transaction(offsets, member)
+    assert isinstance(raised.value, KafkaError)
 
 
 def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinator) -> None:
