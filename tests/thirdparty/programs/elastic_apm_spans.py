@@ -29,12 +29,12 @@ client = Client(
 elasticapm.instrument()
 client.begin_transaction("test")
 producer = KafkaProducer(bootstrap_servers="localhost:9092")
-producer.send("traced", key=b"key", value=b"value")
+producer.send("orders", key=b"key", value=b"value")
 producer.close()
 client.end_transaction("produce")
 
 consumer = KafkaConsumer(
-    "traced", bootstrap_servers="localhost:9092", auto_offset_reset="earliest", consumer_timeout_ms=2000
+    "orders", bootstrap_servers="localhost:9092", auto_offset_reset="earliest", consumer_timeout_ms=2000
 )
 client.begin_transaction("test")
 polled = sum(len(records) for records in consumer.poll(2000).values())
@@ -45,6 +45,7 @@ for record in consumer:
     break
 client.end_transaction("messaging")
 consumer.close()
+client.close()
 spans = [data for kind, data in sent if kind == "span"]
 print(
     json.dumps(

@@ -12,11 +12,11 @@ def done(status, message, job, result, exception, stacktrace):
     results.append([status, result, message.topic, message.offset])
 
 
-producer = KafkaProducer(bootstrap_servers="127.0.0.1:9092")
+producer = KafkaProducer(bootstrap_servers="localhost:9092")
 queue = Queue(topic="jobs", producer=producer)
 queue.enqueue(sum, [1, 2, 3])
 queue.using(key=b"k").enqueue(len, "four")
-consumer = KafkaConsumer(bootstrap_servers="127.0.0.1:9092", group_id="workers", auto_offset_reset="earliest")
+consumer = KafkaConsumer(bootstrap_servers="localhost:9092", group_id="workers", auto_offset_reset="earliest")
 worker = Worker(topic="jobs", consumer=consumer, callback=done)
 worker.start(max_messages=2)
 consumer.close()

@@ -15,9 +15,9 @@ KafkaInstrumentor().instrument(tracer_provider=provider)
 from kafka import KafkaConsumer, KafkaProducer  # noqa: E402 # as its users import it: after instrumenting
 
 producer = KafkaProducer(bootstrap_servers=["localhost:9092"])
-producer.send("traced", b"value", headers=[("mine", b"1")])
+producer.send("orders", b"value", headers=[("mine", b"1")])
 producer.close()
-consumer = KafkaConsumer("traced", bootstrap_servers=["localhost:9092"], auto_offset_reset="earliest")
+consumer = KafkaConsumer("orders", bootstrap_servers=["localhost:9092"], auto_offset_reset="earliest")
 for record in consumer:
     names = [name for name, _ in record.headers]
     break
