@@ -70,13 +70,13 @@ def printed(run: Run, program: str) -> Any:
 
 def test_opentelemetry_makes_one_trace_of_a_send_and_a_receive(run: Run) -> None:
     found = printed(run, "opentelemetry_spans.py")
+    assert found.pop("partition") in (0, 1)
     assert found == {
         "spans": ["orders send", "orders receive"],
         "one trace": True,
         "headers": ["mine", "traceparent"],
         "destination": "orders",
         "url": [BROKER],
-        "partition": 1,
     }
 
 
