@@ -53,11 +53,14 @@ class TopicPartitionReplica(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read."""
+    """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read.
+
+    None for either is taken as well, and stored as the empty text and -1.
+    """
 
     offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
+    metadata: str | None = ""
+    leader_epoch: int | None = -1
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -34,7 +34,6 @@ from sparklog.client.admin_types import (
     MemberToRemove,
     NewPartitions,
     NewTopic,
-    NoError,
     OffsetSpec,
     OffsetTimestamp,
     PartitionProducerState,
@@ -51,7 +50,7 @@ from sparklog.client.config import (
     cluster_of,
     shown_config,
 )
-from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

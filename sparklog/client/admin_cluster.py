@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Result
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SecurityDisabledError
 
 PERMISSIONS = (
     "there are no servers that could check it: who may read and write is decided by the permissions of the storage, so "
@@ -46,16 +46,16 @@ class ClusterAdmin(AdminBase):
     # -- what there is no server for
 
     def create_acls(self, acls: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"create_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"create_acls: {PERMISSIONS}")
 
     def describe_acls(self, acl_filter: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"describe_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"describe_acls: {PERMISSIONS}")
 
     def delete_acls(self, acl_filters: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"delete_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"delete_acls: {PERMISSIONS}")
 
     def alter_user_scram_credentials(self, alterations: object) -> NoReturn:
         """Raises InvalidRequestError: the storage's permissions decide."""

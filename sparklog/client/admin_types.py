@@ -13,63 +13,31 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, TypeVar
 
 from sparklog import errors
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.types import TopicPartition
 
 Kind = TypeVar("Kind", bound=Enum)
 
 
-class NoError(SparklogError):
-    """What a call that reports per partition or member says of those that it worked for. Never raised."""
-
-
-ERROR_CODES: Mapping[type[SparklogError], int] = {
-    NoError: 0,
-    errors.OffsetOutOfRangeError: 1,
+_NEAREST: Mapping[type[SparklogError], int] = {
     errors.CorruptionError: 2,
-    errors.UnknownTopicOrPartitionError: 3,
     errors.KafkaTimeoutError: 7,
-    errors.MessageSizeTooLargeError: 10,
-    errors.InvalidTopicError: 17,
-    errors.IllegalGenerationError: 22,
-    errors.UnknownMemberIdError: 25,
-    errors.RebalanceInProgressError: 27,
-    errors.StoragePermissionError: 31,
-    errors.UnsupportedVersionError: 35,
-    errors.TopicAlreadyExistsError: 36,
-    errors.InvalidPartitionsError: 37,
-    errors.InvalidReplicationFactorError: 38,
-    errors.InvalidConfigurationError: 40,
-    errors.PolicyViolationError: 44,
-    errors.NonEmptyGroupError: 68,
-    errors.GroupIdNotFoundError: 69,
-    errors.InvalidRequestError: 42,
-    errors.LeaderNotAvailableError: 5,
-    errors.NotLeaderOrFollowerError: 6,
-    errors.BrokerNotAvailableError: 8,
-    errors.ControllerMovedError: 11,
-    errors.NotEnoughReplicasError: 19,
-    errors.InvalidReplicaAssignmentError: 39,
-    errors.ReassignmentInProgressError: 60,
-    errors.PreferredLeaderNotAvailableError: 80,
-    errors.EligibleLeadersNotAvailableError: 83,
-    errors.ElectionNotNeededError: 84,
-    errors.NoReassignmentInProgressError: 85,
-    errors.DuplicateBrokerRegistrationError: 101,
-    errors.BrokerIdNotRegisteredError: 102,
+    errors.InvalidCallError: 42,
 }
-"""Kafka's numbers of the errors that results carry (org.apache.kafka.common.protocol.Errors)."""
+"""Numbers of Kafka's that say best what errors without one mean, by group."""
 
 
 def error_code(error: SparklogError | None) -> int:
-    """Kafka's number: of the error's own class, else of the nearest above it, -1 for what Kafka has no number for."""
+    """Kafka's number of an error, or of what is nearest to it; 0 for none, -1 for what Kafka has no number for."""
     if error is None:
         return 0
-    return next((ERROR_CODES[kind] for kind in type(error).__mro__ if kind in ERROR_CODES), -1)
+    if error.errno is not None:
+        return error.errno
+    return next((_NEAREST[kind] for kind in type(error).__mro__ if kind in _NEAREST), -1)
 
 
 def member_of(kind: type[Kind], given: object) -> Kind:
-    """The member of an enumeration that is meant. Raises InvalidRequestError."""
+    """The member of an enumeration that is meant. Raises InvalidArgumentError."""
     if isinstance(given, kind):
         return given
     for one in kind:
@@ -80,7 +48,7 @@ def member_of(kind: type[Kind], given: object) -> Kind:
         elif given == one.value and not isinstance(given, bool):
             return one
     shown = ", ".join(one.name for one in kind)
-    raise InvalidRequestError(f"{given!r} is no {kind.__name__}; give one of {shown}")
+    raise InvalidArgumentError(f"invalid {kind.__name__}: {given!r}; give one of {shown}")
 
 
 # -- topics

@@ -25,7 +25,7 @@ from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.coordinator import shared_cluster
-from sparklog.errors import InvalidConfigurationError, StorageUnavailableError
+from sparklog.errors import InvalidClientConfigurationError, StorageUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def check_arguments(
     class's name, for messages.
 
     Raises:
-        InvalidConfigurationError: a name that is neither, with the nearest one that is.
+        InvalidClientConfigurationError: a name that is neither, with the nearest one that is.
     """
     config = dict(known)
     for name, value in given.items():
@@ -125,11 +125,11 @@ def check_arguments(
     return config
 
 
-def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidConfigurationError:
+def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
     underscored = name.replace(".", "_")
     nearest = [underscored] if underscored in known else difflib.get_close_matches(name[:100], known, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else f"; it takes {', '.join(sorted(known))}"
-    return InvalidConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
+    return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
 def shown_config(
@@ -151,9 +151,9 @@ def shown_config(
 
 
 def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
-    """The value of an argument that is a whole number in these bounds, inclusive. Raises InvalidConfigurationError.
+    """The value of an argument that is a whole number in these bounds, inclusive.
 
-    ``math.inf``, kafka-python's word for no limit, is the greatest int64.
+    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError.
     """
     value = config[name]
     if value == math.inf:
@@ -162,18 +162,20 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}({name}={value!r}): give a whole number {bounds}", config=name, value=value
         )
     return value
 
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:
-    """The value of an argument that is one of these. Raises InvalidConfigurationError."""
+    """The value of an argument that is one of these. Raises InvalidClientConfigurationError."""
     value = config[name]
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices)
-        raise InvalidConfigurationError(f"{client}({name}={value!r}): give one of {shown}", config=name, value=value)
+        raise InvalidClientConfigurationError(
+            f"{client}({name}={value!r}): give one of {shown}", config=name, value=value
+        )
     return value
 
 
@@ -185,12 +187,12 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
 
     A storage that does not answer is asked again for ``bootstrap_timeout_ms``, as Kafka's clients do.
 
-    Raises InvalidConfigurationError where they name none, or what ``shared_cluster`` raises.
+    Raises InvalidClientConfigurationError where they name none, or what ``shared_cluster`` raises.
     """
     given = config.get("cluster")
     if given is not None:
         if not isinstance(given, Coordinator):
-            raise InvalidConfigurationError(
+            raise InvalidClientConfigurationError(
                 f"{client}(cluster=...) takes an open Coordinator, not {type(given).__name__}; give an address as "
                 "bootstrap_servers",
                 config="cluster",
@@ -198,7 +200,7 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
         return given
     options = config.get("storage_options")
     if options is not None and not isinstance(options, Mapping):
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}(storage_options=...) takes a dict for the storage's client, not {type(options).__name__}",
             config="storage_options",
         )
@@ -234,7 +236,7 @@ def root_of(client: str, servers: object) -> str:
     """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that. None is what
     SPARKLOG_BOOTSTRAP_SERVER says.
 
-    Raises InvalidConfigurationError for anything else.
+    Raises InvalidClientConfigurationError for anything else.
     """
     if servers is None:
         servers = default_root()
@@ -248,7 +250,7 @@ def root_of(client: str, servers: object) -> str:
         if root is not None:
             logger.info("%s(bootstrap_servers=%r): using the cluster at %s", client, servers, root)
     if not isinstance(root, str) or not root.strip():
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}(bootstrap_servers={servers!r}): give the one root of the cluster, a folder or an address such "
             f"as '/data/log' or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
             config="bootstrap_servers",

@@ -30,7 +30,7 @@ from sparklog.client.config import (
     whole_number,
 )
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError
 from sparklog.protocol.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_client_id
 
@@ -127,6 +127,7 @@ class ConsumerConfig:
     deserialize_key: Deserialize | None
     deserialize_value: Deserialize | None
     fetch_max_bytes: int
+    fetch_max_wait: float
     group_id: str
     heartbeat_interval: float
     instance_id: str
@@ -141,11 +142,17 @@ class ConsumerConfig:
     tail_backoff: float
     tail_backoff_max: float
 
+    @property
+    def look_age(self) -> float:
+        """How many seconds old a look may be that says what there is: on a local disk a look is cheap."""
+        return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
+
 
 def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
     """The checked arguments, and the cluster they name.
 
-    Raises InvalidConfigurationError for an unknown name or a value that cannot be, and what ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
     """
     arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -174,6 +181,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
         deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
         fetch_max_bytes=number("fetch_max_bytes", 1),
+        fetch_max_wait=seconds("fetch_max_wait_ms"),
         group_id=_text(arguments, "group_id"),
         heartbeat_interval=seconds("heartbeat_interval_ms", 1),
         instance_id=_text(arguments, "group_instance_id"),
@@ -294,7 +302,7 @@ def _assignor(item: object) -> str:
 
 def deserializer(name: str, given: object) -> Deserialize | None:
     """What makes a key or value of bytes, as one signature: from a function of the bytes, or from an object with
-    ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidConfigurationError."""
+    ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidClientConfigurationError."""
     if given is None:
         return None
     method: Any = getattr(given, "deserialize", None)
@@ -325,5 +333,5 @@ def _takes(method: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"Consumer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(f"Consumer({name}={value!r}): {what}", config=name, value=value)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparklog.client.cluster_metadata import ClusterMetadata
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError
 from sparklog.ids import Ids, RandomIds
 from sparklog.protocol import partitioner as hashing
 
@@ -141,7 +141,7 @@ def as_choice(given: object) -> tuple[ChoosePartition | None, RotatePartition | 
 
     Objects with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, with the older
     ``partition(topic, serialized_key, cluster)``, and functions of (key bytes, all partitions, available partitions).
-    Raises InvalidConfigurationError for anything else.
+    Raises InvalidClientConfigurationError for anything else.
     """
     if given is None:
         return None, None
@@ -152,7 +152,7 @@ def as_choice(given: object) -> tuple[ChoosePartition | None, RotatePartition | 
             return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
         return method, rotate
     if not callable(given):
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"Producer(partitioner={given!r}): give a Partitioner, or a function of (key bytes, all partitions, "
             "available partitions)",
             config="partitioner",

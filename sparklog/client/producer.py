@@ -46,12 +46,12 @@ from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
 from sparklog.client.transactions import Transactions
+from sparklog.client.user_code import add_note
 from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
     KafkaTimeoutError,
-    SerializationError,
     SparklogError,
 )
 
@@ -143,7 +143,7 @@ class Producer:
         Raises:
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
-            SerializationError: a key, value or header is no bytes, or a serializer failed.
+            SerializationError: a key, value or header is not bytes. What a serializer raises comes out as it is.
             InvalidRecordError: neither key nor value, no key on a compacted topic, or a bad timestamp.
             UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
             InvalidTopicError: a name that no topic can have.
@@ -232,10 +232,8 @@ class Producer:
             if config.serialize_value is not None:
                 value = config.serialize_value(topic, headers, value)
         except Exception as error:
-            raise SerializationError(
-                f"the {what} of a record for topic {topic!r} cannot be serialized: {error!r}; see __cause__",
-                topic=topic,
-            ) from error
+            add_note(error, f"the {what}_serializer failed for a record of topic {topic!r}, which is not sent")
+            raise
         return key, value
 
     def _find(self, topic: object) -> TopicMetadata:
@@ -357,7 +355,7 @@ class Producer:
         ``offsets`` are ``{TopicPartition: OffsetAndMetadata}``, the next to read; ``group_metadata`` is what
         ``consumer.group_metadata()`` gives, which lets the commit refuse a member that was replaced, or a group id.
 
-        Raises InvalidTxnStateError, InvalidRequestError.
+        Raises InvalidTxnStateError, InvalidArgumentTypeError.
         """
         self._transactional().add_offsets(offsets, group_metadata)
 

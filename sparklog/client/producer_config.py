@@ -19,7 +19,7 @@ from sparklog.client.config import (
 )
 from sparklog.client.partitioners import ChoosePartition, RotatePartition, as_choice
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError, InvalidConfigurationError
 from sparklog.format.codec import CODECS, compressor
 from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.names import validate_client_id
@@ -94,7 +94,8 @@ class ProducerConfig:
 def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
     """The checked arguments, and the cluster they name.
 
-    Raises InvalidConfigurationError for an unknown name or a value that cannot be, and what ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
     """
     arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -203,7 +204,7 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
 
 def serializer(name: str, given: object) -> Serialize | None:
     """What turns a key or value into bytes, as one signature: from a function of the value, or from an object with
-    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidConfigurationError."""
+    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidClientConfigurationError."""
     if given is None:
         return None
     method: Any = getattr(given, "serialize", None)
@@ -227,5 +228,5 @@ def _takes_headers(method: Callable[..., object]) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)

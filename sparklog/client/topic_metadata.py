@@ -17,7 +17,13 @@ from sparklog.client.producer_config import ProducerConfig
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    InvalidPartitionError,
+    InvalidRecordError,
+    InvalidTopicTypeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.partitioner import StickyPartitions, partition_for_key
 from sparklog.protocol.state import State, TopicState
@@ -78,7 +84,7 @@ class TopicMetadata:
         return queue
 
     def queue_of_partition(self, partition: object) -> PartitionQueue:
-        """The partition a record names. Raises UnknownTopicOrPartitionError, InvalidRecordError."""
+        """The partition a record names. Raises InvalidPartitionError, InvalidRecordError."""
         if partition is None:
             raise InvalidRecordError(
                 f"the partitioner gave no partition for a record of {self.name!r}", topic=self.name
@@ -90,7 +96,7 @@ class TopicMetadata:
             )
         number = operator.index(partition)
         if not 0 <= number < len(self.queues):
-            raise UnknownTopicOrPartitionError(
+            raise InvalidPartitionError(
                 f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {number}",
                 topic=self.name,
                 partition=number,
@@ -144,7 +150,7 @@ class Topics:
         Raises InvalidTopicError, UnknownTopicOrPartitionError, StorageError.
         """
         if not isinstance(topic, str):
-            raise InvalidTopicError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
+            raise InvalidTopicTypeError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
         validate_written_topic(topic)
         state = self._coordinator.state
         if topic not in state.topics or topic in self.known:

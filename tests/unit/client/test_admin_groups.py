@@ -53,7 +53,9 @@ def test_groups_are_listed_by_state_and_type(admin: AdminClient, cluster: Coordi
     assert admin.list_groups(states_filter=[GroupState.EMPTY, "preparing-rebalance"]) == [idle]
     assert admin.list_groups(types_filter=["classic"]) == [idle, live]
     assert admin.list_groups(types_filter=["consumer"]) == []
-    with pytest.raises(InvalidRequestError, match="'busy' is no GroupState; give one of UNKNOWN, PREPARING_REBALANCE"):
+    with pytest.raises(
+        InvalidRequestError, match="invalid GroupState: 'busy'; give one of UNKNOWN, PREPARING_REBALANCE"
+    ):
         admin.list_groups(states_filter=["busy"])
     assert admin.list_consumer_groups() == [("billing", ""), ("live", "consumer")]
 

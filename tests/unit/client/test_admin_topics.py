@@ -326,7 +326,7 @@ def test_what_has_configs_is_listed(admin: AdminClient) -> None:
 def test_what_has_no_configs_is_refused(admin: AdminClient) -> None:
     with pytest.raises(InvalidRequestError, match="GROUP 'g' has no configs here"):
         admin.describe_configs([ConfigResource("group", "g")])
-    with pytest.raises(InvalidRequestError, match="'shelf' is no ConfigResourceType"):
+    with pytest.raises(InvalidRequestError, match="invalid ConfigResourceType: 'shelf'"):
         ConfigResource("shelf", "g")
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_configs([ConfigResource("topic", "nope")])

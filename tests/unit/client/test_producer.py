@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import math
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -338,13 +340,27 @@ def test_serializers_are_functions_or_objects_of_kafka_python_2_or_3(cluster: Co
     assert upper.closed
 
 
-def test_what_a_serializer_refuses_is_refused_with_its_reason(cluster: Coordinator) -> None:
-    with (
-        Producer(cluster=cluster, value_serializer=lambda value: value.encode()) as producer,
-        pytest.raises(SerializationError, match="value of a record for topic 't'") as caught,
-    ):
-        producer.send("t", 5)
-    assert isinstance(caught.value.__cause__, AttributeError)
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_what_a_serializer_raises_comes_out_as_it_is_and_nothing_is_sent(cluster: Coordinator, part: str) -> None:
+    def refuse(value: object) -> bytes:
+        raise ZeroDivisionError(value)
+
+    given: dict[str, Any] = {f"{part}_serializer": refuse}
+    with Producer(cluster=cluster, **given) as producer:
+        with pytest.raises(ZeroDivisionError) as caught:
+            producer.send("t", 5, key=6)
+        if sys.version_info >= (3, 11):
+            assert f"the {part}_serializer failed for a record of topic 't'" in caught.value.__notes__[0]
+    assert not cluster.refresh().topics
+
+
+def test_what_a_partitioner_raises_comes_out_as_it_is_and_nothing_is_sent(cluster: Coordinator) -> None:
+    def refuse(*_: object) -> int:
+        raise LookupError("no partition for this")
+
+    with Producer(cluster=cluster, partitioner=refuse) as producer, pytest.raises(LookupError, match="no partition"):
+        producer.send("t", b"1", key=b"k")
+    assert read(cluster, "t") == []
 
 
 def test_bytes_like_values_are_copied(cluster: Coordinator, producer: Producer) -> None:

@@ -15,8 +15,8 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
     FencedError,
     IllegalStateError,
-    InvalidConfigurationError,
     InvalidRequestError,
+    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaTimeoutError,
     ProducerFencedError,
@@ -273,7 +273,10 @@ def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coor
 
 def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
     cluster.alter_configs("", {"transaction.max.timeout.ms": "1000"})
-    with make(cluster) as producer, pytest.raises(InvalidConfigurationError, match=r"transaction\.max\.timeout\.ms"):
+    with (
+        make(cluster) as producer,
+        pytest.raises(InvalidTransactionTimeoutError, match=r"transaction\.max\.timeout\.ms"),
+    ):
         producer.init_transactions()
 
 
