@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from sparklog.client.admin import AdminClient
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.types import TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -138,10 +139,12 @@ def test_it_shows_the_cluster_and_says_what_there_is_no_server_for(run: Run, clu
 def test_it_lists_offsets_and_alters_those_of_a_group(run: Run, cluster: Coordinator) -> None:
     run("-m", "kafka.producer", "-b", BROKER, "-t", "orders", stdin="one\ntwo\n")
     place = TopicPartition("orders", 0)
-    text = run(
-        "-m", "kafka.admin", "-b", BROKER, "partitions", "list-offsets", "-p", "orders:0=latest", "orders:1=earliest"
-    )
-    assert "LATEST" in text or "orders" in text
-    run("-m", "kafka.admin", "-b", BROKER, "groups", "alter-offsets", "-g", "billing", "-o", "orders:0=1")
-    assert cluster.refresh().groups["billing"].offsets[place].offset == 1
+    run("-m", "kafka.producer", "-b", BROKER, "-t", "orders", stdin="three\n")
+    shown = admin(run, "partitions", "list-offsets", "-t", "orders", "-s", "latest")["orders"]
+    ends = [cluster.refresh().partition("orders", number).log_end_offset for number in range(2)]
+    assert sum(ends) == 3
+    assert [shown[str(number)]["offset"] for number in range(2)] == ends
+    run("-m", "kafka.admin", "-b", BROKER, "groups", "alter-offsets", "-g", "billing", "-o", "orders:0:1")
+    with AdminClient(cluster=cluster) as client:
+        assert client.list_group_offsets({"billing": None})["billing"] == {place: OffsetAndMetadata(1)}
     assert "billing" in run("-m", "kafka.admin", "-b", BROKER, "groups", "list")
