@@ -108,6 +108,14 @@ class OffsetSpec(_Named, IntEnum):
     LATEST_TIERED = -5
 
 
+class OffsetResetStrategy(IntEnum):
+    """Where a consumer begins without an offset, as the number that stands for it."""
+
+    LATEST = -1
+    EARLIEST = -2
+    NONE = 0
+
+
 class OffsetTimestamp(int):
     """A time in milliseconds since the epoch, where a plain int would be an offset."""
 

@@ -159,4 +159,5 @@ def test_the_cluster_is_shown_as_kafka_python_does(cluster: Coordinator) -> None
     assert metadata.broker_metadata(7) is None
     assert metadata.partitions_for_broker(0) == {TopicPartition("orders", number) for number in range(4)}
     assert metadata.controller is None
+    assert ClusterMetadata(cluster=cluster, client_id="mine").topics() == {"orders"}
     assert metadata.cluster_id == cluster.state.cluster_id

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import IsolationLevel, OffsetSpec
+from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
 from sparklog.client.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-__all__ = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription", "IsolationLevel", "OffsetSpec"]
+__all__ = [
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "IsolationLevel",
+    "OffsetResetStrategy",
+    "OffsetSpec",
+    "OffsetTimestamp",
+]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import IsolationLevel, OffsetSpec
+from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
 
-__all__ = ["IsolationLevel", "OffsetSpec"]
+__all__ = ["IsolationLevel", "OffsetResetStrategy", "OffsetSpec", "OffsetTimestamp"]
