@@ -44,6 +44,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class TopicPartitionReplica(NamedTuple):
+    """One replica of a partition; ``broker_id`` is the storage location that holds it."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+
 class OffsetAndMetadata(NamedTuple):
     """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read.
 

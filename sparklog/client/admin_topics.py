@@ -113,7 +113,7 @@ class TopicAdmin(AdminBase):
         found = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
-                "topic_id": as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic,
+                "topic_id": str(as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic),
                 **answer.codes(),
             }
             for topic, answer in zip(wanted, answers, strict=True)
@@ -325,12 +325,12 @@ def _name_of(state: State, topic: str | uuid.UUID) -> str:
 
 
 def as_uuid(topic_id: str) -> uuid.UUID:
-    """A topic id as kafka-python shows it."""
+    """A topic id as kafka-python takes it; results have it as text."""
     return uuid.UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 
 def _created(state: State, new: NewTopic, answer: Answer) -> Result:
-    data: Result = {"name": new.name, "topic_id": as_uuid(answer.result or _NO_ID), **answer.codes()}
+    data: Result = {"name": new.name, "topic_id": str(as_uuid(answer.result or _NO_ID)), **answer.codes()}
     if answer.error is not None:
         return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
     decided = _decided_topic(state, new, answer.result)
@@ -353,7 +353,7 @@ def _described(state: State, topic: str | uuid.UUID) -> Result:
         return {
             "error_code": error_code(error),
             "name": None if by_id else topic,
-            "topic_id": topic if by_id else as_uuid(_NO_ID),
+            "topic_id": str(topic if by_id else as_uuid(_NO_ID)),
             "is_internal": False,
             "partitions": [],
             "topic_authorized_operations": UNKNOWN_OPERATIONS,
@@ -364,7 +364,7 @@ def _topic_data(state: State, topic: TopicState) -> Result:
     return {
         "error_code": 0,
         "name": topic.name,
-        "topic_id": as_uuid(topic.topic_id),
+        "topic_id": str(as_uuid(topic.topic_id)),
         "is_internal": is_internal_topic(topic.name),
         "partitions": [_partition_data(state, number, one) for number, one in enumerate(topic.partitions)],
         "topic_authorized_operations": UNKNOWN_OPERATIONS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog import errors
 from sparklog.errors import InvalidArgumentError, SparklogError
@@ -51,6 +51,20 @@ def member_of(kind: type[Kind], given: object) -> Kind:
     raise InvalidArgumentError(f"invalid {kind.__name__}: {given!r}; give one of {shown}")
 
 
+class _Named:
+    """Members by what programs of kafka-python call them: ``build_from`` and ``value_for`` of its enumerations."""
+
+    @classmethod
+    def build_from(cls, given: object) -> Any:
+        """The member that is meant. Raises InvalidRequestError, which is a ValueError."""
+        return member_of(cls, given)  # type: ignore[type-var]
+
+    @classmethod
+    def value_for(cls, given: object) -> Any:
+        """Its value. Raises as ``build_from``."""
+        return cls.build_from(given).value
+
+
 # -- topics
 
 
@@ -84,7 +98,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-class OffsetSpec(IntEnum):
+class OffsetSpec(_Named, IntEnum):
     """Which offset of a partition is asked for, where it is not a time."""
 
     LATEST = -1
@@ -92,6 +106,14 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+
+
+class OffsetResetStrategy(IntEnum):
+    """Where a consumer begins without an offset, as the number that stands for it."""
+
+    LATEST = -1
+    EARLIEST = -2
+    NONE = 0
 
 
 class OffsetTimestamp(int):
@@ -103,7 +125,7 @@ class OffsetTimestamp(int):
         return f"OffsetTimestamp({int(self)})"
 
 
-class IsolationLevel(IntEnum):
+class IsolationLevel(_Named, IntEnum):
     """Both read the same here: what is not committed has no offset."""
 
     READ_UNCOMMITTED = 0
@@ -113,7 +135,7 @@ class IsolationLevel(IntEnum):
 # -- configs
 
 
-class ConfigResourceType(IntEnum):
+class ConfigResourceType(_Named, IntEnum):
     """What has configs in Kafka; here topics have, and BROKER stands for the cluster's settings."""
 
     UNKNOWN = 0
@@ -124,7 +146,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigFilterType(IntEnum):
+class ConfigFilterType(_Named, IntEnum):
     """Which configs ``describe_configs`` shows; DYNAMIC is ALL, since all can be changed at any time."""
 
     ALL = 0
@@ -134,7 +156,7 @@ class ConfigFilterType(IntEnum):
     STATIC = 4
 
 
-class AlterConfigOp(IntEnum):
+class AlterConfigOp(_Named, IntEnum):
     """What ``alter_configs`` does with a value. APPEND and SUBTRACT are for lists."""
 
     SET = 0
@@ -163,7 +185,7 @@ class ConfigResource:
 # -- groups
 
 
-class GroupState(str, Enum):
+class GroupState(_Named, str, Enum):
     """Kafka's states of a group; groups here are EMPTY, PREPARING_REBALANCE or STABLE."""
 
     UNKNOWN = "Unknown"
@@ -176,7 +198,7 @@ class GroupState(str, Enum):
     RECONCILING = "Reconciling"
 
 
-class GroupType(str, Enum):
+class GroupType(_Named, str, Enum):
     """Kafka's types of a group; groups here are CLASSIC: their members name the assignors."""
 
     UNKNOWN = "Unknown"
@@ -197,7 +219,7 @@ class MemberToRemove:
 # -- transactions
 
 
-class TransactionState(str, Enum):
+class TransactionState(_Named, str, Enum):
     """Kafka's states of a transactional id; here EMPTY before its first commit and COMPLETE_COMMIT after it."""
 
     EMPTY = "Empty"

@@ -8,12 +8,18 @@ the newest state that the client has read. Thread-safe. Not for: looking for top
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sparklog.client.config import cluster_of
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.names import is_internal_topic
 from sparklog.protocol.state import BrokerState, PartitionState
 from sparklog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import AdminArguments
 
 NO_PORT = -1
 
@@ -35,8 +41,9 @@ class BrokerMetadata(NamedTuple):
 class ClusterMetadata:
     """See the module."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinator: Coordinator | None = None, **configs: Unpack[AdminArguments]) -> None:
+        """A client's, or by itself with the arguments of ``AdminClient``. Raises as that does."""
+        self._coordinator = coordinator or cluster_of("ClusterMetadata", configs)
 
     @property
     def controller(self) -> BrokerMetadata | None:

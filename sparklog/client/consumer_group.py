@@ -23,7 +23,7 @@ from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
-from sparklog.client.subscription import Subscription
+from sparklog.client.subscription import Subscription, finish
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -198,7 +198,7 @@ class GroupSession:
         if called is None:
             return
         try:
-            called(set(partitions))
+            finish(called(set(partitions)))
         except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error

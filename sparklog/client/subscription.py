@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
@@ -34,6 +35,36 @@ class ConsumerRebalanceListener:
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
         """These partitions are gone already. By default the same as revoked, as in Kafka."""
         self.on_partitions_revoked(lost)
+
+
+class AsyncConsumerRebalanceListener:
+    """The same with coroutines, each of which has ended when the rebalance continues."""
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """These partitions are about to go to other members."""
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """These partitions were added; called after each rebalance, also with none."""
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """These partitions are gone already. By default the same as revoked, as in Kafka."""
+        await self.on_partitions_revoked(lost)
+
+
+def finish(answer: object) -> None:
+    """Run what a listener answered to its end, if it is a coroutine; in a thread of its own where this one has a loop
+    already."""
+    if not isinstance(answer, Coroutine):
+        return
+    import asyncio  # costs more to import than most consumers need it
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(answer)
+    else:
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(asyncio.run, answer).result()
 
 
 class PartitionPosition:

@@ -17,6 +17,7 @@ from sparklog.client.admin import (
     TransactionListing,
     TransactionState,
 )
+from sparklog.client.admin_types import ConfigResourceType, GroupState, OffsetSpec
 from sparklog.client.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
@@ -270,3 +271,11 @@ def test_what_makes_no_sense_or_comes_later_is_refused_with_why(
 
 def test_no_reassignment_is_under_way_that_nobody_began(admin: AdminClient) -> None:
     assert admin.list_partition_reassignments() == {}
+
+
+def test_members_of_enumerations_are_found_as_in_kafka_python() -> None:
+    assert OffsetSpec.build_from("max-timestamp") is OffsetSpec.build_from(-3) is OffsetSpec.MAX_TIMESTAMP
+    assert GroupState.build_from("stable") is GroupState.STABLE
+    assert ConfigResourceType.value_for("topic") == 2
+    with pytest.raises(ValueError, match="invalid OffsetSpec: 'soon'"):
+        OffsetSpec.build_from("soon")
