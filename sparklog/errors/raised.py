@@ -77,15 +77,15 @@ InvalidReplicaAssignmentError = InvalidReplicationAssignmentError
 """As Kafka's Java client has it."""
 
 
-class InvalidConfigurationError(InvalidCallError, BrokerResponseError, errno=40, code="INVALID_CONFIG"):
-    """An unknown setting, or a value of the wrong type or out of bounds."""
+class InvalidConfigurationError(InvalidCallError, BrokerResponseError, ValueError, errno=40, code="INVALID_CONFIG"):
+    """An unknown setting, or a value of the wrong type or out of bounds. A ValueError too, as with kafka-python."""
 
 
 class KafkaConfigurationError(InvalidCallError):
     """Arguments of a client that contradict each other or that no client can have."""
 
 
-class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurationError, ValueError):
+class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurationError):
     """An argument of ``Producer``, ``Consumer`` or ``AdminClient`` that is unknown, cannot be, or contradicts another.
 
     What kafka-python raises for that: KafkaConfigurationError, and here and there ValueError.
