@@ -134,8 +134,8 @@ class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, Replica
 
     Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is
     the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its
-    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them, those that were not given by
-    default.
+    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them,
+    those that were not given by default.
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
