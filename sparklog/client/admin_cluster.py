@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Result
+from sparklog.client.admin_transactions import coordinator_of
 from sparklog.errors import InvalidRequestError, SecurityDisabledError
 
 PERMISSIONS = (
@@ -23,13 +24,14 @@ class ClusterAdmin(AdminBase):
     def describe_cluster(self) -> Result:
         """Cluster id and brokers, which are storage locations: ``host`` is the address, and there is no port.
 
-        One that does not pass its checks is fenced. The controller is no broker, so its id is -1.
+        One that does not pass its checks is fenced. The controller is no broker: the first
+        one stands for it.
         """
         state = self._state()
         root = self._coordinator.store.root
         return {
             "cluster_id": state.cluster_id,
-            "controller_id": -1,
+            "controller_id": coordinator_of(state),
             "brokers": [
                 {
                     "broker_id": number,

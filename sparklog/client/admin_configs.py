@@ -19,7 +19,13 @@ from sparklog.config.definitions import (
     ConfigEntry,
 )
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
-from sparklog.errors import InvalidArgumentError, InvalidArgumentTypeError, InvalidConfigurationError, SparklogError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    SparklogError,
+)
 from sparklog.protocol import decide
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.state import State
@@ -150,13 +156,13 @@ def _resources(given: Iterable[ConfigResource]) -> list[ConfigResource]:
 
 
 def _topic_of(resource: ConfigResource) -> str:
-    """The topic's name, empty for the cluster. Raises InvalidArgumentError for a single broker."""
+    """The topic's name, empty for the cluster. Raises InvalidRequestError for a single broker."""
     if resource.kind is ConfigResourceType.TOPIC:
         if not resource.name:
             raise InvalidArgumentError("a topic's ConfigResource needs its name")
         return resource.name
     if resource.name:
-        raise InvalidArgumentError(
+        raise InvalidRequestError(
             f"broker {resource.name} has no settings of its own, since brokers are storage locations; use "
             "ConfigResource('BROKER', '') for the settings of the cluster"
         )

@@ -24,6 +24,7 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     InvalidArgumentError,
     InvalidArgumentTypeError,
     NoError,
@@ -208,7 +209,8 @@ class GroupAdmin(AdminBase):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, ErrorClass]:
-        """Forget a group's offsets of these partitions, except of topics that its members read (NonEmptyGroupError).
+        """Forget a group's offsets of these partitions, except of topics that its members read
+        (GroupSubscribedToTopicError).
 
         Raises GroupIdNotFoundError.
         """
@@ -223,7 +225,7 @@ class GroupAdmin(AdminBase):
                 delete = partial(coordinator.delete_group_offsets, group_id, places)
                 without_dead_members(coordinator, group_id, delete)
             except NonEmptyGroupError:
-                outcome = NonEmptyGroupError
+                outcome = GroupSubscribedToTopicError
             results.update({TopicPartition(*place): outcome for place in places})
         return results
 

@@ -263,21 +263,29 @@ class ReadAhead:
         """
         deadline = self._clock.monotonic() + seconds
         with self._changed:
-            if not self._waiting_rows():
+            if not 0 < self._waiting_rows(rows) < rows:
                 return
-            if self._waiting_rows() < rows and not _looked_since(self._coordinator, age):
+            if not _looked_since(self._coordinator, age):
                 self._look_wanted = True
                 self._worth_a_try()
-            while not (self._woken or self._failure or self._closed or self._waiting_rows() >= rows):
+            while not (self._woken or self._failure or self._closed or self._waiting_rows(rows) >= rows):
                 left = deadline - self._clock.monotonic()
                 caught_up = self._exhausted or self._size >= self._total_bytes
                 if left <= 0 or (caught_up and not self._look_wanted):
                     break
                 self._changed.wait(min(left, 3600.0))
 
-    def _waiting_rows(self) -> int:
-        streams = [stream for stream in self._streams.values() if not stream.paused]
-        return sum(taken.batches.batch.num_rows for stream in streams for taken in stream.chunks)
+    def _waiting_rows(self, enough: int) -> int:
+        """How many records may be taken, counted up to ``enough``."""
+        rows = 0
+        for stream in self._streams.values():
+            if stream.paused:
+                continue
+            for taken in stream.chunks:
+                rows += taken.batches.batch.num_rows
+                if rows >= enough:
+                    return rows
+        return rows
 
     def _ready(self) -> bool:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())

@@ -28,7 +28,7 @@ from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
 from sparklog.client.cluster_metadata import ClusterMetadata
 from sparklog.client.config import shown_config
-from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
+from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, longest_wait
 from sparklog.client.partitioners import ChoosePartition
 from sparklog.client.patience import within
 from sparklog.client.producer_config import DEFAULT_CONFIG, producer_config
@@ -36,11 +36,12 @@ from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
     RawHeaders,
     as_bytes,
-    check_size,
+    check_request_size,
     check_timestamp,
     checked_headers,
     neither_key_nor_value,
     no_key,
+    refusal_by_topic,
 )
 from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
@@ -50,9 +51,12 @@ from sparklog.client.user_code import add_note
 from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
-    InvalidConfigurationError,
+    InvalidArgumentError,
+    KafkaError,
     KafkaTimeoutError,
     SparklogError,
+    UnknownTopicOrPartitionError,
+    UnknownTopicTimeoutError,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +74,9 @@ still sent: its thread ends when it has."""
 EXIT_TIMEOUT_SECONDS = 10.0
 """How long the end of the interpreter waits for the records of all producers that nobody closed. kafka-python waits a
 second for each; a commit to an object store may take longer."""
+
+LONGEST_TOPIC_PAUSE_SECONDS = 1.0
+"""Between two looks for a topic that does not exist yet."""
 
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _dropped: dict[threading.Thread, Accumulator] = {}
@@ -145,9 +152,10 @@ class Producer:
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
             SerializationError: a key, value or header is not bytes. What a serializer raises comes out as it is.
             InvalidRecordError: neither key nor value, no key on a compacted topic, or a bad timestamp.
-            UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
+            UnknownTopicTimeoutError: no such topic within ``max_block_ms``, and it is not to be created.
+            InvalidPartitionError: the topic has no such partition.
             InvalidTopicError: a name that no topic can have.
-            MessageSizeTooLargeError: over ``max_request_size`` or the topic's ``max.message.bytes``.
+            MessageSizeTooLargeError: over ``max_request_size``; over ``max.message.bytes`` the future fails.
             KafkaTimeoutError: no memory was free within ``max_block_ms``.
             StorageError: the storage did not say what the topic is.
         """
@@ -176,8 +184,10 @@ class Producer:
         if headers:
             stored, more = checked_headers(headers, topic)
             size += more
+        refusal = None
         if size > found.max_counted_bytes:
-            check_size(size - RECORD_OVERHEAD_BYTES, found)
+            check_request_size(size - RECORD_OVERHEAD_BYTES, found)
+            refusal = refusal_by_topic(size - RECORD_OVERHEAD_BYTES, key, value, stored, found)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         else:
@@ -190,10 +200,18 @@ class Producer:
             queue = found.queue_of_key(key)
         else:
             found.sticky_left -= size
-            queue = (
-                found.sticky if found.sticky_left >= 0 and found.sticky is not None else self._next_sticky(found, size)
-            )
+            queue = found.current_sticky() or self._next_sticky(found, size)
+        if refusal is not None:
+            return self._failed(queue, refusal)
         return accumulator.append(queue, value, key, stored, timestamp_ms, size)
+
+    def _failed(self, queue: PartitionQueue, error: KafkaError) -> FutureRecordMetadata:
+        """The future of a record that its topic does not take. A transaction that it is part of can only be aborted."""
+        if self._transactions is not None:
+            self._transactions.lose_record(error)
+        outcome = RecordBatchResult(self._accumulator.changed, queue.place)
+        outcome.error, outcome.done = error, True
+        return FutureRecordMetadata(outcome, 0)
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch, partition: int | None = None) -> FutureOffsets:
         """Send a table's rows as records; the future resolves to the offsets they got, when all are committed.
@@ -237,8 +255,28 @@ class Producer:
         return key, value
 
     def _find(self, topic: object) -> TopicMetadata:
+        """A topic, once there is one: somebody may be about to create it."""
         self._start()
-        return within(self._config.max_block, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+        clock = self._coordinator.log.clock
+        deadline = clock.monotonic() + self._config.max_block
+        pause, waiting = self._config.retry_backoff, False
+        while True:
+            left = max(deadline - clock.monotonic(), 0)
+            try:
+                return within(left, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+            except UnknownTopicOrPartitionError as error:
+                if clock.monotonic() + pause >= deadline:
+                    raise UnknownTopicTimeoutError(
+                        f"{error.message}. Waited {self._config.max_block:g} s for it, which is max_block_ms",
+                        topic=topic,
+                    ) from error
+                if not waiting:
+                    waiting = True
+                    logger.warning("%s waits for at most %g s: %s", self, left, error)
+            clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
+            if self._accumulator.refusal is not None:
+                raise self._accumulator.refusal()
 
     def _checked(self, topic: str) -> TopicMetadata | None:
         """What is known of a topic; the storage is asked where that is old."""
@@ -286,15 +324,15 @@ class Producer:
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send what is there, at most for ``timeout`` seconds (default: until it is sent or has failed), and end.
 
-        What is not committed by then fails. Closing twice is fine.
+        What is not committed by then fails. Closing twice is fine. Raises InvalidArgumentError.
         """
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"close(timeout={timeout}): give seconds from 0, or None")
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         _open_producers.discard(self)
-        if timeout is not None and timeout < 0:
-            raise InvalidConfigurationError(f"close(timeout={timeout}): give seconds from 0, or None")
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():

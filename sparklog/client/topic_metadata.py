@@ -3,8 +3,8 @@
 Rules: read from the coordinator's state and kept until that state says otherwise or ``metadata_max_age_ms`` has passed.
 A topic that does not exist is created by the first record for it, where both the cluster
 (``auto.create.topics.enable``) and the producer (``allow_auto_create_topics``) allow that, as Kafka's metadata request
-does. A key goes where murmur2 says; records without a key go to one partition until it has ``batch_size`` bytes, then
-to one drawn by lot, as Kafka's BuiltInPartitioner has it.
+does. A key goes where murmur2 says; records without a key go to one partition until its batch has ``batch_size`` bytes
+or is sent, and then to another one, pseudo-random but even. So one record at a time reaches every partition too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidPartitionError,
     InvalidRecordError,
+    InvalidRecordTypeError,
     InvalidTopicTypeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -46,11 +47,8 @@ class TopicMetadata:
         self.configs, self.cluster_configs = found.configs, state.configs
         self.checked_at = 0.0
         self.settings = settings
-        self.size_limits = (
-            ("the topic's max.message.bytes", settings.max_message_bytes, LOG_OVERHEAD_BYTES),
-            ("the producer's max_request_size", config.max_request_size, 0),
-        )
-        self.max_record_bytes = min(limit - overhead for _, limit, overhead in self.size_limits)
+        self.max_request_size = config.max_request_size
+        self.max_record_bytes = min(settings.max_message_bytes - LOG_OVERHEAD_BYTES, config.max_request_size)
         self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
         self.needs_key = "compact" in settings.cleanup_policy
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
@@ -90,7 +88,7 @@ class TopicMetadata:
                 f"the partitioner gave no partition for a record of {self.name!r}", topic=self.name
             )
         if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
-            raise InvalidRecordError(
+            raise InvalidRecordTypeError(
                 f"a record for topic {self.name!r} names {partition!r} as its partition; give a whole number or None",
                 topic=self.name,
             )
@@ -113,6 +111,11 @@ class TopicMetadata:
         """The partitions that have a leader, as far as is known; all, where that is none."""
         led = [number for number, partition in enumerate(self._partitions) if partition.leader >= 0]
         return led or list(range(len(self.queues)))
+
+    def current_sticky(self) -> PartitionQueue | None:
+        """The partition for another record without a key: the same while its batch is open and below ``batch_size``."""
+        sticky = self.sticky
+        return sticky if self.sticky_left >= 0 and sticky is not None and sticky.open is not None else None
 
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
         """Another partition, with a leader, for the records without a key that come now; ``drawn`` is from [0, 1)."""

@@ -37,9 +37,11 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
+    InvalidArgumentError,
     InvalidArgumentTypeError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    KafkaError,
     KafkaTimeoutError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
@@ -251,6 +253,12 @@ class Transactions:
             self._accumulator.set_refusal(self._refuse_send)
             self._drop(TransactionAbortedError("the transaction was aborted"))
             self._enter(READY)
+
+    def lose_record(self, error: KafkaError) -> None:
+        """A record of the open transaction was refused, so it can only be aborted."""
+        with self._lock:
+            if self._state == IN_TRANSACTION:
+                self._make_abortable(error)
 
     def close(self, error: BaseException) -> None:
         """Fail what is not committed, and delete its files unless they may be committed."""
@@ -540,6 +548,11 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
             f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"
         )
     validate_group_id(group)
+    if generation > 0 and not member:
+        raise InvalidArgumentError(
+            f"invalid group metadata: generation {generation} of group {group!r} without a member id; give what "
+            "consumer.group_metadata() gives, or the group id alone"
+        )
     if not isinstance(offsets, Mapping):
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"

@@ -22,6 +22,10 @@ class NoError(BrokerResponseError, errno=0, code="NO_ERROR"):
     """It worked. Calls that report per partition or member give this class; it is never raised."""
 
 
+class KafkaTimeoutError(RetriableError):
+    """Not done within the time allowed. What was under way may still happen."""
+
+
 # -- change the call: nothing was written
 
 
@@ -97,6 +101,10 @@ class InvalidRecordError(InvalidCallError, BrokerResponseError, ValueError, errn
 
     A ValueError too, which is what kafka-python's ``send`` raises.
     """
+
+
+class InvalidRecordTypeError(InvalidRecordError, TypeError):
+    """A partition that is not named by its number. A TypeError too, as with kafka-python."""
 
 
 class InvalidTimestampError(InvalidCallError, BrokerResponseError, ValueError, errno=32, code="INVALID_TIMESTAMP"):
@@ -207,6 +215,10 @@ class InvalidPartitionError(UnknownTopicOrPartitionError, ValueError):
 
 class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105, code="TRANSACTIONAL_ID_NOT_FOUND"):
     """No producer has used this transactional id, or not for ``transactional.id.expiration.ms``."""
+
+
+class UnknownTopicTimeoutError(UnknownTopicOrPartitionError, KafkaTimeoutError):
+    """``send`` has waited for ``max_block_ms`` for a topic that nobody created."""
 
 
 class ClusterNotFoundError(NotFoundError):
@@ -355,10 +367,6 @@ class EligibleLeadersNotAvailableError(
 
 class TransactionAbortedError(KafkaError):
     """The transaction cannot be committed any more; nothing of it is visible."""
-
-
-class KafkaTimeoutError(RetriableError):
-    """Not done within the time allowed. What was under way may still happen."""
 
 
 # -- what is stored is gone, damaged, or newer than this program

@@ -161,7 +161,7 @@ def test_the_document_runs_as_it_stands(cluster: Coordinator, tmp_path: Path) ->
 def test_brokers_are_storage_locations(admin: AdminClient, cluster: Coordinator) -> None:
     assert admin.describe_cluster() == {
         "cluster_id": cluster.state.cluster_id,
-        "controller_id": -1,
+        "controller_id": 0,
         "brokers": [{"broker_id": 0, "host": cluster.store.root, "port": -1, "rack": None, "is_fenced": False}],
         "cluster_authorized_operations": -(2**31),
     }

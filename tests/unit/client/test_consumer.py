@@ -320,6 +320,15 @@ def test_assigning_no_partition_unsubscribes(cluster: Cluster, group: str | None
             assert consumer.committed(at(0)) == 1
 
 
+def test_none_stands_for_no_text_and_no_leader_epoch(cluster: Cluster) -> None:
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.assign([at(0)])
+        for number, given in enumerate([(1, None, None), (2, "x", None), (3, None), (4, None, 0)]):
+            consumer.commit({at(0): OffsetAndMetadata(*given)})
+            found = consumer.committed(at(0), metadata=True)
+            assert found == (number + 1, given[1] or "", 0 if given[-1] == 0 else -1)
+
+
 def test_without_a_group_a_consumer_is_nobody_in_it(cluster: Cluster) -> None:
     with cluster.consumer() as consumer:
         assert consumer.group_metadata() == (None, -1, "", None, "")
