@@ -45,7 +45,7 @@ def parser() -> CommandParser:
         "sparklog transactions list --bootstrap-server /data/log",
         "ACTION [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(FLAGS)
     options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
     options.add_argument(

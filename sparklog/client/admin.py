@@ -137,7 +137,7 @@ class GroupInformation(NamedTuple):
 class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
-    Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
+    Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is the
     cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its storage's
     client; ``cluster`` is a coordinator that is open already. ``config`` has all of them, those that were not given by
     default.

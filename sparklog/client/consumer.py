@@ -81,7 +81,10 @@ class Consumer(PositionCalls):
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
 
     def __init__(self, *topics: str, **configs: Unpack[ConsumerArguments]) -> None:
-        """``topics`` are subscribed to. Raises InvalidConfigurationError, ClusterNotFoundError, InvalidTopicError."""
+        """``topics`` are subscribed to.
+
+        Raises InvalidClientConfigurationError, ClusterNotFoundError, InvalidTopicError.
+        """
         self._config, self._coordinator = consumer_config(configs)
         self.config = self._config.shown
         self._clock = self._coordinator.log.clock

@@ -282,7 +282,7 @@ class ReadAhead:
             if stream.paused:
                 continue
             for taken in stream.chunks:
-                rows += taken.batches.batch.num_rows
+                rows += int(taken.batches.batch.num_rows)
                 if rows >= enough:
                     return rows
         return rows

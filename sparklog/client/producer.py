@@ -86,7 +86,7 @@ _dropped: dict[threading.Thread, Accumulator] = {}
 class Producer:
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
-    Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
+    Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
     ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
     ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
     """
@@ -379,7 +379,7 @@ class Producer:
         """Take over the transactional id, before anything else: older instances with it are fenced.
 
         Raises IllegalStateError without a ``transactional_id``, KafkaTimeoutError after ``max_block_ms``,
-        InvalidConfigurationError where ``transaction_timeout_ms`` is over the cluster's limit.
+        InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over the cluster's limit.
         """
         self._transactional().init()
 

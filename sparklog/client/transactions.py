@@ -129,7 +129,7 @@ class Transactions:
     def init(self) -> None:
         """Take the transactional id over: older instances are fenced. Once done, doing it again does nothing.
 
-        Raises InvalidConfigurationError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
+        Raises InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
         KafkaTimeoutError after ``max_block_ms``.
         """
         with self._lock:

@@ -205,7 +205,7 @@ ADMIN_CALLS: list[Callable[[AdminClient], Any]] = [
 
 @pytest.mark.parametrize("call", ADMIN_CALLS)
 def test_an_admin_clients_call_ends_in_time(blocked: Blocked, call: Callable[[AdminClient], Any]) -> None:
-    admin = AdminClient(cluster=blocked.coordinator, request_timeout_ms=100, fetch_max_wait_ms=50)
+    admin = AdminClient(cluster=blocked.coordinator, request_timeout_ms=100)
     blocked.block()
     try:
         with pytest.raises(KafkaTimeoutError, match=r"AdminClient\.\w+\(\) had no answer"):
