@@ -76,12 +76,19 @@ def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, objec
     return arguments
 
 
+def java_assignors(text: str) -> object:
+    """A list of assignors as Java's consumer takes it, such as ``range,cooperative-sticky``."""
+    from sparklog.client.assignors import JavaAssignors
+
+    return JavaAssignors(item.strip() for item in text.split(",") if item.strip())
+
+
 def _value(argument: str, text: str, default: object) -> object:
     stripped = text.strip()
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(stripped.lower(), text)
-    if isinstance(default, tuple):
-        return [item.strip() for item in text.split(",")]
+    if isinstance(default, tuple):  # the assignors
+        return java_assignors(text)
     if isinstance(default, int | float) or (default is None and argument.endswith(_NUMBERS)):
         digits = stripped.removeprefix("-")
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= 19

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from sparklog.client.assignors import (
     CooperativeStickyAssignor,
+    JavaAssignors,
     RangePartitionAssignor,
     RoundRobinPartitionAssignor,
     overrides_assign,
@@ -276,7 +277,7 @@ def _assignors(given: object) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_assignor(item) for item in items))
     if not names:
         raise _wrong("partition_assignment_strategy", given, f"give some of {', '.join(ASSIGNORS)}")
-    if len(names) > 1 and CooperativeStickyAssignor.name in names:
+    if len(names) > 1 and CooperativeStickyAssignor.name in names and not isinstance(given, JavaAssignors):
         raise _wrong(
             "partition_assignment_strategy",
             names,

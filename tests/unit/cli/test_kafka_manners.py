@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.cli.client_properties import client_arguments
 from sparklog.cli.common import CommandParser, UsageError
 from sparklog.cli.main import COMMANDS
-from sparklog.coordinator import Coordinator
+from sparklog.client.consumer_config import DEFAULTS
+from sparklog.coordinator import Coordinator, open_cluster
 
 from .conftest import Run
 
@@ -340,3 +342,40 @@ def is_caught(process: int, number: signal.Signals) -> bool:
 def has_member(cluster: Coordinator) -> bool:
     group = cluster.refresh().groups.get("g")
     return group is not None and bool(group.members)
+
+
+JAVAS_DEFAULT = (
+    "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+)
+
+
+@pytest.mark.parametrize("strategy", [JAVAS_DEFAULT, "range, cooperative-sticky", "cooperative-sticky,sticky"])
+def test_lists_of_assignors_are_taken_as_javas_consumer_takes_them(
+    run: Run, cluster: Coordinator, tmp_path: Path, strategy: str
+) -> None:
+    cluster.create_topic("t")
+    assert run("console-producer", "--topic", "t", stdin=b"a\n").code == 0
+    config = tmp_path / "consumer.properties"
+    config.write_text(f"partition.assignment.strategy={strategy}\nauto.offset.reset=earliest\n")
+    once = ("--topic", "t", "--max-messages", "1")
+    consumed = run("console-consumer", *once, "--group", "g", "--command-config", str(config))
+    assert (consumed.code, consumed.out) == (0, "a\n"), consumed.err
+    verified = run("verifiable-consumer", *once, "--group-id", "v", "--assignment-strategy", strategy)
+    assert (verified.code, '"count":1' in verified.out) == (0, True), verified.err
+
+
+def test_members_with_javas_default_share_a_group_with_those_of_either_assignor(root: str) -> None:
+    from sparklog.client.consumer import Consumer
+
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 2)
+    for other in ("range", "cooperative-sticky"):
+        arguments = client_arguments({"partition.assignment.strategy": JAVAS_DEFAULT}, DEFAULTS)
+        with (
+            Consumer("t", cluster=cluster, group_id=other, **arguments) as first,
+            Consumer("t", cluster=cluster, group_id=other, partition_assignment_strategy=other) as second,
+        ):
+            while len(first.assignment()) != 1 or len(second.assignment()) != 1:
+                first.poll(10)
+                second.poll(10)
+            assert cluster.refresh().groups[other].assignor == other
