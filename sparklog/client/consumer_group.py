@@ -95,6 +95,7 @@ class GroupSession:
         )
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None
+        self._calling: list[str] = []
         self._heart: threading.Thread | None = None
         self._stopping = threading.Event()
         self._abandoned = False
@@ -125,6 +126,8 @@ class GroupSession:
         Raises what ``GroupMember.join`` raises.
         """
         member, changed = self._member, False
+        if self._calling:  # poll() in a listener: the rebalance that it is told of is not over
+            return False
         if member.joined and member.overdue:
             member.beat()
         for _ in range(_MOST_CHANGES):
@@ -133,6 +136,8 @@ class GroupSession:
                 self._apply(change)
                 changed = True
                 continue
+            if not self._subscription.automatic:  # the listener has called unsubscribe()
+                break
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
@@ -152,25 +157,31 @@ class GroupSession:
     def _apply(self, change: Change) -> None:
         if change.lost:
             self._last = {}
-            self._call("on_partitions_lost", change.lost)
-            self._remove(change.lost)
+            try:
+                self._call("on_partitions_lost", change.lost)
+            finally:
+                self._remove(change.lost)
         try:
             if change.revoked or change.to_acknowledge:
                 self._give_up(change)
         finally:  # an error of the storage must not cost what the group has given: it is told once
-            if change.assigned or change.completed:
+            if (change.assigned or change.completed) and self._subscription.automatic:
                 self._subscription.add(change.assigned)
                 self._call("on_partitions_assigned", change.assigned)
 
     def _give_up(self, change: Change) -> None:
+        self.finish_commits()  # first, so that one of an earlier position does not pass for one of the listener's
         last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
         before = {place: self._subscription.positions[place].committed for place in last}
-        self.finish_commits()
-        if change.revoked:
-            self._call("on_partitions_revoked", change.revoked)
-        positions = self._subscription.positions
-        last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
-        self._remove(change.revoked)
+        try:
+            if change.revoked:
+                self._call("on_partitions_revoked", change.revoked)
+            if not self._subscription.automatic:
+                return  # the listener has called unsubscribe(), which has committed and left
+            positions = self._subscription.positions
+            last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
+        finally:  # also where Ctrl-C ends the listener: they are told once, and belong to others soon
+            self._remove(change.revoked)
         try:
             if change.to_acknowledge:
                 self._acknowledge(last)
@@ -197,18 +208,22 @@ class GroupSession:
         self._subscription.remove(partitions)
 
     def _call(self, method: str, partitions: frozenset[TopicPartition]) -> None:
-        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python."""
+        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python. Where it calls
+        what would tell it the same while it is told, such as unsubscribe(), it is not told again."""
         listener = self._subscription.listener
         called = getattr(listener, method, None)
         if called is None and method == "on_partitions_lost":
             called = getattr(listener, "on_partitions_revoked", None)
-        if called is None:
+        if called is None or method in self._calling:
             return
+        self._calling.append(method)
         try:
             finish(called(set(partitions)))
         except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
+        finally:
+            self._calling.remove(method)
 
     def raise_listener_error(self) -> None:
         """Tell who polls that the listener has failed: at the end of the rebalance, and once. Raises KafkaError."""
