@@ -265,7 +265,7 @@ class Producer:
             try:
                 return within(left, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
             except UnknownTopicOrPartitionError as error:
-                if clock.monotonic() + pause >= deadline:
+                if clock.monotonic() >= deadline:
                     raise UnknownTopicTimeoutError(
                         f"{error.message}. Waited {self._config.max_block:g} s for it, which is max_block_ms",
                         topic=topic,
@@ -273,7 +273,7 @@ class Producer:
                 if not waiting:
                     waiting = True
                     logger.warning("%s waits for at most %g s: %s", self, left, error)
-            clock.sleep(pause)
+            clock.sleep(min(pause, max(deadline - clock.monotonic(), 0)))
             pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
             if self._accumulator.refusal is not None:
                 raise self._accumulator.refusal()
