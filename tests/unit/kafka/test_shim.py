@@ -163,3 +163,23 @@ except ModuleNotFoundError as error:
 """
     [line] = python(program)
     assert "which is not installed" in line
+
+
+def test_a_module_of_another_kafka_that_is_still_imported_is_refused(site: Path) -> None:
+    program = """
+import sys
+import kafka.real
+del sys.modules["kafka"]
+import sparklog.kafka
+try:
+    sparklog.kafka.install()
+except sparklog.errors.IllegalStateError as error:
+    print(error)
+del sys.modules["kafka.real"]
+import kafka.cli
+del sys.modules["kafka"], sys.modules["kafka.real"]
+print(sparklog.kafka.install().__name__)
+"""
+    refusal, package = python(program, site)
+    assert refusal.startswith("kafka.real was imported already, from ")
+    assert package == "sparklog.kafka"
