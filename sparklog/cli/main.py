@@ -152,7 +152,10 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
     try:
         code: int = command.run(command.parser().parse(arguments))
-        flush_output()
+        try:
+            flush_output()
+        except BrokenPipeError:  # the exit code says what was found all the same
+            silence_output()
         return code
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0

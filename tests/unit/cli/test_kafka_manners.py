@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from sparklog.cli.main import COMMANDS
 from sparklog.client.consumer_config import DEFAULTS
 from sparklog.coordinator import Coordinator, open_cluster
 
-from .conftest import Run
+from .conftest import Run, add_brokers
 
 
 def parser_of(command: str) -> CommandParser:
@@ -379,3 +380,15 @@ def test_members_with_javas_default_share_a_group_with_those_of_either_assignor(
                 first.poll(10)
                 second.poll(10)
             assert cluster.refresh().groups[other].assignor == other
+
+
+def test_what_was_found_is_said_by_the_exit_code_also_where_nobody_reads_the_output(
+    root: str, cluster: Coordinator
+) -> None:
+    add_brokers(cluster, 1)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "sparklog.cli", "brokers", "list", "--exit-code"]
+    found = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write_end)
+    assert (found.returncode, b"Traceback" in found.stderr) == (2, False)
