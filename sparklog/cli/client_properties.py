@@ -31,10 +31,11 @@ JAVA_ONLY = frozenset(
         "metrics.recording.level", "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
         "partitioner.class", "partitioner.ignore.keys", "partitioner.rack.aware", "receive.buffer.bytes",
         "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "security.providers",
-        "send.buffer.bytes", "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
+        "send.buffer.bytes", "throw.on.fetch.stable.offset.unsupported",
+        "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
     }
 )  # fmt: skip
-_PASSED_OVER = ("sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
+_PASSED_OVER = ("bootstrap.servers", "internal.", "sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
 _NUMBERS = ("_ms", "_level", "_bytes")
 
 
@@ -61,11 +62,13 @@ def read_properties(options: argparse.Namespace) -> dict[str, str]:
 
 def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
     """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
+    from sparklog.client.config import SOCKET_ARGUMENTS
+
     arguments: dict[str, Any] = {}
     unknown: list[str] = []
     for name, text in properties.items():
         argument = name.replace(".", "_")
-        if name in JAVA_ONLY or name == "bootstrap.servers" or name.startswith(_PASSED_OVER):
+        if argument in SOCKET_ARGUMENTS or name in JAVA_ONLY or name.startswith(_PASSED_OVER):
             logger.debug("client setting %s has no effect here", name)
         elif argument in defaults:
             arguments[argument] = _value(argument, text, defaults[argument])

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
@@ -106,6 +106,43 @@ def silence_output() -> None:
     """Send what is still buffered for a closed pipe to nowhere, so that the interpreter's exit does not complain."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # where stdout is no real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _OptionalOutput:
+    """Standard output, whose writing leads nowhere once the reader of the pipe is gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except BrokenPipeError:
+            silence_output()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            silence_output()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def optional_output(wanted: bool) -> Iterator[None]:
+    """If ``wanted``, what is printed within may be lost to a closed pipe, and nothing else is."""
+    stream = sys.stdout
+    if not wanted:
+        yield
+        return
+    sys.stdout = _OptionalOutput(stream)
+    try:
+        yield
+    finally:
+        sys.stdout = stream
 
 
 class CommandParser(argparse.ArgumentParser):

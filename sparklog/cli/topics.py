@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sparklog.protocol.decision import Decision
     from sparklog.protocol.state import State, TopicState
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")

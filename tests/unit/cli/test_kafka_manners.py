@@ -382,13 +382,23 @@ def test_members_with_javas_default_share_a_group_with_those_of_either_assignor(
             assert cluster.refresh().groups[other].assignor == other
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_what_was_found_is_said_by_the_exit_code_also_where_nobody_reads_the_output(
-    root: str, cluster: Coordinator
+    root: str, cluster: Coordinator, unbuffered: str
 ) -> None:
     add_brokers(cluster, 1)
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, "-m", "sparklog.cli", "brokers", "list", "--exit-code"]
-    found = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    found = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
     os.close(write_end)
     assert (found.returncode, b"Traceback" in found.stderr) == (2, False)
+
+
+def test_properties_that_javas_clients_know_get_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    javas = ("security.protocol", "client.dns.lookup", "connections.max.idle.ms", "internal.leave.group.on.close")
+    assert client_arguments(dict.fromkeys(javas, "1"), DEFAULTS) == {}
+    assert capsys.readouterr().err == ""
+    assert client_arguments({"max.in.flight.requests.per.connection": "5"}, {}) == {}
+    assert capsys.readouterr().err == ""
