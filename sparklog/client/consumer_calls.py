@@ -101,4 +101,5 @@ class PositionCalls(ABC):
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
-        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))
+        seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
+        return self._newest.within(seconds, newer=True)
