@@ -204,7 +204,7 @@ def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
     from sparklog.cli.patterns import matching_topics
 
     names = matching_topics(topics, options.topic, options.exclude_internal)
-    if options.topic and not names and not options.if_exists:
+    if options.topic is not None and not names and not options.if_exists:
         raise UsageError(f"Topic '{options.topic}' does not exist as expected", prefixed=True)
     return names
 
