@@ -18,6 +18,7 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import COMMITS
 from sparklog.log.segment_lists import SegmentLists
@@ -327,3 +328,28 @@ def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch:
     assert reader.refresh() == writer.state
     reader.log.write_checkpoint()
     assert open_cluster(store).state == writer.state
+
+
+@pytest.mark.parametrize("sleeps", range(1, READ_BACK_ATTEMPTS + 2))
+def test_a_root_that_is_back_at_any_look_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    back_after = 0
+
+    class Returning(ManualClock):
+        """The root is mounted again while somebody waits for it."""
+
+        def sleep(self, seconds: float) -> None:
+            nonlocal back_after
+            super().sleep(seconds)
+            back_after -= 1
+            if back_after == 0:
+                away.rename(root)
+
+    clock = Returning()
+    create_cluster(open_store(str(root))).create_topic("t")
+    client = open_cluster(open_store(str(root)), clock=clock)
+    root.rename(away)
+    back_after = sleeps
+    assert "t" in client.refresh().topics
+    client.create_topic("u")
+    assert sorted(open_cluster(str(root)).state.topics) == ["t", "u"]
