@@ -1,0 +1,102 @@
+"""What two runs of a case are compared by: plain values of JSON, without what differs from run to run.
+
+Of an exception: its class's name and the builtin exceptions that the class is, since those are what a caller catches.
+Of a tool: its exit code and what it printed; where it fails, only the words of the message that the case names, since
+sentences are each project's own.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.differential.tool_vm import Printed
+
+COARSE = {"Exception", "BaseException", "object"}
+
+
+def plain(value: Any) -> Any:
+    """A value of JSON that is the same for equal answers of both targets."""
+    if value is None or isinstance(value, bool | int | str) and not isinstance(value, enum.Enum):
+        return value
+    if isinstance(value, float):
+        return "inf" if value == float("inf") else value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"bytes {bytes(value)!r}"
+    if isinstance(value, enum.Enum):
+        return f"enum {value.name}"
+    if isinstance(value, BaseException):
+        return raised(value)
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    if hasattr(value, "_asdict"):
+        return plain_tuple(value)
+    if isinstance(value, Mapping):
+        return {key_text(key): plain(item) for key, item in sorted(value.items(), key=lambda pair: key_text(pair[0]))}
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if all(hasattr(value, name) for name in ("topic", "partition")) and not hasattr(value, "offset"):
+        return f"{value.topic}-{value.partition}"
+    return f"a {type(value).__name__}"
+
+
+def plain_tuple(value: Any) -> Any:
+    fields = value._asdict()
+    if set(fields) == {"topic", "partition"}:
+        return f"{value.topic}-{value.partition}"
+    return {name: plain(item) for name, item in fields.items()}
+
+
+def key_text(key: Any) -> str:
+    return key if isinstance(key, str) else str(plain(key))
+
+
+def raised(error: BaseException) -> dict[str, Any]:
+    """The class's name and the builtin classes that it is."""
+    names = [each.__name__ for each in type(error).__mro__ if each.__module__ == "builtins"]
+    own = type(error).__name__
+    return {"raises": own, "is": sorted(set(names) - COARSE - {own})}
+
+
+# -- tools
+
+CHANGING = [
+    (re.compile(r"(?<=TopicId: )\S+"), "<id>"),
+    (re.compile(r"(?<=(?:Create|Append)Time:)(\s?)\d{12,}"), "<ms>"),
+    (re.compile(r"(?<=LogAppendTime:)\d{12,}"), "<ms>"),
+    (re.compile(r'(?<="timestamp":)\d+'), "<ms>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[:.,]\d{3}Z?"), "<time>"),
+    (re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "-<uuid>"),
+    (re.compile(r"console-consumer-\d+"), "console-consumer-<n>"),
+    (re.compile(r"\t(Elr|LastKnownElr): \S*"), r""),
+]
+NOTICES = re.compile(r"^The consumer rebalance protocol \(KIP-848\).*\n", re.M)
+
+
+def normal(text: str, only: str = "") -> list[str]:
+    """The lines without times, ids, and padding; with ``only``, the lines that contain it, and heads of tables."""
+    for pattern, replacement in CHANGING:
+        text = pattern.sub(replacement, text)
+    lines = [re.sub(r" {2,}", "  ", line).rstrip() for line in NOTICES.sub("", text).splitlines()]
+    if only:
+        lines = [line for line in lines if only in line]
+    return lines
+
+
+def printed(answer: Printed, words: Sequence[str] = (), only: str = "", err: bool = False) -> dict[str, Any]:
+    """The exit code and, of a success, what was printed; of a failure, which of ``words`` the message has."""
+    outcome: dict[str, Any] = {"exit": answer.code}
+    if answer.code == 0 and not words:
+        outcome["out"] = normal(answer.out, only)
+        if err:
+            outcome["err"] = normal(answer.err, only)
+    else:
+        everything = " ".join((answer.out + " " + answer.err).split()).lower()
+        outcome["words"] = [word for word in words if word.lower() in everything]
+    return outcome
+
+
