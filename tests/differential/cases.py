@@ -43,7 +43,7 @@ def program(function: Callable[[Workspace], Any]) -> Callable[[Workspace], Any]:
     """Register this function as a case; an exception that it raises is its answer too."""
 
     def answer(workspace: Workspace) -> Any:
-        return plain(workspace.attempt(lambda: function(workspace)))
+        return plain(workspace.attempt(lambda: function(workspace)), workspace.errors)
 
     add(Case(function.__name__.replace("_", "-"), answer))
     return function

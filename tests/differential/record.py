@@ -31,7 +31,7 @@ from scripts.servers.jars import find_java
 from tests.differential.all_cases import CASES
 from tests.differential.answers import ANSWERS, ask, read_answers, write_answers
 from tests.differential.cases import Case
-from tests.differential.targets import Target, kafka_target
+from tests.differential.targets import Target, Workspace, kafka_target
 from tests.differential.tool_vm import ToolVm
 
 BROKER_SETTINGS = {
@@ -54,9 +54,20 @@ def running_kafka(folder: Path) -> Iterator[Target]:
     with broker.server(BROKER_SETTINGS) as environment:
         vm = ToolVm(java, broker.broker_jars(), folder)
         try:
-            yield kafka_target(environment["SPARKLOG_BENCH_KAFKA"], vm)
+            target = kafka_target(environment["SPARKLOG_BENCH_KAFKA"], vm)
+            prepare(Workspace(target, "prepare", folder))
+            yield target
         finally:
             vm.close()
+
+
+def prepare(w: Workspace) -> None:
+    """A broker makes its internal topics when they are first used, which takes longer than some cases wait."""
+    group = w.consumer(group_id="prepare")
+    group.commit({w.partition(w.topic()): w.kafka.OffsetAndMetadata(0, "", -1)})
+    producer = w.producer(transactional_id="prepare")
+    producer.init_transactions()
+    w.close()
 
 
 def ask_all(cases: Sequence[Case], target: Target, folder: Path) -> dict[str, Any]:
@@ -66,7 +77,14 @@ def ask_all(cases: Sequence[Case], target: Target, folder: Path) -> dict[str, An
     def one(case: Case) -> None:
         began = time.monotonic()
         found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(ask(case, target, folder / case.id)), daemon=True)
+
+        def run() -> None:
+            try:
+                found.append(ask(case, target, folder / case.id))
+            except Exception as error:
+                print(f"  {case.id}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(SECONDS_PER_CASE)
         seconds = time.monotonic() - began

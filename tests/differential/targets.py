@@ -35,21 +35,7 @@ class Target:
 
     def module(self, path: str) -> ModuleType:
         """The module that stands for this one of kafka-python, such as ``kafka.errors``."""
-        try:
-            return importlib.import_module(self.package + path.removeprefix("kafka"))
-        except ModuleNotFoundError:
-            return _stand_in(path) if self.package == "sparklog.kafka" else None
-
-
-def _stand_in(path):
-    import sparklog, sparklog.client.admin_types as at, types as ty
-    if path == "kafka": return sparklog
-    if path == "kafka.errors": return sparklog.errors
-    if path == "kafka.admin":
-        n = ty.SimpleNamespace(**vars(at)); n.KafkaAdminClient = sparklog.AdminClient; return n
-    if path == "kafka.structs":
-        import sparklog.types as x; return x
-    raise ModuleNotFoundError(path)
+        return importlib.import_module(self.package + path.removeprefix("kafka"))
 
 
 def kafka_target(address: str, vm: ToolVm) -> Target:
@@ -165,7 +151,7 @@ class Workspace:
         records: list[Any] = []
         end = time.monotonic() + seconds
         while len(records) < count and time.monotonic() < end:
-            for batch in consumer.poll(timeout_ms=200).values():
+            for batch in consumer.poll(timeout_ms=1000).values():
                 records.extend(batch)
         return records
 

@@ -16,6 +16,7 @@ from tests.differential.all_cases import CASES
 from tests.differential.answers import ask, read_answers
 from tests.differential.cases import Case
 from tests.differential.chosen import read_chosen
+from tests.differential.outcomes import same
 from tests.differential.targets import Target, sparklog_target
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # users see them, and no case is about them
@@ -56,12 +57,12 @@ def compare(case: Case, expected: Any, answer: Any) -> None:
 
 def differences(case: str, expected: Any, answer: Any) -> dict[str, tuple[Any, Any]]:
     """label -> the two answers; the label is the case, or ``case/part`` where both answers have the same parts."""
-    if expected == answer:
+    if same(expected, answer):
         return {}
     if isinstance(expected, list) and isinstance(answer, list) and len(expected) == len(answer):
         parts = [(str(number), *both) for number, both in enumerate(zip(expected, answer, strict=True), 1)]
-    elif isinstance(expected, dict) and isinstance(answer, dict) and set(expected) == set(answer) and "is" not in answer:
+    elif isinstance(expected, dict) and isinstance(answer, dict) and set(expected) == set(answer):
         parts = [(name, expected[name], answer[name]) for name in expected]
     else:
         return {case: (expected, answer)}
-    return {f"{case}/{name}": (a, b) for name, a, b in parts if a != b}
+    return {f"{case}/{name}": (a, b) for name, a, b in parts if not same(a, b)}

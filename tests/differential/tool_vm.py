@@ -95,6 +95,8 @@ class ToolVm:
 
     def run(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
         """Raises ``TimeoutError`` after a minute; the next tool gets a new VM."""
+        if self._gateway is not None and self._process.poll() is not None:  # a tool has ended the VM
+            self.close()
         if self._gateway is None:
             self._open()
         answers: list[Printed | BaseException] = []
