@@ -6,7 +6,7 @@ A program is a function of a ``Workspace``; what it returns is its answer:
     def the_first_offset_is_0(w):
         return w.producer().send(w.topic(), b"v").get(SECONDS).offset
 
-A case of tools is a list of command lines, of which ``$T`` is the case's own topic and ``$G`` its group. The answer has
+A case of tools is a list of command lines, of which ``$T`` is the case's own topic, ``$G`` its group and ``$D`` its folder. The answer has
 an entry for each line that ``says`` does not make silent:
 
     tools("topics-create-twice", "topics --create --topic $T", says("topics --create --topic $T", "already exists"))
@@ -82,10 +82,10 @@ def only(line: str, part: str = "$T") -> Line:
 
 
 def tools(name: str, *lines: str | Line, files: Mapping[str, str] | None = None) -> None:
-    """Register a case of command lines. ``files`` are written into the folder in which they run."""
+    """Register a case of command lines. ``files`` are written into the folder ``$D``."""
 
     def answer(workspace: Workspace) -> Any:
-        names = {"$T": workspace.prefix, "$G": "g-" + workspace.prefix}
+        names = {"$T": workspace.prefix, "$G": "g-" + workspace.prefix, "$D": str(workspace.folder)}
         for file, text in (files or {}).items():
             (workspace.folder / file).write_text(filled(text, names))
         answers = []

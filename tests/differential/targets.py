@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -185,9 +184,4 @@ class Workspace:
         tool, arguments = words[0], words[1:]
         if "--bootstrap-server" not in arguments and tool != "dump-log":
             arguments = ["--bootstrap-server", self.address, *arguments]
-        before = Path.cwd()
-        os.chdir(self.folder)
-        try:
-            return self.target.run_tool(tool, arguments, stdin)
-        finally:
-            os.chdir(before)
+        return self.target.run_tool(tool, arguments, stdin)

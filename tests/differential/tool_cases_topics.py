@@ -114,9 +114,9 @@ tools("configs-delete", "~topics --create --topic $T --config retention.ms=1000"
 tools("configs-delete-not-set", MADE, "configs --alter --topic $T --delete-config retention.ms")
 tools("configs-delete-unknown", MADE, says("configs --alter --topic $T --delete-config no.such", "no.such"))
 tools("configs-delete-two", "~topics --create --topic $T --config retention.ms=1000 --config segment.ms=60000", "configs --alter --topic $T --delete-config retention.ms,segment.ms", only("configs --describe --topic $T", "=1000"))
-tools("configs-add-file", MADE, "configs --alter --topic $T --add-config-file some.properties", only("configs --describe --topic $T", "retention.ms"), files={"some.properties": "# a comment\nretention.ms=7000\n"})
-tools("configs-add-missing-file", MADE, says("configs --alter --topic $T --add-config-file no.properties", "no.properties"))
-tools("configs-add-and-file", MADE, says("configs --alter --topic $T --add-config a=b --add-config-file some.properties", "add-config"), files={"some.properties": "retention.ms=7000\n"})
+tools("configs-add-file", MADE, "configs --alter --topic $T --add-config-file $D/some.properties", only("configs --describe --topic $T", "retention.ms"), files={"some.properties": "# a comment\nretention.ms=7000\n"})
+tools("configs-add-missing-file", MADE, says("configs --alter --topic $T --add-config-file $D/no.properties", "no.properties"))
+tools("configs-add-and-file", MADE, says("configs --alter --topic $T --add-config a=b --add-config-file $D/some.properties", "add-config"), files={"some.properties": "retention.ms=7000\n"})
 tools("configs-alter-nothing", MADE, says("configs --alter --topic $T", "add-config"))
 tools("configs-no-action", says("configs --topic $T", "alter", "describe"))
 tools("configs-both-actions", says("configs --topic $T --alter --describe"))
@@ -159,7 +159,7 @@ RECORDS = '{"partitions": [{"topic": "$T", "partition": 0, "offset": %s}], "vers
 
 
 def deletion(name: str, text: str, *words: str) -> None:
-    line = says("delete-records --offset-json-file f.json", *words) if words else "delete-records --offset-json-file f.json"
+    line = says("delete-records --offset-json-file $D/f.json", *words) if words else "delete-records --offset-json-file $D/f.json"
     tools(f"delete-records-{name}", MADE, filled(3), line, "get-offsets --topic $T --time earliest", files={"f.json": text})
 
 
@@ -175,5 +175,5 @@ deletion("future-version", '{"version": 7, "partitions": []}', "version")
 deletion("empty", '{"partitions": [], "version": 1}')
 deletion("no-partitions", '{"version": 1}', "partitions")
 deletion("not-json", "partitions", "json")
-tools("delete-records-no-file", says("delete-records --offset-json-file no.json", "no.json"))
+tools("delete-records-no-file", says("delete-records --offset-json-file $D/no.json", "no.json"))
 tools("delete-records-no-flag", says("delete-records", "offset-json-file"))

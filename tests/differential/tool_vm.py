@@ -73,6 +73,24 @@ class _ExitProcedure:
         implements = ("org.apache.kafka.common.utils.Exit$Procedure",)
 
 
+class _HookAdder:
+    """Keeps what a tool wants done when its VM ends; ``run`` does it when the tool ends."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Any] = []
+
+    def addShutdownHook(self, name: str, hook: Any) -> None:
+        self._hooks.append(hook)
+
+    def run(self) -> None:
+        while self._hooks:
+            with suppress(Py4JError):
+                self._hooks.pop().run()
+
+    class Java:
+        implements = ("org.apache.kafka.common.utils.Exit$ShutdownHookAdder",)
+
+
 class ToolVm:
     """A Java VM that runs Kafka's tools; end it with ``close``. Not thread-safe."""
 
@@ -142,6 +160,8 @@ class ToolVm:
         self._exit = _ExitProcedure()
         self._gateway.jvm.org.apache.kafka.common.utils.Exit.setExitProcedure(self._exit)
         self._gateway.jvm.org.apache.kafka.common.utils.Exit.setHaltProcedure(self._exit)
+        self._hooks = _HookAdder()
+        self._gateway.jvm.org.apache.kafka.common.utils.Exit.setShutdownHookAdder(self._hooks)
 
     def _call(self, tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
         jvm = self._gateway.jvm
@@ -163,6 +183,7 @@ class ToolVm:
             if self._exit.code is None:
                 code = 1
                 err.write("\n".join(str(error).splitlines()[:3]).encode())
+        self._hooks.run()
         jvm.java.lang.System.out.flush()
         complaint = bytes(err.toByteArray()).decode(errors="replace")
         return Printed(
