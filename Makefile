@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python lint format types imports check bench bench-kafka dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,13 @@ test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and mai
 
 test-soak: $(STAMP) ## torment thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
+
+test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/differential asks, and compare (RECORD=1 keeps its answers)
+	@$(WITH_JAVA) $(PY) -m tests.differential.record $(if $(RECORD),--write)
+	@$(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/differential
+
+test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, against sparklog.kafka
+	@$(PY) scripts/kafka_python_tests.py
 
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .

@@ -27,17 +27,12 @@ sys.path.insert(0, str(CHECKOUT))
 from scripts.servers.common import SERVERS, Skipped, only_one
 from scripts.servers.kafka import REQUIREMENTS, pinned
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # comes with pytest
-
 REASONS = CHECKOUT / "tests" / "kafka_python" / "reasons.toml"
 SECONDS = 900
 
 
 def main() -> int:
-    listed = tomllib.loads(REASONS.read_text())
+    listed = read_toml(REASONS)
     try:
         source = Path(os.environ.get("KAFKA_PYTHON_SOURCE") or fetch())
     except Skipped as reason:
@@ -48,6 +43,14 @@ def main() -> int:
     return report(outcomes, listed.get("fails", []))
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # comes with pytest
+    return tomllib.loads(path.read_text())
+
+
 def fetch() -> Path:
     """The folder with the source of the pinned version. Raises ``Skipped`` where pip does not get it."""
     pin = pinned("kafka-python", REQUIREMENTS.read_text())
@@ -55,7 +58,15 @@ def fetch() -> Path:
     with only_one("fetch-kafka-python"):
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=SERVERS) as work:
-                command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--no-deps",
+                ]
                 command += ["--no-binary", "kafka-python", "--dest", work, pin]
                 done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
                 if done.returncode:
@@ -92,7 +103,9 @@ def report(outcomes: dict[str, str], listed: list[dict[str, Any]]) -> int:
     unlisted = [test for test in failed if not any(fnmatch.fnmatchcase(test, pattern) for pattern in reasons)]
     unused = [pattern for pattern in reasons if not any(fnmatch.fnmatchcase(test, pattern) for test in failed)]
     skipped = len(outcomes) - len(ran)
-    print(f"\nkafka-python's own tests: {len(ran) - len(failed)} of {len(ran)} pass; {skipped} are skipped by themselves")
+    print(
+        f"\nkafka-python's own tests: {len(ran) - len(failed)} of {len(ran)} pass; {skipped} are skipped by themselves"
+    )
     for pattern, reason in reasons.items():
         count = sum(fnmatch.fnmatchcase(test, pattern) for test in failed)
         print(f"  {count} {pattern}: {reason}")

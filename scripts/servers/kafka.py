@@ -88,8 +88,8 @@ def properties(data: Path, port: int, controller: int, changes: Mapping[str, str
     """The settings of a broker that is its own controller, alone, on the loopback address."""
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "node.id": "0",
+        "controller.quorum.voters": f"0@{HOST}:{controller}",
         "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "controller.listener.names": "CONTROLLER",

@@ -6,8 +6,8 @@ A program is a function of a ``Workspace``; what it returns is its answer:
     def the_first_offset_is_0(w):
         return w.producer().send(w.topic(), b"v").get(SECONDS).offset
 
-A case of tools is a list of command lines, of which ``$T`` is the case's own topic, ``$G`` its group and ``$D`` its folder. The answer has
-an entry for each line that ``says`` does not make silent:
+A case of tools is a list of command lines, of which ``$T`` is the case's own topic, ``$G`` its group and ``$D`` its
+folder. The answer has an entry for each line:
 
     tools("topics-create-twice", "topics --create --topic $T", says("topics --create --topic $T", "already exists"))
 

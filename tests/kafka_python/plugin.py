@@ -1,7 +1,7 @@
 """A pytest plugin under which kafka-python's own tests run against sparklog.
 
-It answers ``import kafka`` with sparklog.kafka, puts a log in a folder where the tests start a broker, and stands in for
-what their helpers import of kafka-python's network code. The outcomes are written to SPARKLOG_OUTCOMES.
+It answers ``import kafka`` with sparklog.kafka, puts a log in a folder where the tests start a broker, and stands in
+for what their helpers import of kafka-python's network code. The outcomes are written to SPARKLOG_OUTCOMES.
 
 Not for: sparklog's own tests. scripts/kafka_python_tests.py starts pytest with it.
 """
@@ -18,8 +18,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
 import sparklog.kafka
+
 from sparklog.coordinator import create_cluster
 
 PARTITIONS = 4
@@ -65,8 +65,8 @@ class Log:
         pass
 
 
-def create_topics(broker: Log, names: list[str], num_partitions: int | None = None, replication_factor: int = 1) -> None:
-    with_options = {name: {"num_partitions": num_partitions or PARTITIONS, "replication_factor": 1} for name in names}
+def create_topics(broker: Log, names: list[str], num_partitions: int = PARTITIONS, replication_factor: int = 1) -> None:
+    with_options = {name: {"num_partitions": num_partitions, "replication_factor": 1} for name in names}
     admin = sparklog.kafka.KafkaAdminClient(bootstrap_servers=broker.root)
     admin.create_topics(with_options)
     admin.close()
@@ -85,7 +85,8 @@ sparklog.kafka.install()
 stand_in("kafka.codec", **{f"has_{name}": lambda: True for name in ("gzip", "snappy", "lz4", "zstd")})
 stand_in("kafka.net")
 stand_in("kafka.net.compat", KafkaNetClient=None)
-stand_in("kafka.util", TOPIC_LEGAL_CHARS=re.compile("[a-zA-Z0-9._-]"), TOPIC_MAX_LENGTH=249, ensure_valid_topic_name=str)
+LEGAL = re.compile("[a-zA-Z0-9._-]")
+stand_in("kafka.util", TOPIC_LEGAL_CHARS=LEGAL, TOPIC_MAX_LENGTH=249, ensure_valid_topic_name=str)
 stand_in("kafka.protocol")
 stand_in("kafka.protocol.broker_version_data", BrokerVersionData=SimpleNamespace)
 stand_in("kafka.structs", MemberState=None)
@@ -95,10 +96,12 @@ if not hasattr(sys.modules["kafka.structs"], "MemberState"):
 stand_in("kafka.coordinator.base", MemberState=sys.modules["kafka.structs"].MemberState)  # type: ignore[attr-defined]
 
 fixtures = ModuleType("test.integration.fixtures")
-vars(fixtures).update(
-    KafkaFixture=Log, ZookeeperFixture=Log, create_topics=create_topics, client_params=client_params
-)
+vars(fixtures).update(KafkaFixture=Log, ZookeeperFixture=Log, create_topics=create_topics, client_params=client_params)
 sys.modules["test.integration.fixtures"] = fixtures
+
+mocks = ModuleType("test.mock_broker")  # speaks the wire format, and only in a checkout; what needs it is left out
+vars(mocks).update(MockBroker=None, MockCluster=None)
+sys.modules["test.mock_broker"] = mocks
 
 
 def pytest_configure(config: pytest.Config) -> None:
