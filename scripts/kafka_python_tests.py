@@ -21,10 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.servers.common import SERVERS, Skipped, only_one
+from scripts.servers.common import CHECKOUT, SERVERS, Skipped, only_one
 from scripts.servers.kafka import REQUIREMENTS, pinned
 
 REASONS = CHECKOUT / "tests" / "kafka_python" / "reasons.toml"
