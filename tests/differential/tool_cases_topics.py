@@ -347,7 +347,6 @@ deletion(
     '{"partitions": [{"topic": "$T", "partition": 0, "offset": 1}, {"topic": "$T", "partition": 0, "offset": 2}]}',
     "duplicate",
 )
-deletion("unknown", '{"partitions": [{"topic": "none-$T", "partition": 0, "offset": 1}]}', "error", "partition")
 deletion("no-version", '{"partitions": [{"topic": "$T", "partition": 0, "offset": 1}]}')
 deletion("future-version", '{"version": 7, "partitions": []}', "version")
 deletion("empty", '{"partitions": [], "version": 1}')
