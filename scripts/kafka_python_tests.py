@@ -33,13 +33,16 @@ SECONDS = 900
 def main() -> int:
     listed = read_toml(REASONS)
     try:
-        source = Path(os.environ.get("KAFKA_PYTHON_SOURCE") or fetch())
+        checkout = os.environ.get("KAFKA_PYTHON_SOURCE")
+        source = Path(checkout or fetch())
     except Skipped as reason:
         print(f"skipped: {reason}")
         return 0
     files = [name for name in listed["files"] if (source / name).exists()]
     outcomes = run(source, files)
-    return report(outcomes, listed.get("fails", []))
+    return report(
+        outcomes, [entry for entry in listed.get("fails", []) if checkout or "checkout" not in entry["reason"]]
+    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

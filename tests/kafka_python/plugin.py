@@ -81,10 +81,13 @@ package = ModuleType("test")
 package.__path__ = [str(Path.cwd() / "test")]
 sys.modules["test"] = package
 
-sparklog.kafka.install()
+sparklog.kafka.install(Log().root)  # where a test names a broker, or none
 stand_in("kafka.codec", **{f"has_{name}": lambda: True for name in ("gzip", "snappy", "lz4", "zstd")})
 stand_in("kafka.net")
 stand_in("kafka.net.compat", KafkaNetClient=None)
+stand_in("kafka.net.manager", KafkaConnectionManager=None)
+stand_in("kafka.net.selector", NetworkSelector=None)
+stand_in("kafka.protocol.metadata", MetadataResponse=None)
 LEGAL = re.compile("[a-zA-Z0-9._-]")
 stand_in("kafka.util", TOPIC_LEGAL_CHARS=LEGAL, TOPIC_MAX_LENGTH=249, ensure_valid_topic_name=str)
 stand_in("kafka.protocol")
