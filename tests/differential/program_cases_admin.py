@@ -155,8 +155,6 @@ programs(
         {w.partition(w.filled(b"0")): 9_000_000_000_000}
     ),
     admin_partition_offsets_text=lambda w: w.admin().list_partition_offsets({w.partition(w.filled(b"0")): "latest"}),
-    admin_elect_leaders=lambda w: w.admin().elect_leaders(0, [w.partition(w.topic())]),
-    admin_elect_leaders_unknown=lambda w: w.admin().elect_leaders(0, [w.partition(w.prefix)]),
     admin_reassign_to_unknown=lambda w: w.admin().alter_partition_reassignments({w.partition(w.topic()): [77]}),
     admin_list_reassignments=lambda w: w.admin().list_partition_reassignments([w.partition(w.topic())]),
 )

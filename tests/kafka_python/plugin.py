@@ -18,8 +18,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-import sparklog.kafka
 
+import sparklog.kafka
 from sparklog.coordinator import create_cluster
 
 PARTITIONS = 4
