@@ -44,6 +44,7 @@ from sparklog.client.admin_types import (
     TransactionState,
 )
 from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
+from sparklog.client.representation import Facts, Shown
 from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -107,7 +108,7 @@ class GroupInformation(NamedTuple):
     authorized_operations: Any
 
 
-class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
+class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
@@ -127,8 +128,12 @@ class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, Replica
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __str__(self) -> str:
-        return f"<AdminClient root={self._coordinator.store.root} client_id={self.config['client_id']}>"
+    def _facts(self) -> Facts:
+        return {
+            "root": self._coordinator.store.root,
+            "client_id": self.config["client_id"],
+            "state": "closed" if self._closed else None,
+        }
 
     def close(self) -> None:
         """Every later call raises IllegalStateError. May be called again."""

@@ -163,11 +163,12 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
     Raises InvalidConfigurationError where they name none, or what ``shared_cluster`` raises.
     """
     given = config.get("cluster")
+    given = getattr(given, "coordinator", given)  # of a ``Cluster``
     if given is not None:
         if not isinstance(given, Coordinator):
             raise InvalidConfigurationError(
-                f"{client}(cluster=...) takes an open Coordinator, not {type(given).__name__}; give an address as "
-                "bootstrap_servers",
+                f"{client}(cluster=...) takes what sparklog.open_cluster() returns, not {type(given).__name__}; give "
+                "an address as bootstrap_servers",
                 config="cluster",
             )
         return given

@@ -33,6 +33,7 @@ from sparklog.client.consumer_records import (
 from sparklog.client.fetcher import ReadAhead, Taken
 from sparklog.client.one_thread import OneThread
 from sparklog.client.patience import Repeatable
+from sparklog.client.representation import Facts, Shown
 from sparklog.client.subscription import (
     PartitionPosition,
     Subscription,
@@ -67,7 +68,7 @@ ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
 
 
-class Consumer:
+class Consumer(Shown):
     """Reads records of topics. See this module for what it may be used from.
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
@@ -128,6 +129,11 @@ class Consumer:
             read_ahead.abandon()
         if group is not None:
             group.abandon()
+
+    def _facts(self) -> Facts:
+        root, group_id = self._coordinator.store.root, self._config.group_id or None
+        state = "closed" if self._alone.closed else None
+        return {"root": root, "group_id": group_id, **self._subscription.facts(), "state": state}
 
     # -- what to read
 

@@ -39,6 +39,7 @@ from sparklog.client.record_checks import (
     neither_key_nor_value,
     no_key,
 )
+from sparklog.client.representation import Facts, Shown
 from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
@@ -71,7 +72,7 @@ _dropped: dict[threading.Thread, Accumulator] = {}
 """The threads of producers that are gone, and what they still send."""
 
 
-class Producer:
+class Producer(Shown):
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
     Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
@@ -113,8 +114,13 @@ class Producer:
         if not getattr(self, "_closed", True):
             self._drop()
 
-    def __str__(self) -> str:
-        return f"<Producer client_id={self._client_id} transactional_id={self._config.transactional_id or None}>"
+    def _facts(self) -> Facts:
+        return {
+            "root": self._coordinator.store.root,
+            "client_id": self._client_id,
+            "transactional_id": self._config.transactional_id or None,
+            "state": "closed" if self._closed else None,
+        }
 
     # -- sending
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparklog.client.representation import Facts, listed
 from sparklog.errors import IllegalStateError, InvalidRequestError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -72,6 +73,15 @@ class Subscription:
         self.manual = False
         self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
+
+    def facts(self) -> Facts:
+        """What is shown of it; any thread may ask."""
+        assigned = [f"{place.topic}-{place.partition}" for place in list(self.positions)]
+        return {
+            "topics": listed(self.topics) if self.topics else None,
+            "pattern": self.pattern.pattern if self.pattern is not None else None,
+            "assigned": listed(assigned) or "none",
+        }
 
     @property
     def automatic(self) -> bool:
