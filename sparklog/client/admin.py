@@ -43,7 +43,7 @@ from sparklog.client.admin_types import (
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
+from sparklog.client.config import CLUSTER_ARGUMENTS, METRIC_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
 from sparklog.client.representation import Facts, Shown
 from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -78,6 +78,7 @@ DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None}
 """What ``AdminClient`` takes, with the default of each."""
 
 NO_EFFECT = SOCKET_ARGUMENTS | {
+    *METRIC_ARGUMENTS,
     "default_api_timeout_ms",
     "metadata_max_age_ms",
     "request_timeout_ms",

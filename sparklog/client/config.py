@@ -36,11 +36,6 @@ SOCKET_ARGUMENTS = frozenset(
         "connections_max_idle_ms",
         "kafka_client",
         "max_in_flight_requests_per_connection",
-        "metric_group_prefix",
-        "metric_reporters",
-        "metrics_enabled",
-        "metrics_num_samples",
-        "metrics_sample_window_ms",
         "net",
         "proxy_url",
         "receive_buffer_bytes",
@@ -73,7 +68,15 @@ SOCKET_ARGUMENTS = frozenset(
         "ssl_password",
     }
 )
-"""What kafka-python's clients take for connections and their metrics. There are no connections: accepted, no effect."""
+"""What kafka-python's clients take for connections. There are no connections: accepted, no effect."""
+
+METRIC_ARGUMENTS: Mapping[str, object] = {
+    "metric_reporters": (),
+    "metrics_enabled": True,
+    "metrics_num_samples": 2,
+    "metrics_sample_window_ms": 30_000,
+}
+"""How a client measures itself, with kafka-python's defaults; see ``client.metrics``."""
 
 CLUSTER_ARGUMENTS: Mapping[str, object] = {
     "bootstrap_servers": None,

@@ -15,6 +15,7 @@ from typing import Any
 
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     check_arguments,
     cluster_of,
@@ -34,6 +35,7 @@ REMOTE_TAIL_BACKOFF_MAX_MS = 1000
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
     "allow_auto_create_topics": True,
     "auto_commit_interval_ms": 5000,
     "auto_offset_reset": "latest",
@@ -58,6 +60,7 @@ DEFAULTS: Mapping[str, object] = {
     "max_poll_interval_ms": 300000,
     "max_poll_records": 500,
     "metadata_max_age_ms": 300000,
+    "metric_group_prefix": "consumer",
     "partition_assignment_strategy": ("range", "roundrobin"),
     "request_timeout_ms": 30000,
     "retry_backoff_ms": 100,

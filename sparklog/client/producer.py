@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
 from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
+from sparklog.client.metrics import metric_settings
 from sparklog.client.patience import within
 from sparklog.client.producer_config import producer_config
-from sparklog.client.producer_metrics import GROUP, ProducerMetrics
+from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.record_checks import (
     RawHeaders,
     as_bytes,
@@ -90,7 +91,8 @@ class Producer(Shown):
         self._accumulator = Accumulator(config, clock)
         self._topics = Topics(coordinator, config, self._accumulator)
         self._known = self._topics.known
-        self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
+        settings, name = metric_settings("Producer", configs), str(self._client_id or "sparklog")
+        self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory, settings, name)
         self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._transactions: Transactions | None = None
         if config.transactional_id:
@@ -234,7 +236,10 @@ class Producer(Shown):
 
     def _find(self, topic: object) -> TopicMetadata:
         self._start()
-        return within(self._config.max_block, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+        with self._metrics.requests.at_root():
+            found = within(self._config.max_block, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+        self._metrics.metadata_read()
+        return found
 
     def _checked(self, topic: str) -> TopicMetadata | None:
         """What is known of a topic; the storage is asked where that is old."""
@@ -306,6 +311,7 @@ class Producer(Shown):
         if left:
             logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
+        self._metrics.close()
         self._close_serializers()
 
     def _drop(self) -> None:
@@ -393,10 +399,15 @@ class Producer(Shown):
         return True
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Counters by group and name, under Kafka's names; with ``raw`` by (group, name)."""
+        """What the producer measures: values by group and name, as in kafka-python; see docs/clients.md.
+
+            producer.metrics()["producer-metrics"]["record-send-rate"]
+
+        With ``raw`` objects by ``MetricName``, whose ``value()`` is the value at that time. Empty with
+        ``metrics_enabled=False``. Asks no storage.
+        """
         self._refuse_after_fork()
-        found = self._metrics.snapshot()
-        return {(GROUP, name): value for name, value in found.items()} if raw else {GROUP: found}
+        return self._metrics.raw() if raw else self._metrics.values()
 
     def _refuse_after_fork(self) -> None:
         if self._forked:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     check_arguments,
     cluster_of,
@@ -24,6 +25,7 @@ from sparklog.protocol.names import validate_client_id
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
     "acks": -1,
     "allow_auto_create_topics": True,
     "batch_size": 16384,
