@@ -16,7 +16,7 @@ def parser() -> CommandParser:
         "jobs",
         "List the programs for spark-submit with their paths. `sparklog jobs NAME` prints the path of one, and\n"
         "`python -m sparklog.jobs.NAME` runs it here.",
-        'spark-submit "$(sparklog jobs produce)" --bootstrap-server /data/log --topic flights --format csv --path f.csv',
+        'spark-submit "$(sparklog jobs produce)" --bootstrap-server /data/log --topic flights --format orc --path in',
         "[NAME] [OPTIONS]",
     )
     options.add_argument("name", nargs="?", metavar="NAME", help="print the path of this job alone")
