@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.notebooks import VARIES, WIDGET, clean, complaints, digests, normalised, shown, source_of
+from scripts.notebooks import VARIES, WIDGET, clean, complaints, digests, normalised, shown
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -21,11 +21,13 @@ RUN = """
 import ast, contextlib, io, json, sys
 
 class Handle:
-    updates = 0
+    updates, last_point = 0, None
 
     def update(self, shown):
         Handle.updates += 1
         shown.canvas.draw()
+        curves = [line.get_ydata() for line in shown.axes[0].lines if line.get_label().startswith("records behind")]
+        Handle.last_point = int(curves[0][-1]) if curves else None
 
 def display(shown, display_id=None):
     outputs.append({"output_type": "display_data", "data": {"text/plain": repr(shown)}})
@@ -47,7 +49,8 @@ for number, cell in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["ce
     if value is not None:
         outputs.append({"output_type": "execute_result", "data": {"text/plain": repr(value)}})
     cells.append({"id": cell["id"], "outputs": outputs})
-print("END", json.dumps({"cells": cells, "updates": Handle.updates} | {name: names[name] for name in sys.argv[2:]}))
+shown = {"cells": cells, "updates": Handle.updates, "last_point": Handle.last_point}
+print("END", json.dumps(shown | {name: names[name] for name in sys.argv[2:]}))
 """
 
 
@@ -92,6 +95,7 @@ def test_streaming_notebook_ends_with_every_late_flight_copied_once_and_no_lag(t
     assert end["lags"][-1][1] == 0
     assert max(behind for _, behind in end["lags"]) > 0, "the plot has something to show"
     assert end["updates"] >= len(end["produced"]) == 8
+    assert end["last_point"] == 0, "the plot ends where the text below it says"
     check_outputs("streaming.ipynb", end)
 
 
@@ -126,7 +130,6 @@ def test_the_committed_streaming_notebook_shows_a_plot_of_the_lag_that_ends_at_z
     cells = code_cells("streaming.ipynb")
     (plot,) = [cell for cell in cells if any("image/png" in output.get("data", {}) for output in cell["outputs"])]
     assert "24,000flightsread;0behind;" in shown(plot)["stdout"]
-    assert source_of(plot).count("draw()\n") >= 3  # the last one after the loop
 
 
 def test_an_edited_cell_is_found() -> None:
