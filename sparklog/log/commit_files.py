@@ -25,7 +25,7 @@ from sparklog.errors import (
     RootReplacedError,
     StorageUnavailableError,
 )
-from sparklog.log.layout import read_boundary, read_cluster_file
+from sparklog.log.layout import CHECKPOINTS, read_boundary, read_cluster_file
 from sparklog.log.parallel import each
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
@@ -137,6 +137,25 @@ def check_mounted(store: Store) -> None:
         raise StorageUnavailableError(
             f"there is no cluster at {store.root} any more; if it is mounted there, mount it again", path=store.root
         ) from error
+
+
+def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptMetadataError:
+    """The error where no checkpoint reaches the commits that were removed."""
+    path = f"{store.root}/{CHECKPOINTS}"
+    return CorruptMetadataError(
+        f"commits up to {boundary} were removed from {store.root}, and its newest checkpoint is of version {version}: "
+        f"the state between the two is lost; restore {path} from a copy of the root",
+        path=path,
+    )
+
+
+def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
+    """The error where a log grows faster than it can be read."""
+    return StorageUnavailableError(
+        f"the end of the log in {store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at version "
+        f"{version}: the storage answers too slowly; try again",
+        path=store.root,
+    )
 
 
 def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:

@@ -45,13 +45,21 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
 from sparklog.log.background import BackgroundTask
-from sparklog.log.checkpoint_guard import check_whole, is_of_log, withdraw_unless_of_log, withdraw_unless_whole
+from sparklog.log.checkpoint_guard import (
+    check_whole,
+    is_of_log,
+    read_newest_of_log,
+    withdraw_unless_of_log,
+    withdraw_unless_whole,
+)
 from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
 from sparklog.log.commit_files import (
     LogEnd,
     check_mounted,
     complete_commit,
+    end_not_reached,
     is_withdrawn,
+    lost_after_checkpoint,
     not_there,
     read_ahead,
     read_commit,
@@ -61,11 +69,11 @@ from sparklog.log.commit_files import (
 from sparklog.log.creation import create_object
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import (
-    CHECKPOINTS,
     CLUSTER_KEY,
     encode_cluster_file,
     has_history,
     read_boundary,
+    read_certain_boundary,
     read_cluster_file,
 )
 from sparklog.log.lists import ListCache
@@ -197,10 +205,7 @@ class CommitLog:
             raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
         seen = self._elapsed.now()
-        manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
-        while manifest is not None and not is_of_log(self.store, manifest):
-            self._incomplete.add(manifest.heads.key)
-            manifest, state = checkpoint.read_newest_state(self.store, True, self._incomplete)
+        manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
         # together, and only once nothing can fail any more
         self._torn = True
         self._state, self._seen = state or State(cluster_id=cluster.cluster_id), seen
@@ -251,11 +256,7 @@ class CommitLog:
     def _check_in_time(self, deadline: float) -> None:
         self._rounds += 1
         if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped meanwhile
-            raise StorageUnavailableError(
-                f"the end of the log in {self.store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at "
-                f"version {self._state.version}: the storage answers too slowly; try again",
-                path=self.store.root,
-            )
+            raise end_not_reached(self.store, self._state.version)
 
     def _read_to_end(self, window: int, deadline: float) -> bool:
         """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
@@ -318,11 +319,15 @@ class CommitLog:
             self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
             end = read_log_end(self.store, state.version, with_boundary=True)
         check_mounted(self.store)
-        if end.digest is not None:
-            raise not_there(self.store, state.version, end)
-        # It may have been removed all the same: a late clean-up may have set the boundary back since.
-        newest = checkpoint.read_newest_listed(self.store)
-        if newest is None or newest.version < state.version:
+        # It may have been removed all the same: a late clean-up may have set the boundary back since, and a stalled
+        # writer's create have its number.
+        removed = read_certain_boundary(self.store)
+        if removed >= state.version:
+            self._reload_after(removed)
+            return self._state.version == state.version and self._state.digest == state.digest
+        newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
+        is_other = end.digest is not None and (newest is None or newest.version != state.version)
+        if newest is None or newest.version < state.version or is_other:
             raise not_there(self.store, state.version, end)
         if newest.version > state.version:
             self._load_unlinked(listed=True)
@@ -361,7 +366,7 @@ class CommitLog:
             if end.digest == self._state.digest and end.removed_up_to < self._state.version:
                 load = self._load
             is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
-            if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
+            if is_other and read_certain_boundary(self.store) < self._state.version:  # else a stalled writer's
                 raise not_there(self.store, self._state.version, end)
         load(listed=True)
 
@@ -378,7 +383,7 @@ class CommitLog:
             self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
-            boundary = read_boundary(self.store)
+            boundary = read_certain_boundary(self.store)
             if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
@@ -396,12 +401,7 @@ class CommitLog:
             self._load_unlinked(listed)
             if self._state.version >= boundary:
                 return
-        path = f"{self.store.root}/{CHECKPOINTS}"
-        raise CorruptMetadataError(
-            f"commits up to {boundary} were removed from {self.store.root}, and its newest checkpoint is of version "
-            f"{self._state.version}: the state between the two is lost; restore {path} from a copy of the root",
-            path=path,
-        )
+        raise lost_after_checkpoint(self.store, boundary, self._state.version)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
@@ -468,7 +468,7 @@ class CommitLog:
 
     def _start_over_from(self, version: int) -> bool:
         """Read again what came after an older checkpoint of this version. False where those commits were removed."""
-        if read_boundary(self.store) > version:
+        if read_certain_boundary(self.store) > version:
             return False
         reached = self._state.version
         self._load(listed=True)
