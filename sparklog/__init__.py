@@ -26,7 +26,7 @@ __version__ = "0.2.0"
 
 TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from sparklog import errors
+    from sparklog import errors, kafka
     from sparklog.client.admin import AdminClient
     from sparklog.client.admin import AdminClient as KafkaAdminClient
     from sparklog.client.admin_types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
@@ -66,6 +66,7 @@ __all__ = [
     "__version__",
     "create_cluster",
     "errors",
+    "kafka",
     "open_cluster",
     "read",
     "register",
@@ -96,6 +97,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "create_cluster": ("sparklog.client.cluster", "create_cluster"),
     "errors": ("sparklog.errors", None),
+    "kafka": ("sparklog.kafka", None),
     "open_cluster": ("sparklog.client.cluster", "open_cluster"),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),

@@ -13,7 +13,7 @@ Rules: thread-safe. Names from kafka-python 2 work too (``list_consumer_groups``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sparklog.client.admin_cluster import ClusterAdmin
 from sparklog.client.admin_configs import ConfigAdmin
@@ -34,7 +34,6 @@ from sparklog.client.admin_types import (
     MemberToRemove,
     NewPartitions,
     NewTopic,
-    NoError,
     OffsetSpec,
     OffsetTimestamp,
     PartitionProducerState,
@@ -43,10 +42,23 @@ from sparklog.client.admin_types import (
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.config import CLUSTER_ARGUMENTS, METRIC_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
+from sparklog.client.config import (
+    CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
+    SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
+    check_arguments,
+    cluster_of,
+    shown_config,
+)
 from sparklog.client.representation import Facts, Shown
-from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import AdminArguments
 
 __all__ = [
     "AbortTransactionSpec",
@@ -87,6 +99,18 @@ NO_EFFECT = SOCKET_ARGUMENTS | {
 """What it takes too and does nothing with: every call asks the storage, whose client has time limits of its own."""
 
 
+DEFAULT_CONFIG: Mapping[str, object] = {
+    **SOCKET_DEFAULTS,
+    "default_api_timeout_ms": 60_000,
+    "metadata_max_age_ms": 300_000,
+    **{name: default for name, default in METRIC_ARGUMENTS.items() if name != "metrics_enabled"},
+    "request_timeout_ms": 30_000,
+    "retry_backoff_ms": 100,
+    **DEFAULTS,
+}
+"""Both together, but for what only kafka-python 2 has: ``AdminClient.DEFAULT_CONFIG``."""
+
+
 class MemberInformation(NamedTuple):
     """A member of a group as kafka-python 2 describes it."""
 
@@ -113,14 +137,17 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
-    cluster's root, a folder or an address; ``storage_options`` go to its storage's client; ``cluster`` is a coordinator
-    that is open already.
+    cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its storage's
+    client; ``cluster`` is a coordinator that is open already. ``config`` has all of them, those that were not given by
+    default.
     """
 
-    def __init__(self, **configs: object) -> None:
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, **configs: Unpack[AdminArguments]) -> None:
         arguments = check_arguments("AdminClient", configs, DEFAULTS, NO_EFFECT)
-        self.config = arguments
         self._coordinator = cluster_of("AdminClient", arguments)
+        self.config = shown_config(DEFAULT_CONFIG, configs, self._coordinator)
         self._closed = False
 
     def __enter__(self) -> AdminClient:

@@ -33,7 +33,7 @@ Root = str | os.PathLike[str]
 def create_cluster(
     root: Root | None = None, storage_options: Mapping[str, object] | None = None, *, if_not_exists: bool = False
 ) -> Cluster:
-    """Create a cluster at a folder or address, and open it.
+    """Create a cluster at a folder or address (default: SPARKLOG_BOOTSTRAP_SERVER), and open it.
 
     ``storage_options`` go to the storage's client, as ``Producer`` takes them. With ``if_not_exists`` a cluster that is
     there already is opened.
@@ -56,7 +56,8 @@ def create_cluster(
 
 
 def open_cluster(root: Root | None = None, storage_options: Mapping[str, object] | None = None) -> Cluster:
-    """Open the cluster at a folder or address. The clients of a process share what they know of it.
+    """Open the cluster at a folder or address (default: SPARKLOG_BOOTSTRAP_SERVER). The clients of a process share what
+    they know of it.
 
         sparklog.open_cluster("/data/log").topics()
 

@@ -16,7 +16,7 @@ from sparklog.client.metrics import Metric, MetricName, Metrics, MetricSettings,
 from sparklog.client.request_metrics import StorageRequests
 from sparklog.client.subscription import Subscription
 from sparklog.clock import Clock
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError
 
 NEVER = -1.0
 """The value of ``last-heartbeat-seconds-ago`` before the first one, as in Kafka's Java client."""
@@ -175,10 +175,10 @@ class _Fetched:
 def metrics_of_consumer(
     clock: Clock, subscription: Subscription, config: ConsumerConfig, given: Mapping[str, object]
 ) -> ConsumerMetrics:
-    """The metrics of a consumer with these arguments. Raises InvalidConfigurationError."""
+    """The metrics of a consumer with these arguments. Raises InvalidClientConfigurationError."""
     prefix = given.get("metric_group_prefix", "consumer")
     if not isinstance(prefix, str) or not prefix:
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"Consumer(metric_group_prefix={prefix!r}): give a text", config="metric_group_prefix", value=prefix
         )
     settings = metric_settings("Consumer", given)

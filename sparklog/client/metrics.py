@@ -24,7 +24,7 @@ from typing import Any
 from sparklog.client.config import METRIC_ARGUMENTS, one_of, whole_number
 from sparklog.client.metric_windows import Windows
 from sparklog.clock import Clock
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class MetricSettings:
 
 def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
     """From a client's arguments, of which others than those of metrics are passed over. Raises
-    InvalidConfigurationError."""
+    InvalidClientConfigurationError."""
     arguments = {name: given.get(name, default) for name, default in METRIC_ARGUMENTS.items()}
     reporters: Any = arguments["metric_reporters"] or ()
     if not isinstance(reporters, Sequence) or not all(callable(reporter) for reporter in reporters):
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}(metric_reporters={reporters!r}): give a list of classes with metric_change(metric)",
             config="metric_reporters",
             value=reporters,
