@@ -29,7 +29,7 @@ class Windows:
         self._created = created
         self._recent: list[_Sample] = []
         self.count = 0
-        self.total = 0.0
+        self.total: float = 0  # of whole numbers, it stays one
 
     def record(self, value: float, now: float) -> None:
         """Add a value. A ``now`` before that of an earlier call counts as the window of that one."""
@@ -80,7 +80,7 @@ class _Sample:
     def __init__(self, number: int) -> None:
         self.number = number
         self.count = 0
-        self.total = 0.0
+        self.total: float = 0  # of whole numbers, it stays one
         self.most = float("-inf")
 
     def add(self, value: float) -> None:
