@@ -121,7 +121,8 @@ def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
 
 
 def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster) -> None:
-    with Producer(cluster=cluster.admin, compression_type="gzip", linger_ms=60_000) as producer:
+    one_batch = {"linger_ms": 60_000, "batch_size": 2**23}
+    with Producer(cluster=cluster.admin, compression_type="gzip", **one_batch) as producer:
         for _ in range(1_000):
             producer.send("orders", b"the same again and again " * 10, partition=0)
         producer.flush(30)
