@@ -47,7 +47,7 @@ def parser() -> CommandParser:
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
         "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(TAKES)
     options.add_connection()
     options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
     options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")

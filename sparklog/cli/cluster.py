@@ -44,7 +44,7 @@ def parser() -> CommandParser:
         "sparklog cluster create --bootstrap-server /data/log",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(ACTIONS)
     options.add_connection()
     options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
     options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
@@ -131,7 +131,7 @@ def _reset_time(coordinator: Coordinator) -> None:
 
 def _describe(coordinator: Coordinator) -> None:
     from sparklog.log.checkpoint import read_newest
-    from sparklog.log.layout import FORMAT, read_boundary
+    from sparklog.log.layout import read_boundary
     from sparklog.protocol.levels import needed_version
 
     state = coordinator.state
@@ -142,7 +142,6 @@ def _describe(coordinator: Coordinator) -> None:
     lines = {
         "Cluster ID": state.cluster_id,
         "Root": coordinator.store.root,
-        "Format": f"{FORMAT}",
         "Level": f"{state.level} (needs {needed_version(state.level)})",
         "Version": f"{state.version} (last commit {_utc(state.timestamp_ms)})",
         "Boundary": "none: all commits are kept" if boundary < 0 else f"{boundary} (commits up to it may be gone)",

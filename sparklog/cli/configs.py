@@ -11,7 +11,16 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, read_properties_file, refuse_together
+from sparklog.cli.common import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    given,
+    kafkas_exit_codes,
+    read_properties_file,
+    refuse_together,
+)
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -86,6 +95,9 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
+    if kind in ELSEWHERE:  # only with Kafka's exit codes
+        print(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
+        return 0
     if options.alter:
         changes, deletions = _changes(options)
         coordinator = connect(options)
@@ -131,6 +143,8 @@ def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]
 
 
 def _checked_entity(options: argparse.Namespace, kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind in ELSEWHERE and options.describe and kafkas_exit_codes(options):
+        return kind, name
     if kind in ELSEWHERE:
         raise UsageError(f"entities of type {kind} have no settings here: only topics and brokers have")
     if kind not in TYPES:
@@ -163,7 +177,10 @@ def _changes(options: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
     if options.add_config is not None:
         changes = parse_add_config(options.add_config)
     deletions = [name.strip() for name in (options.delete_config or "").split(",") if name.strip()]
-    return changes, deletions
+    both = sorted(changes.keys() & set(deletions))
+    if both:
+        raise UsageError(f"duplicate config keys: {', '.join(both)} cannot be set and deleted in one call")
+    return changes, list(dict.fromkeys(deletions))
 
 
 def parse_add_config(text: str) -> dict[str, str]:
@@ -184,14 +201,19 @@ def parse_add_config(text: str) -> dict[str, str]:
 
 
 def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
-    from sparklog.errors import InvalidConfigurationError
+    from sparklog.protocol import decide
+    from sparklog.protocol.decision import Decision
 
-    state = coordinator.state
-    current = state.topic(name).configs if kind == "topics" else state.configs
-    unset = [deletion for deletion in deletions if deletion not in current]
-    if unset:
-        raise InvalidConfigurationError(f"Invalid config(s): {','.join(unset)}")
-    coordinator.alter_configs(name, changes, deletions)
+    absent: list[str] = []
+
+    def alter(state: State) -> Decision:
+        current = state.topic(name).configs if kind == "topics" else state.configs
+        absent[:] = [deletion for deletion in deletions if deletion not in current]
+        return decide.alter_configs(state, name, changes, [one for one in deletions if one not in absent])
+
+    coordinator.submit(alter)
+    if absent:  # so that a roll-out can be repeated
+        complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
     if kind == "topics":
         print(f"Completed updating config for topic {name}.")
     else:

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, refuse_together
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, failure_code, refuse_together
 from sparklog.cli.group_places import parse_place
 from sparklog.types import printable
 
@@ -38,10 +38,13 @@ TYPES = ("Classic", "Consumer")
 """What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
 
 DRY_RUN_WARNING = (
-    "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require "
-    "either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are "
-    "scripting this command and want to keep the current default behavior without prompting."
+    "WARN: No action will be performed as the --execute option is missing. Scripts say --dry-run or --execute: Kafka's "
+    "tool will require one of them from its version 5.0 on."
 )
+
+ERROR_PREFIX = "Error: "
+KAFKA_FAILURE_EXIT_CODE = 0
+"""Kafka's tool says what went wrong and exits with 0, unless the options are wrong."""
 
 
 def parser() -> CommandParser:
@@ -105,17 +108,17 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     _check(options)
     if options.validate_regex is not None:
-        return _validate_regex(options.validate_regex)
+        return _validate_regex(options)
     coordinator = connect(options)
     if options.list:
         return _list(_groups(coordinator, options.state is not None), options.state, options.type)
     if options.delete_offsets:
-        return _delete_offsets(coordinator, options.group[0], options.topic)
+        return _delete_offsets(coordinator, options)
     groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
     if options.describe:
         return _describe(coordinator, groups, options)
     if options.delete:
-        return _delete(coordinator, groups)
+        return _delete(coordinator, groups, options)
     from sparklog.cli.group_reset import reset_offsets
 
     return reset_offsets(coordinator, options, groups)
@@ -179,14 +182,15 @@ def _check_reset(options: argparse.Namespace) -> None:
         complain(DRY_RUN_WARNING)
 
 
-def _validate_regex(text: str) -> int:
+def _validate_regex(options: argparse.Namespace) -> int:
     import re
 
+    text = options.validate_regex
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         print(f"The regular expression `{text}` is invalid: {error}.")
-        return 1
+        return failure_code(options)
     print(f"The regular expression `{text}` is valid.")
     return 0
 
@@ -242,7 +246,7 @@ def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Nam
         group = known.get(name)
         if group is None:
             complain(f"Error: Consumer group '{name}' does not exist.")
-            code = 1
+            code = failure_code(options)
             continue
         _note(name, group, len(state.groups[name].members))
         if options.members:
@@ -274,7 +278,7 @@ def _note(name: str, group: GroupState, in_log: int) -> None:
 # -- delete
 
 
-def _delete(coordinator: Coordinator, groups: list[str]) -> int:
+def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import InvalidCallError, NotFoundError
 
@@ -293,11 +297,12 @@ def _delete(coordinator: Coordinator, groups: list[str]) -> int:
         complain(f"* Group '{group}' could not be deleted due to: {reason}")
     if deleted:
         print(f"\nThese consumer groups were deleted successfully: {deleted}")
-    return 1
+    return failure_code(options)
 
 
-def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> int:
+def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> int:
     """Delete a group's offsets of some partitions and print what became of each."""
+    group, topics = options.group[0], options.topic
     from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 
@@ -323,7 +328,7 @@ def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> 
     print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, number), outcome in sorted(results.items()):
         print(f"{topic:<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
-    return 1 if failure else 0
+    return failure_code(options) if failure else 0
 
 
 def _by_topic(

@@ -38,7 +38,7 @@ def parser() -> CommandParser:
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
     options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
     options.add_argument("--num-records", metavar="N", type=int, help="stop after so many records")
-    options.add_argument("--messages", metavar="N", type=int, help="the same; deprecated")
+    options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
     options.add_argument("--group", metavar="GROUP", help="the group to read in (perf-consumer-N)")
     options.add_argument(
         "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
@@ -58,7 +58,7 @@ def parser() -> CommandParser:
     )
     options.add_argument("--hide-header", action="store_true", help="print no header")
     options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
-    add_properties(options, ("--command-property",), "--consumer.config", "max.poll.records")
+    add_properties(options, "--consumer.config", "max.poll.records")
     options.add_without_effect("--socket-buffer-size", metavar="BYTES")
     return options
 
@@ -66,7 +66,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     _check(options)
     show = date_format(options.date_format)
-    properties = read_properties(options, "--consumer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.throughput import StopRequest
     from sparklog.client.config import cluster_of
@@ -107,7 +107,6 @@ def _check(options: argparse.Namespace) -> None:
     if (options.num_records is None) == (options.messages is None):
         raise UsageError('Exactly one of the following arguments is required: "[messages]", "[num-records]"')
     if options.messages is not None:
-        complain("Warning: --messages is deprecated. Use --num-records instead.")
         options.num_records = options.messages
     if options.reporting_interval <= 0:
         raise UsageError("Reporting interval must be greater than 0.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, require
+from sparklog.cli.common import CommandParser, UsageError, connect, failure_code, require
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"partition: {place}\terror: {failed[place]}")
         else:
             print(f"partition: {place}\tlow_watermark: {low[place]}")
-    return 1 if failed else 0
+    return failure_code(options) if failed else 0
 
 
 def _delete(

@@ -2,7 +2,7 @@
 
 Needs no cluster: it works on files, wherever a store can read them. The offsets it prints begin at the number in the
 file's name, which is where the writer expected them; with --bootstrap-server they are those of the commit log, which is
-the authority. Exit code 1 where any damage was found.
+the authority. Exit code 1 where any damage was found, or no file was one of these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparklog.cli.common import CommandParser, UsageError, complain, logger, require
+from sparklog.cli.common import CommandParser, UsageError, complain, failure_code, logger, require
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.files.split(",")]
     if not all(names):
         raise UsageError(f"--files {options.files!r} has an empty name")
-    damaged = False
+    damaged, dumped = False, 0
     for name in names:
         print(f"Dumping {name}")
         if name.endswith(".log"):
@@ -84,7 +84,9 @@ def run(options: argparse.Namespace) -> int:
             damaged |= _dump_index(name, options)
         else:
             complain(f"Ignoring unknown file {name}: it ends neither in .log nor in .index")
-    return 1 if damaged else 0
+            continue
+        dumped += 1
+    return failure_code(options) if damaged or not dumped else 0
 
 
 def _show(options: argparse.Namespace) -> _Show:

@@ -1,7 +1,7 @@
 """The tables of ``consumer-groups --describe``, column by column as Kafka prints them.
 
 A partition that a member has to give up is shown as the member's for as long as it holds it. There is no coordinator
-to name, so that column has a dash.
+to name, so that column has a dash, and another in brackets: a row has as many words as its head.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import MemberState
 
 MISSING = "-"
+NO_COORDINATOR = "- (-)"
 NARROWEST = 15
 
 
@@ -77,9 +78,7 @@ def _exists(state: State, place: TopicPartition) -> bool:
 
 
 def members(name: str, group: GroupState, verbose: bool) -> list[str]:
-    """A line for each member; nothing where there is none."""
-    if not group.members:
-        return []
+    """A line for each member, below the head of the table."""
     static = any(member.instance_id for member in group.members.values())
     header = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
     widths = [-NARROWEST, -NARROWEST, *([-17] if static else []), -NARROWEST, -NARROWEST, 15]
@@ -115,7 +114,7 @@ def assignment_text(places: Iterable[TopicPartition]) -> str:
 def states(name: str, group: GroupState, verbose: bool) -> list[str]:
     """One line: the assignor, the state and the number of members; with ``verbose`` the generation too."""
     header = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    row: list[object] = [name, MISSING, group.assignor or MISSING, group.name_of_state]
+    row: list[object] = [name, NO_COORDINATOR, group.assignor or MISSING, group.name_of_state]
     widths = [-NARROWEST, -25, 20, 20]
     if verbose:
         header += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]

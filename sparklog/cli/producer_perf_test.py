@@ -56,9 +56,7 @@ def parser() -> CommandParser:
         help="no keys (none), one after the other (range), or random",
     )  # fmt: skip
     options.add_argument("--random-seed", metavar="SEED", type=int, default=0, help="of payloads and keys (0)")
-    add_properties(
-        options, ("--command-property", "--producer-props"), "--producer.config", "linger.ms, batch.size, acks"
-    )
+    add_properties(options, "--producer.config", "linger.ms, batch.size, acks", "--producer-props")
     options.add_argument("--print-metrics", action="store_true", help="print the producer's metrics at the end")
     options.add_argument("--transactional-id", metavar="ID", help="send in transactions with this id")
     options.add_argument(
@@ -71,7 +69,7 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    properties = read_properties(options, "--producer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     payloads = _Payloads(options)
     from sparklog.client.config import cluster_of

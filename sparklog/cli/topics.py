@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, logger, refuse_together, require
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, refuse_together, require
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _check(options: argparse.Namespace) -> str:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     action = actions[0]
     if options.delete_config:
-        logger.warning("delete-config option is no longer supported, use `sparklog configs --delete-config`")
+        complain("Warning: --delete-config is no longer supported here, use `sparklog configs --delete-config`.")
     if action == "describe" and options.if_exists and not (options.topic or options.topic_id):
         raise UsageError("--topic or --topic-id is required to describe a topic")
     if action not in ("list", "describe"):

@@ -8,6 +8,7 @@ never is; ``forget``, which Kafka's tool has not, removes it.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def parser() -> CommandParser:
         "sparklog transactions list --bootstrap-server /data/log",
         "ACTION [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(FLAGS)
     options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
     options.add_argument(
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         "force-terminate": _force_terminate,
         "forget": _forget,
     }
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options) as admin:
+    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
         return actions[action](admin, options)
 
 

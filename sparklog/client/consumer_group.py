@@ -26,8 +26,16 @@ from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription, finish
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
-from sparklog.errors import CommitFailedError, FencedInstanceIdError, KafkaError, SparklogError, UnknownMemberIdError
+from sparklog.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    SparklogError,
+    UnknownMemberIdError,
+)
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -138,11 +146,19 @@ class GroupSession:
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
+            if not member.joined:
+                self._expire_dead()
             with self._metrics.join():
                 member.join(topics)
             self._topics = topics
             self._start_heart()
         return changed
+
+    def _expire_dead(self) -> None:
+        """Take out members whose leases are too old by the storage's clock. To watch them takes a session timeout, also
+        where they have been dead for long. Best effort: where the storage does not answer, watching them is left."""
+        with contextlib.suppress(SparklogError):
+            expire_dead_members(self._coordinator, [self._config.group_id])
 
     def _apply(self, change: Change) -> None:
         if change.lost:
@@ -216,17 +232,24 @@ class GroupSession:
             ) from error
 
     def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
-        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError."""
+        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; without heartbeats the session
+        timeout takes this member out then."""
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call("on_partitions_revoked", owned)
             self._listener_error = None  # it was logged; whoever leaves has no use for it
-            self.finish_commits(seconds)
+            try:
+                self.finish_commits(seconds)
+            except KafkaTimeoutError as error:  # it leaves all the same, or it would hold what it reads no more
+                logger.warning("group %s is left before a commit had an answer: %s", self._config.group_id, error)
         self._stop_heart(seconds)
         self._topics = frozenset()
-        within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
-        with contextlib.suppress(FencedInstanceIdError):
-            self._member.reconcile()  # it knows now that it owns nothing
+        try:
+            within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
+        finally:
+            if not self._member.joined:
+                with contextlib.suppress(FencedInstanceIdError):
+                    self._member.reconcile()  # it knows now that it owns nothing
 
     # -- heartbeats
 
@@ -265,6 +288,8 @@ class GroupSession:
                 else:
                     with self._metrics.heartbeat():
                         self._member.beat(refresh=False)  # the log is being read for records anyway
+                    if self.metadata().state not in ("Stable", "Empty"):  # others may be waited for in vain
+                        self._expire_dead()
             except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
 
@@ -383,10 +408,10 @@ class GroupSession:
             self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
-                self._leave_quietly(seconds)
+                self.leave_quietly(seconds)
             self._commits.end()
 
-    def _leave_quietly(self, seconds: float) -> None:
+    def leave_quietly(self, seconds: float) -> None:
         """Where leaving fails, the session timeout does it."""
         try:
             self.leave(seconds=seconds)

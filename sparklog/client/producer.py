@@ -88,7 +88,7 @@ _dropped: dict[threading.Thread, Accumulator] = {}
 class Producer(Shown):
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
-    Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
+    Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
     ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
     ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
     """
@@ -394,7 +394,7 @@ class Producer(Shown):
         """Take over the transactional id, before anything else: older instances with it are fenced.
 
         Raises IllegalStateError without a ``transactional_id``, KafkaTimeoutError after ``max_block_ms``,
-        InvalidConfigurationError where ``transaction_timeout_ms`` is over the cluster's limit.
+        InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over the cluster's limit.
         """
         self._transactional().init()
 
@@ -423,7 +423,12 @@ class Producer(Shown):
         self._transactional().commit()
 
     def abort_transaction(self) -> None:
-        """Drop the transaction; its futures fail with TransactionAbortedError. Raises InvalidTxnStateError."""
+        """Drop the transaction; its futures fail with TransactionAbortedError.
+
+        After a commit_transaction() without an answer this finds out what became of it. Raises InvalidTxnStateError
+        where it is committed: its futures have their offsets then, and the next transaction may begin. Raises
+        KafkaTimeoutError or IndeterminateCommitError while the storage does not tell: call it again.
+        """
         self._transactional().abort()
 
     def _transactional(self) -> Transactions:

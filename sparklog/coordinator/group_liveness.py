@@ -24,12 +24,17 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, LeaseWatch, group_prefix, lease_key
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
+from sparklog.log.parallel import each
 from sparklog.protocol.state import GroupState
 
 Result = TypeVar("Result")
 
-LEASE_SLACK_MS = 10_000
-"""ms that a lease may be older than the session timeout: a renewal takes time, and storages stamp whole seconds."""
+LEASE_SLACK_MS = 1000
+"""ms that a lease may be older than the session timeout where the storage stamps whole seconds."""
+
+
+OLD_LEASE_MS = 3_600_000
+"""ms after which a lease is removed whose member is in no group: it is written before the join is committed."""
 
 
 def dead_members(coordinator: Coordinator, groups: Mapping[str, GroupState]) -> dict[str, list[str]]:
@@ -85,6 +90,8 @@ class _Leases:
         if self._now_ms is not None:
             prefix = group_prefix(next(iter(self._groups))) if len(self._groups) == 1 else LEASES
             self._written = {info.key: info.modified_ms for info in coordinator.store.list(prefix)}
+        whole_seconds = all(stamp % 1000 == 0 for stamp in self._written.values())
+        self._slack_ms = LEASE_SLACK_MS if whole_seconds else 0
 
     def dead(self) -> dict[str, list[str]]:
         found = {
@@ -107,11 +114,30 @@ class _Leases:
 
     def _is_dead(self, group: str, member: str) -> bool:
         age_ms = self._age_ms(group, member)
-        return age_ms is not None and age_ms > self._groups[group].members[member].session_timeout_ms + LEASE_SLACK_MS
+        return age_ms is not None and age_ms > self._groups[group].members[member].session_timeout_ms + self._slack_ms
 
     def _age_ms(self, group: str, member: str) -> int | None:
         written_ms = self._written.get(lease_key(group, member), 0)
         return self._now_ms - written_ms if self._now_ms is not None and written_ms > 0 else None
+
+
+def remove_old_leases(coordinator: Coordinator) -> int:
+    """Remove leases that killed members left behind; returns how many there were. Raises StorageError.
+
+    A lease goes that nobody has written for ``OLD_LEASE_MS`` by the storage's clock, and whose member is in no group by
+    a state that was read after that. A member that lives writes its own again at its next heartbeat, in any case. On a
+    storage that does not tell times none goes.
+    """
+    now_ms = coordinator.log.storage_clock.storage_now_ms()
+    if now_ms is None:
+        return 0
+    old = [info.key for info in coordinator.store.list(LEASES) if 0 < info.modified_ms < now_ms - OLD_LEASE_MS]
+    if not old:
+        return 0
+    held = {lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members}
+    gone = [key for key in old if key not in held and key.count("/") == LEASES.count("/") + 1]
+    each(coordinator.store.delete, gone)
+    return len(gone)
 
 
 class DeadMembers:

@@ -14,9 +14,10 @@
     |  |- InvalidReplicationAssignmentError  a list of brokers that cannot hold a partition
     |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
     |  |  `- InvalidClientConfigurationError  of a client; also a KafkaConfigurationError and a ValueError
-    |  |- InvalidRecordError          a row that no topic takes (type, key, header, partition)
-    |  |- InvalidTimestampError       outside message.timestamp.before/after.max.ms
-    |  |- MessageSizeTooLargeError    a record over max.message.bytes
+    |  |- RefusedRecordError          a record that its topic does not take; also a ValueError
+    |  |  |- InvalidRecordError       its type, key, header or partition
+    |  |  |- InvalidTimestampError    outside message.timestamp.before/after.max.ms
+    |  |  `- MessageSizeTooLargeError over max.message.bytes
     |  |- PolicyViolationError        a setting of the cluster forbids it
     |  |- RecordListTooLargeError     a commit or batch over a hard limit
     |  |- IllegalStateError           not now: the client is closed, or in another mode

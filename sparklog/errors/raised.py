@@ -77,15 +77,15 @@ InvalidReplicaAssignmentError = InvalidReplicationAssignmentError
 """As Kafka's Java client has it."""
 
 
-class InvalidConfigurationError(InvalidCallError, BrokerResponseError, errno=40, code="INVALID_CONFIG"):
-    """An unknown setting, or a value of the wrong type or out of bounds."""
+class InvalidConfigurationError(InvalidCallError, BrokerResponseError, ValueError, errno=40, code="INVALID_CONFIG"):
+    """An unknown setting, or a value of the wrong type or out of bounds. A ValueError too, as with kafka-python."""
 
 
 class KafkaConfigurationError(InvalidCallError):
     """Arguments of a client that contradict each other or that no client can have."""
 
 
-class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurationError, ValueError):
+class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurationError):
     """An argument of ``Producer``, ``Consumer`` or ``AdminClient`` that is unknown, cannot be, or contradicts another.
 
     What kafka-python raises for that: KafkaConfigurationError, and here and there ValueError.
@@ -96,24 +96,26 @@ class InvalidOptionError(InvalidRequestError):
     """A Spark option or command-line value that is unknown, malformed or contradicts another."""
 
 
-class InvalidRecordError(InvalidCallError, BrokerResponseError, ValueError, errno=87, code="INVALID_RECORD"):
-    """A row that cannot become a record: wrong type, no topic, no key, or no partition.
+class RefusedRecordError(InvalidCallError, ValueError):
+    """A record that its topic does not take. The others of the same call may be sent without it.
 
     A ValueError too, which is what kafka-python's ``send`` raises.
     """
+
+
+class InvalidRecordError(RefusedRecordError, BrokerResponseError, errno=87, code="INVALID_RECORD"):
+    """A row that cannot become a record: wrong type, no topic, no key, or no partition."""
 
 
 class InvalidRecordTypeError(InvalidRecordError, TypeError):
     """A partition that is not named by its number. A TypeError too, as with kafka-python."""
 
 
-class InvalidTimestampError(InvalidCallError, BrokerResponseError, ValueError, errno=32, code="INVALID_TIMESTAMP"):
+class InvalidTimestampError(RefusedRecordError, BrokerResponseError, errno=32, code="INVALID_TIMESTAMP"):
     """A record's timestamp lies outside what the topic accepts."""
 
 
-class MessageSizeTooLargeError(
-    InvalidCallError, BrokerResponseError, ValueError, errno=10, code="MESSAGE_SIZE_TOO_LARGE"
-):
+class MessageSizeTooLargeError(RefusedRecordError, BrokerResponseError, errno=10, code="MESSAGE_SIZE_TOO_LARGE"):
     """A record is larger than the topic's ``max.message.bytes``."""
 
 

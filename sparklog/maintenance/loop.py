@@ -298,7 +298,10 @@ class Stop:
 
 @contextmanager
 def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile SIGTERM and SIGINT request the stop; a second one interrupts whatever runs (KeyboardInterrupt)."""
+    """Meanwhile SIGTERM, SIGINT and SIGHUP request the stop; a second one interrupts whatever runs (KeyboardInterrupt).
+
+    A SIGHUP that is ignored, as ``nohup`` has it, stays ignored.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.requested:
@@ -306,7 +309,10 @@ def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]
         stop.request(number)
         say(f"{signal.Signals(number).name}: stopping as soon as the present task allows; once more to stop at once")
 
-    before: Mapping[int, object] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before: Mapping[int, object] = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -153,7 +153,7 @@ def create_topic(state: State, new: NewTopic) -> Decision:
     other = state.indexes.topic_names.get(collision_key(new.name))
     if other is not None:
         raise InvalidTopicError(
-            f"topic {new.name!r} collides with the existing topic {other!r}: names may not differ only in "
+            f"topic {new.name!r} collides with existing topic {other!r}: names may not differ only in "
             "'.' and '_', which metrics cannot tell apart; choose another name",
             topic=new.name,
         )
@@ -208,7 +208,8 @@ def _assignment(
     if not 1 <= factor <= len(brokers):
         raise InvalidReplicationFactorError(
             f"replication factor {factor} of topic {topic.name!r} needs 1 to {len(brokers)}: that many "
-            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned",
+            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned; `sparklog brokers add "
+            "--location …` adds one",
             topic=topic.name,
         )
     if isinstance(topic, NewTopic):

@@ -50,7 +50,6 @@ def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> Non
     assert re.sub(r"commit [^)]*", "commit TIME", result.out).splitlines() == [
         f"Cluster ID: {cluster.state.cluster_id}",
         f"Root:       {cluster.store.root}",
-        "Format:     1",
         f"Level:      {levels.CURRENT} (needs sparklog {levels.NEEDS} or newer)",
         "Version:    3 (last commit TIME)",
         "Boundary:   none: all commits are kept",

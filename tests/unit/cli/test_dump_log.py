@@ -151,6 +151,7 @@ def test_several_files_are_dumped_in_order_and_unknown_ones_are_said(run: Run, l
         "Dumping notes.txt",
     ]
     assert (result.code, result.err) == (0, "Ignoring unknown file notes.txt: it ends neither in .log nor in .index\n")
+    assert run("dump-log", "--files", "notes.txt").code == 1
 
 
 def test_reading_stops_after_max_bytes(run: Run, cluster: Coordinator) -> None:

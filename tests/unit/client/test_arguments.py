@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from sparklog.client.admin import DEFAULTS as ADMIN_DEFAULTS
 from sparklog.client.admin import NO_EFFECT, AdminClient
 from sparklog.client.arguments import AdminArguments, ConsumerArguments, ProducerArguments
 from sparklog.client.assignors import RangePartitionAssignor, RoundRobinPartitionAssignor
@@ -39,7 +40,7 @@ def root(tmp_path: Path) -> str:
     [
         (ProducerArguments, {*PRODUCER_DEFAULTS, *SOCKET_ARGUMENTS}),
         (ConsumerArguments, {*CONSUMER_DEFAULTS, *SOCKET_ARGUMENTS}),
-        (AdminArguments, {"client_id", "bootstrap_servers", "storage_options", "cluster", *NO_EFFECT}),
+        (AdminArguments, {*ADMIN_DEFAULTS, *NO_EFFECT}),
     ],
 )
 def test_the_types_name_what_the_clients_take(arguments: type, names: set[str]) -> None:
