@@ -127,16 +127,12 @@ class Consumer(Shown):
     def __del__(self) -> None:
         """Nobody has this consumer any more: its threads end. Nothing is committed, as in kafka-python, and the group
         finds out by the session timeout. Takes no locks, since the garbage collector runs anywhere."""
-        read_ahead, group = getattr(self, "_read_ahead", None), getattr(self, "_group", None)
-        if read_ahead is not None:
-            read_ahead.abandon()
-        if group is not None:
-            group.abandon()
+        for part in (getattr(self, "_read_ahead", None), getattr(self, "_group", None)):
+            if part is not None:
+                part.abandon()
 
     def _facts(self) -> Facts:
-        root, group_id = self._coordinator.store.root, self._config.group_id or None
-        state = "closed" if self._alone.closed else None
-        return {"root": root, "group_id": group_id, **self._subscription.facts(), "state": state}
+        return self._subscription.facts(self._coordinator.store.root, self._config.group_id, self._alone.closed)
 
     # -- what to read
 
@@ -165,13 +161,17 @@ class Consumer(Shown):
             self._positions.stale = True
 
     def unsubscribe(self) -> None:
-        """Commit what has changed (with ``enable_auto_commit``), leave the group, have no topics and no partitions."""
+        """Commit what has changed (with ``enable_auto_commit``), leave the group, have no topics and no partitions.
+
+        Where the storage does not answer, each of the first two is given up after ``request_timeout_ms``: the session
+        timeout takes this member out of the group then.
+        """
         with self._alone:
             self._put_back()
             if self._group is not None:
-                self._group.commit_last(self._config.auto_commit)
+                self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
                 if self._subscription.automatic:
-                    self._group.leave()
+                    self._group.leave_quietly(self._config.request_timeout)
             self._forget(set(self._subscription.positions))
             self._subscription.unsubscribe()
 

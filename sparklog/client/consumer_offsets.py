@@ -35,6 +35,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.format.plain_arrays import binary_column, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.fetch import TimedOffset
 from sparklog.log.layout import read_boundary
@@ -341,9 +342,8 @@ def _runs(found: Sequence[_Change]) -> list[list[_Change]]:
 
 def _batch(found: Sequence[_Change], timestamp_ms: int) -> pa.RecordBatch:
     columns = {
-        "key": [one.key for one in found],
-        "value": [one.value for one in found],
-        "timestamp": [timestamp_ms * 1000] * len(found),
+        "key": binary_column([one.key for one in found]).array,
+        "value": binary_column([one.value for one in found]).array,
+        "timestamp": timestamp_array([timestamp_ms * 1000] * len(found)),
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)

@@ -12,7 +12,7 @@ Not for: what a commit means (``protocol.fold``), or whether one has been won (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -118,6 +118,24 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     if len(answers) == 1 and answers[0].digest is None:
         answers.append(look_at_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
+
+
+def holds_commit(store: Store, version: int, digest: str) -> bool:
+    """Whether the commit of this number is there, is no removed one, and has this digest. Raises StorageError."""
+    end = read_log_end(store, version, with_boundary=True)
+    return end.digest == digest and end.removed_up_to < version
+
+
+def read_next_and_end(store: Store, version: int, with_boundary: bool) -> tuple[list[bytes], LogEnd]:
+    """The commit after ``version`` if there is one, and what is stored at that number; both are looked at together."""
+    looks: list[Callable[[], list[bytes] | LogEnd]] = [
+        lambda: read_ahead(store, version + 1, 1),
+        lambda: read_log_end(store, version, with_boundary),
+    ]
+    found, end = each(lambda look: look(), looks, store.parallel_requests)
+    assert isinstance(found, list)
+    assert isinstance(end, LogEnd)
+    return found, end
 
 
 def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:

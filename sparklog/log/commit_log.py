@@ -30,7 +30,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from sparklog import limits
@@ -58,12 +58,14 @@ from sparklog.log.commit_files import (
     check_mounted,
     complete_commit,
     end_not_reached,
+    holds_commit,
     is_withdrawn,
     lost_after_checkpoint,
     not_there,
     read_ahead,
     read_commit,
     read_log_end,
+    read_next_and_end,
     replaced,
 )
 from sparklog.log.creation import create_object
@@ -77,7 +79,6 @@ from sparklog.log.layout import (
     read_cluster_file,
 )
 from sparklog.log.lists import ListCache
-from sparklog.log.parallel import each
 from sparklog.log.segment_lists import SegmentLists
 from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
@@ -291,13 +292,7 @@ class CommitLog:
         last = self._boundary_seen
         with_boundary = last is None or self._elapsed.seconds_since(last) >= BOUNDARY_SECONDS
         looked_at = self._elapsed.now()
-        looks: list[Callable[[], list[bytes] | LogEnd]] = [
-            lambda: read_ahead(self.store, version + 1, 1),
-            lambda: read_log_end(self.store, version, with_boundary),
-        ]
-        found, end = each(lambda look: look(), looks, self.store.parallel_requests)
-        assert isinstance(found, list)
-        assert isinstance(end, LogEnd)
+        found, end = read_next_and_end(self.store, version, with_boundary)
         if with_boundary:
             self._boundary_seen = looked_at
         return found, end
@@ -470,10 +465,14 @@ class CommitLog:
         """Read again what came after an older checkpoint of this version. False where those commits were removed."""
         if read_certain_boundary(self.store) > version:
             return False
-        reached = self._state.version
-        self._load(listed=True)
-        self.refresh()
-        return self._state.version >= reached
+        before, is_linked = self._state, False
+        try:
+            self._load(listed=True)
+            self.refresh()
+            is_linked = holds_commit(self.store, before.version, before.digest)  # and not a restored root's
+        finally:  # also where it ends half-way: what is read later goes on from the older checkpoint
+            self.unlinked_jumps += not is_linked
+        return self._state.version >= before.version
 
     # -- writing
 
