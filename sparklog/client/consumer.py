@@ -141,9 +141,7 @@ class Consumer(Shown, PositionCalls):
                 part.abandon()
 
     def _facts(self) -> Facts:
-        root, group_id = self._coordinator.store.root, self._config.group_id or None
-        state = "closed" if self._alone.closed else None
-        return {"root": root, "group_id": group_id, **self._subscription.facts(), "state": state}
+        return self._subscription.facts(self._coordinator.store.root, self._config.group_id, self._alone.closed)
 
     # -- what to read
 

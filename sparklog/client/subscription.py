@@ -105,13 +105,16 @@ class Subscription:
         self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
-    def facts(self) -> Facts:
-        """What is shown of it; any thread may ask."""
+    def facts(self, root: str, group_id: str, is_closed: bool) -> Facts:
+        """What is shown of a consumer with it; any thread may ask."""
         assigned = [f"{place.topic}-{place.partition}" for place in list(self.positions)]
         return {
+            "root": root,
+            "group_id": group_id or None,
             "topics": listed(self.topics) if self.topics else None,
             "pattern": self.pattern.pattern if self.pattern is not None else None,
             "assigned": listed(assigned) or "none",
+            "state": "closed" if is_closed else None,
         }
 
     @property
