@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import InvalidConfigurationError, SparklogError, StorageUnavailableError
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.replicated import brokers
 from tests.unit.client.consumers import Cluster, at, read, until
 
 # What kafka-python 3.0.12 registers, for a client of one broker: 49 names for a producer, 57 for a consumer.
@@ -171,6 +173,15 @@ def test_the_largest_record_counts_key_and_value() -> None:
     assert largest_record(batch.slice(0, 1)) == 3
     assert largest_record(batch.slice(0, 0)) == 0
     assert largest_record(pa.record_batch({"timestamp": pa.array([1])})) == 0
+
+
+def test_the_locations_of_replicas_are_nodes_of_their_own(tmp_path: Path) -> None:
+    with brokers(tmp_path, 2) as replicated, Producer(cluster=replicated.coordinator) as producer:
+        producer.send("t", b"to both").get(timeout=30)
+        found = producer.metrics()
+    for node in ("producer-node-metrics.node-0", "producer-node-metrics.node-1"):
+        assert found[node]["request-size-max"] == found["producer-metrics"]["byte-total"] > 0
+    assert found["producer-metrics"]["connection-count"] == 3
 
 
 # -- what a consumer measures
