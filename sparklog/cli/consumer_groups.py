@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, failure_code, refuse_together
 from sparklog.cli.group_places import parse_place
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ TYPES = ("Classic", "Consumer")
 """What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
 
 DRY_RUN_WARNING = (
-    "WARN: No action will be performed as the --execute option is missing. Scripts say --dry-run or --execute: Kafka's "
-    "tool will require one of them from its version 5.0 on."
+    "WARN: No action will be performed as the --execute option is missing: this only shows what would be set. Give "
+    "--dry-run to say that this is meant, as scripts should, since a later version may require one of the two."
 )
 
 ERROR_PREFIX = "Error: "
@@ -77,6 +78,7 @@ def parser() -> CommandParser:
         "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list, only groups in these"
     )
     shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
+    add_json(options, "--list, --describe")
     _add_reset(options)
     options.add_without_effect("--timeout", metavar="MS")
     return options
@@ -111,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
         return _validate_regex(options)
     coordinator = connect(options)
     if options.list:
-        return _list(_groups(coordinator, options.state is not None), options.state, options.type)
+        return _list(_groups(coordinator, options.state is not None or options.json), options)
     if options.delete_offsets:
         return _delete_offsets(coordinator, options)
     groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
@@ -163,6 +165,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Found multiple arguments for option group, but you asked for only one")
     if options.reset_offsets:
         _check_reset(options)
+    refuse_together(options, "json", ["delete", "reset-offsets", "delete-offsets", "validate-regex"])
     refuse_together(options, "group", ["all-groups", "list"])
     refuse_together(options, "topic", ["list", "describe"])
 
@@ -203,15 +206,22 @@ def group_type(group: GroupState) -> str:
     return "Classic"
 
 
-def _list(groups: dict[str, GroupState], states: str | None, types: str | None) -> int:
+def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
+    from sparklog.cli.documents import ConsumerGroupList, ConsumerGroupName
+
+    states, types = options.state, options.type
     wanted_states = _choices(states, STATES, "state")
     wanted_types = _choices(types, TYPES, "types")
-    found = [
-        (printable(name), group_type(group), group.name_of_state)
+    listed = [
+        ConsumerGroupName(group=name, type=group_type(group), state=group.name_of_state)
         for name, group in sorted(groups.items())
         if (not wanted_states or group.name_of_state in wanted_states)
         and (not wanted_types or group_type(group) in wanted_types)
     ]
+    if options.json:
+        print_json(ConsumerGroupList(groups=listed))
+        return 0
+    found = [(printable(one.group), one.type, one.state) for one in listed]
     if states is None and types is None:
         print("".join(f"{name}\n" for name, _, _ in found), end="")
         return 0
@@ -237,11 +247,14 @@ def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
 
 
 def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
-    from sparklog.cli import group_tables
+    from sparklog.cli import group_listing, group_tables
+    from sparklog.cli.documents import ConsumerGroupDescriptions
     from sparklog.coordinator.group_liveness import abandoned_emptied
 
     code, state = 0, coordinator.state
     known = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
+    with_offsets = not options.members and options.state is None
+    found = []
     for name in groups:
         group = known.get(name)
         if group is None:
@@ -249,14 +262,14 @@ def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Nam
             code = failure_code(options)
             continue
         _note(name, group, len(state.groups[name].members))
-        if options.members:
-            lines = group_tables.members(name, group, options.verbose)
-        elif options.state is not None:
-            lines = group_tables.states(name, group, options.verbose)
-        else:
-            lines = group_tables.offsets(state, name, group, options.verbose)
+        described = group_listing.describe(state, name, group, with_offsets, options.members)
+        found.append(described)
+        table = group_tables.members if options.members else group_tables.states
+        lines = [] if options.json else (group_tables.offsets if with_offsets else table)(described, options.verbose)
         if lines:
             print("", *lines, sep="\n")
+    if options.json:
+        print_json(ConsumerGroupDescriptions(groups=found))
     return code
 
 

@@ -105,11 +105,16 @@ def _show(options: argparse.Namespace) -> _Show:
 
 
 def _open(name: str, options: argparse.Namespace) -> SegmentFile:
-    from sparklog.cli.common import read_properties_file, storage_options
     from sparklog.cli.segment_file import SegmentFile
 
+    return SegmentFile(name, _storage_options(options), name_number(name))
+
+
+def _storage_options(options: argparse.Namespace) -> dict[str, object]:
+    from sparklog.cli.common import read_properties_file, storage_options
+
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    return SegmentFile(name, storage_options(options, properties), name_number(name))
+    return storage_options(options, properties)
 
 
 def name_number(name: str) -> int:
@@ -121,6 +126,7 @@ def name_number(name: str) -> int:
 def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placement]:
     """What the commit log says about the file. Only asked for by the flag: files are dumped without a cluster."""
     if not options.bootstrap_server:
+        _stamp(segment, options)
         return []
     from sparklog.cli.common import connect
 
@@ -130,6 +136,22 @@ def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placem
     for placement in placements:
         print(printable(placement))
     return placements
+
+
+def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
+    """Look up whether records carry the time of their append, where the file lies below the root of its cluster.
+
+    That need not be readable: what is dumped may be all that is left.
+    """
+    from sparklog.coordinator import open_cluster
+    from sparklog.errors import SparklogError
+
+    root = segment.folder.rpartition("/")[0]
+    try:
+        if root:
+            segment.stamp(open_cluster(root, _storage_options(options)))
+    except SparklogError as error:
+        logger.debug("no commit log is asked for the times of appends: %s", error)
 
 
 # -- .log

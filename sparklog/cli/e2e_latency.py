@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, read_properties_file
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.errors import DataLossError
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def parser() -> CommandParser:
         ("--record-header-size", "header values of so many letters"),
     ):
         options.add_argument(flag, metavar="N", type=int, default=0, help=f"{what} (0)")
+    add_json(options)
     return options
 
 
@@ -91,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
             consumer.position(place)
         latencies = _measure(options, producer, consumer, cluster.log.clock, stop)
         if latencies:
-            _print_summary(latencies)
+            _print_summary(latencies, options.json)
     return stop.exit_code
 
 
@@ -152,7 +155,7 @@ def _measure(
             return latencies
         elapsed_ms = (clock.monotonic() - began) * 1000
         if number % PRINTED_EVERY == 0:
-            print(f"{number}\t{elapsed_ms:.6f}", flush=True)
+            print(f"{number}\t{elapsed_ms:.6f}", file=sys.stderr if options.json else sys.stdout, flush=True)
         latencies.append(elapsed_ms)
     return latencies
 
@@ -188,8 +191,14 @@ def _is_read(consumer: Consumer, clock: Clock, value: bytes, key: bytes | None, 
     return False
 
 
-def _print_summary(latencies: Sequence[float]) -> None:
+def _print_summary(latencies: Sequence[float], as_json: bool) -> None:
+    from sparklog.cli.documents import EndToEndLatency
+
     ordered = sorted(int(latency) for latency in latencies)
     half, most, nearly_all = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.99, 0.999))
-    print(f"Avg latency: {sum(latencies) / len(latencies):.4f} ms")
+    avg = sum(latencies) / len(latencies)
+    if as_json:
+        print_json(EndToEndLatency(records=len(ordered), avg_ms=avg, p50_ms=half, p99_ms=most, p999_ms=nearly_all))
+        return
+    print(f"Avg latency: {avg:.4f} ms")
     print(f"Percentiles: 50th = {half}, 99th = {most}, 99.9th = {nearly_all}")

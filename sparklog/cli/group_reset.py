@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import UsageError, complain, failure_code
+from sparklog.cli.group_listing import committed_offsets
 from sparklog.cli.group_places import partitions_of
-from sparklog.cli.group_tables import committed_offsets
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.protocol.state import GroupState
 from sparklog.types import TopicPartition, printable

@@ -6,9 +6,9 @@ Kafka has none. ``sparklog jobs NAME`` prints a path alone, for ``spark-submit $
 from __future__ import annotations
 
 import argparse
-import json
 
 from sparklog.cli.common import CommandParser, UsageError, suggestion
+from sparklog.cli.json_output import add_json, print_json
 
 
 def parser() -> CommandParser:
@@ -20,7 +20,7 @@ def parser() -> CommandParser:
         "[NAME] [OPTIONS]",
     )
     options.add_argument("name", nargs="?", metavar="NAME", help="print the path of this job alone")
-    options.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(options)
     return options
 
 
@@ -34,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"there is no job {options.name!r}{suggestion(options.name, names)}")
         jobs = [job for job in jobs if job.name == options.name]
     if options.json:
-        print(json.dumps({"jobs": [job._asdict() for job in jobs], "conf": str(conf_folder())}))
+        from sparklog.cli.job_documents import JobFile, JobList
+
+        print_json(JobList(jobs=[JobFile(**job._asdict()) for job in jobs], conf=str(conf_folder())))
     elif options.name is not None:
         print(jobs[0].path)
     else:

@@ -129,8 +129,8 @@ def _open_closed_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
-            stream = io.TextIOWrapper(io.FileIO(descriptor, mode, closefd=False), encoding="utf-8")
-            setattr(sys, name, stream)
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:

@@ -79,7 +79,8 @@ class ConfigDef:
 
     ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive, ``also`` is allowed
     beside them. ``choices`` are the words a string or a list's items take. ``doc`` is one sentence in plain words;
-    ``effective`` says whether anything acts on the setting yet, or it is only stored and shown.
+    ``effective`` says whether anything acts on the setting. If not, ``unused`` says why it has no effect and is only
+    stored and shown, or ``refused`` why it has to stay at its default.
     """
 
     name: str
@@ -93,12 +94,21 @@ class ConfigDef:
     throttled_replicas: bool = False
     synonyms: tuple[Synonym, ...] = ()
     effective: bool = False
+    unused: str = ""
+    refused: str = ""
     internal: bool = False
 
     @property
     def description(self) -> str:
-        """``doc``, and whether the setting takes effect now."""
-        return f"{self.doc} {'Takes effect now.' if self.effective else 'Stored and shown; nothing acts on it yet.'}"
+        """``doc``, and whether the setting takes effect."""
+        return f"{self.doc} {self.effect}"
+
+    @property
+    def effect(self) -> str:
+        """A sentence on whether anything acts on the setting."""
+        if self.refused:
+            return f"Refused unless it is at its default: {self.refused}."
+        return "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
 
     @property
     def allowed(self) -> str:

@@ -111,7 +111,7 @@ class Loop:
     """Runs steps when they are due. Use it once.
 
     ``check`` is called often, by every lane's thread, and raises StopRequested to end the loop. ``say`` gets the lines
-    of each report, from all of them.
+    of each report, from all of them; ``hand_on`` the reports of which there is a line.
     """
 
     def __init__(
@@ -120,11 +120,13 @@ class Loop:
         clock: Clock,
         check: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = logger.info,
+        hand_on: Callable[[Report], None] = lambda report: None,
     ) -> None:
         self._steps = steps
         self._clock = clock
         self._is_wanted = check
         self._say = say
+        self._hand_on = hand_on
         self._lane_ended = threading.Event()
 
     def _check(self) -> None:
@@ -191,8 +193,11 @@ class Loop:
             report.problem(error)
         finally:  # also where it is stopped half-way: what it has committed by then is done
             report.seconds = self._clock.monotonic() - started
-            for line in report.lines(known):
+            lines = list(report.lines(known))
+            for line in lines:
                 self._say(line)
+            if lines:
+                self._hand_on(report)
         return report
 
     def _sleep_until(self, due: float) -> None:

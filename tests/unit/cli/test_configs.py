@@ -184,3 +184,21 @@ def test_added_configs_without_a_value_are_refused(text: str) -> None:
 )  # fmt: skip
 def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("configs", *arguments) == (1, "", f"{message}{USAGE}")
+
+
+def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinator) -> None:
+    said = "Note: stored, has no effect here: flush.messages=1 (what is committed is durable already)\n"
+    created = run("topics", "--create", "--topic", "t", "--config", "flush.messages=1")
+    assert created == (0, "Created topic t.\n", said)
+    altered = run("configs", "--alter", "--topic", "t", "--add-config", "flush.messages=1,retention.ms=1000")
+    assert altered == (0, "Completed updating config for topic t.\n", said)
+    defaults = run("configs", "--alter", "--broker-defaults", "--add-config", "log.cleaner.threads=2")
+    assert "Note: stored, has no effect here: log.cleaner.threads=2" in defaults.err
+
+
+def test_tiered_storage_is_refused(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    refused = run("configs", "--alter", "--topic", "t", "--add-config", "remote.storage.enable=true")
+    assert (refused.code, refused.out) == (1, "")
+    assert "Tiered Storage functionality is disabled" in refused.err
+    assert cluster.refresh().topic("t").configs == {}

@@ -110,6 +110,13 @@ def test_deprecated_options_work_and_name_what_to_use(
         assert f"Options {old} and {new} cannot be specified together." in both.err
 
 
+def test_the_deprecated_config_of_leader_election_works(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    (tmp_path / "p").touch()
+    elect = ["--election-type", "preferred", "--all-topic-partitions", "--admin.config", str(tmp_path / "p")]
+    result = run("leader-election", *elect)
+    assert (result.code, result.err) == (0, "Warning: --admin.config is deprecated. Use --command-config instead.\n")
+
+
 @pytest.mark.parametrize(
     ("command", "flag", "hint"),
     [

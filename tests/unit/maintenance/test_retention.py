@@ -235,6 +235,29 @@ def test_files_go_after_file_delete_delay_ms_and_not_before() -> None:
     assert list(coordinator.store.list(REMOVED)) == []
 
 
+class _KeepsMostLogs(MemoryStore):
+    """Refuses to delete any .log but the one that begins at offset 0."""
+
+    def delete(self, key: str) -> None:
+        if key.endswith(".log") and f"/{0:020}-" not in key:
+            raise StoragePermissionError(f"{key}: Permission denied", path=key)
+        super().delete(key)
+
+
+def test_only_what_was_deleted_counts_as_freed() -> None:
+    coordinator, clock = cluster(_KeepsMostLogs(uuid.uuid4().hex), retention_ms="60000", file_delete_delay_ms="0")
+    fill(coordinator, 3)
+    advance_to_minute(clock, 100)
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files.values()
+    before = log_files(coordinator)
+    clock.advance(1)
+    result = sweep(coordinator)
+    assert len(set(before) - set(log_files(coordinator))) == 1
+    assert (result.files, 3 * result.size_bytes) == (1, listing.size_bytes), "the three are alike"
+    assert result.problems[0].startswith("2 files stay at broker 0 for now: ")
+
+
 def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
     coordinator, clock = cluster()
     coordinator.create_topic("audit")
