@@ -143,8 +143,8 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
 
     Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is
     the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its
-    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them, those that were
-    not given by default.
+    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them,
+    those that were not given by default.
 
     A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
     KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
