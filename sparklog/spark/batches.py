@@ -60,6 +60,8 @@ class RowBuilder:
         if name == "offset":
             return self._offsets(records.base_offset, rows) if records.offsets is None else records.offsets
         column = records.batch.column(name)
+        if name == "headers":
+            column = _without_empty_lists(column)
         return column if column.type == kind else column.cast(kind)
 
     def _repeat(self, name: str, value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
@@ -73,6 +75,12 @@ class RowBuilder:
         if len(self._counting) < rows:
             self._counting = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
         return pc.add(self._counting.slice(0, rows), pa.scalar(first, pa.int64()))
+
+
+def _without_empty_lists(column: pa.Array) -> pa.Array:
+    """Null where there is no header, as Spark's Kafka source has it."""
+    is_empty = pc.equal(pc.list_value_length(column), 0)
+    return pc.if_else(is_empty, pa.scalar(None, column.type), column) if is_empty.true_count else column
 
 
 def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:

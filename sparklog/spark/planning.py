@@ -104,6 +104,11 @@ class Plan:
     def _resolve(self, where: TopicPartition) -> OffsetRange:
         start = self._offset(where, self._options.starting, "starting")
         end = self._offset(where, self._options.ending, "ending")
+        partition = self._state.partition(*where)
+        if partition.log_start_offset <= end < start <= partition.high_watermark:
+            raise InvalidOptionError(
+                f"{where} would start at offset {start}, after its end at {end}; start earlier, or end later"
+            )
         return self._checked(OffsetRange(where.topic, where.partition, start, end))
 
     def _offset(self, where: TopicPartition, limit: OffsetLimit, side: str) -> int:
@@ -238,11 +243,19 @@ def check_covers(side: str, limit: OffsetLimit, subscribed: Sequence[TopicPartit
     missing = [where for where in subscribed if where not in limit.partitions and where.topic not in words]
     extra = set(limit.partitions) - set(subscribed)
     unknown = set(words) - {where.topic for where in subscribed}
+    is_time = isinstance(limit, PartitionTimestamps)
+    option = f"{side}Offsets" + "ByTimestamp" * is_time
     if missing:
+        word, special = ("earliest", -2) if side == "starting" else ("latest", -1)
+        how = f"with an offset ({special} for {word}), or give a topic the word {word}"
+        if is_time:
+            how = f"with a time in milliseconds, or set {side}Timestamp, one time for all partitions"
         raise InvalidOptionError(
-            f"the {side} offsets leave out {format_partitions(missing)}; name every partition that is read, with -2 "
-            "for earliest and -1 for latest, or give a topic the word earliest or latest"
+            f"option {option} leaves out {format_partitions(missing)}; name every partition that is read, {how}",
+            option=option,
         )
     if extra or unknown:
         named = [format_partitions(extra)] * bool(extra) + sorted(f"topic {topic!r}" for topic in unknown)
-        raise InvalidOptionError(f"the {side} offsets name {', '.join(named)}, which this query does not read")
+        raise InvalidOptionError(
+            f"option {option} names {', '.join(named)}, which this query does not read; leave them out", option=option
+        )

@@ -75,8 +75,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_write_schema(schema: StructType, has_topic_option: bool) -> None:
+def check_write_schema(schema: StructType, has_topic_option: bool, include_timestamp: bool = True) -> None:
     """Whether records can be made of rows like these. Raises InvalidRecordError, saying which column is wrong."""
+    ignored = ["topic"] * has_topic_option + ["timestamp"] * (not include_timestamp)
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if len(columns) != len(schema.fields):
         raise InvalidRecordError(f"two columns have the same name but for case: {', '.join(schema.fieldNames())}")
@@ -92,7 +93,7 @@ def check_write_schema(schema: StructType, has_topic_option: bool) -> None:
         ("partition", (IntegerType, NullType), "int"),
         ("timestamp", (TimestampType, NullType), "timestamp"),
     ):
-        if name in columns and not isinstance(columns[name], kinds) and not (name == "topic" and has_topic_option):
+        if name in columns and not isinstance(columns[name], kinds) and name not in ignored:
             raise _wrong_type(name, columns[name], wanted)
     if "headers" in columns and not _is_headers(columns["headers"]):
         raise _wrong_type("headers", columns["headers"], HEADERS_TYPE.simpleString())

@@ -69,5 +69,13 @@ def _includes_headers(options: Options) -> bool:
     """Spark asks for the schema without saying whether a batch or a stream is to be read: either must be possible."""
     try:
         return stream_options(options).source.include_headers
-    except InvalidOptionError:
+    except InvalidOptionError as error:
+        of_stream = error
+    try:
         return source_options(options).include_headers
+    except InvalidOptionError as of_batch:
+        if of_batch.message == of_stream.message:
+            raise
+        raise InvalidOptionError(
+            f"in a streaming query {of_stream.message}; in a batch query {of_batch.message}", **of_batch.context
+        ) from None

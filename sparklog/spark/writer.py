@@ -82,7 +82,7 @@ class RowWriter(Portable):
     def __init__(
         self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
-        check_write_schema(schema, bool(options.topic))
+        check_write_schema(schema, bool(options.topic), options.include_timestamp)
         partitioner(options.partitioner)
         coordinator = shared_cluster(options.address.root, options.address.storage_options)
         # A relative path means this process's folder, and tasks have others.
@@ -111,7 +111,7 @@ class RowWriter(Portable):
             for _ in iterator:  # Spark feeds them all the same
                 pass
             return SparklogCommitMessage([], {})
-        converter = Converter(self.columns, bool(self.options.topic))
+        converter = Converter(self.columns, bool(self.options.topic), self.options.include_timestamp)
         choose = partitioner(self.options.partitioner, self.options.ignore_keys)
         router = Router(self._lookup, self.options.topic, choose, _task())
         output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)

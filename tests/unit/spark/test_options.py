@@ -234,6 +234,12 @@ def test_an_unknown_option_that_resembles_none_is_ignored_with_a_warning(caplog:
     assert "favouritecolour is unknown" in caplog.text
 
 
+def test_what_spark_adds_to_the_options_of_a_named_query_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        sink(queryName="late", checkpointLocation="/data/c", topic="a")
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize(
     "name", ["kafka.retries", "kafka.max.poll.records", "kafka.security.protocol", "kafka.group.id"]
 )

@@ -31,6 +31,16 @@ def test_the_schema_is_kafkas_and_headers_are_opt_in() -> None:
     assert SparklogDataSource({**options, "includeHeaders": "true"}).schema().names == [*names, "headers"]
 
 
+def test_options_that_no_query_can_have_are_refused_for_a_stream_and_for_a_batch() -> None:
+    options = {"path": "/data/log", "subscribe": "a", "endingOffsets": "earliest"}
+    with pytest.raises(
+        InvalidOptionError, match="in a streaming query option endingOffsets has no meaning.*in a batch"
+    ):
+        SparklogDataSource(options).schema()
+    with pytest.raises(InvalidOptionError, match="^exactly one of the options"):
+        SparklogDataSource({"path": "/data/log"}).schema()
+
+
 def test_the_options_of_a_table_travel_in_its_schema() -> None:
     options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "option.subscribe": "a"}
     kept = SparklogDataSource(options).schema()
