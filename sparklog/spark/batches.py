@@ -33,7 +33,7 @@ JOINED_ROWS = 16_384
 class RowBuilder:
     """Turns stored records of one partition into batches of one schema. Not thread-safe.
 
-    ``columns`` are the names of the source's columns in the order of ``schema``.
+    ``columns`` are the names of the source's columns in the order of ``schema``; one without a name is null.
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str], topic: str, partition: int) -> None:
@@ -53,6 +53,8 @@ class RowBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, name: str, kind: pa.DataType, records: Records, rows: int) -> pa.Array:
+        if not name:
+            return pa.nulls(rows, kind)
         if name in ("topic", "partition"):
             return self._repeat(name, self._values[name], kind, rows)
         if name == "timestampType":

@@ -1,4 +1,4 @@
-"""What a Spark session needs before ``format("sparklog")`` works in it: the source, the right Python, a session to write.
+"""What a Spark session needs before ``format("sparklog")`` works in it: the source, and a Python that has sparklog.
 
 Rules: runs in the user's process, and does nothing to a session of Spark Connect but register the source: its server
 has the rest. Not for: settings (``session``).
@@ -85,7 +85,7 @@ def _let_threads_write() -> None:
 def _activating(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter]) -> Any:
     @functools.wraps(choose_format)
     def choose(self: DataFrameWriter, source: str) -> DataFrameWriter:
-        if isinstance(source, str) and source.lower() == SparklogDataSource.name():
+        if str(source).lower() == SparklogDataSource.name():
             activate(self._spark)
         return choose_format(self, source)
 
@@ -105,14 +105,13 @@ def check_python(spark: SparkSession) -> None:
     python = context.pythonExec
     if not _is_new(f"python {python}"):
         return
-    settings = spark.conf
-    is_shipped = any(settings.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
-    if not is_shipped and not has_sparklog(python, context.master.startswith("local")):
+    is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
+    if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
         with _known_lock:
             _known.discard(f"python {python}")
         raise InvalidRequestError(
             f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "
-            f"{sys.executable}. Set PYSPARK_PYTHON={sys.executable} in the environment (or spark.pyspark.python) before "
+            f"{sys.executable}. Set PYSPARK_PYTHON={sys.executable} (or spark.pyspark.python) before "
             "the session is made, or make it with sparklog.spark.session.sparklog_session()"
         )
 

@@ -9,7 +9,7 @@ Not for: streaming queries (``stream_reader``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -58,13 +58,14 @@ class SparklogPartition(Portable, InputPartition):
 class SparklogReader(Portable, DataSourceReader):
     """Reads topics as rows of the columns that the schema names. Not thread-safe.
 
+    ``names`` are those that the columns of a table have in the log (``table_options``).
     ``bytes_read`` counts bytes of ``.log`` and ``.index`` files that this object's ``read`` has read, for tests.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, names: Sequence[str] | None = None) -> None:
         self.options = options
         self.schema = schema
-        self.columns = read_columns(schema)
+        self.columns = read_columns(schema, names)
         self.pruned = Pruning()
         self.bytes_read = 0
 

@@ -111,8 +111,7 @@ def _ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
         topics = {str(topic): str(topic_id) for topic, topic_id in ids.get("topics", {}).items()}
         return str(ids.get("cluster", "")), topics
     _, cluster, pairs = name.split(":")
-    split = [pair.split("=", 1) for pair in pairs.split(",") if pair]
-    return cluster, {topic: topic_id for topic, topic_id in split}
+    return cluster, dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
 
 
 def _offset(offset: Any) -> int:

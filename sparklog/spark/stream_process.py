@@ -5,8 +5,8 @@ pyarrow and sparklog loaded that takes some 50 ms of a core, three or four times
 before and will stay. Objects that are set aside once are not looked at again; after that it takes 1 ms.
 
 A process that is done flushes what it has for Spark, which may have hung up by then. Over a Unix domain socket
-(``spark.python.unix.domain.socket.enabled``) that fails at once, and Spark's daemon prints a traceback though nothing is
-wrong. Processes that have loaded sparklog do not print this one.
+(``spark.python.unix.domain.socket.enabled``) that fails at once, and Spark's daemon prints a traceback though nothing
+is wrong. Processes that have loaded sparklog do not print this one.
 
 Rules: does nothing outside of Spark's processes. Not for: batch jobs, whose tasks are long (garbage).
 """
@@ -49,7 +49,7 @@ class _TracebackUnlessHungUp:
 def _print_unless_hung_up(*values: Any, **how: Any) -> None:
     """``print``, but for what is said of a broken pipe while that is handled."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError):
-        builtins.print(*values, **how)
+        builtins.print(*values, **how)  # noqa: T201 - what Spark's own code prints
 
 
 def is_of_spark() -> bool:

@@ -21,9 +21,10 @@ sparklog.register(spark)
 for _ in range(2):
     sparklog.write(spark.range(1000).selectExpr("CAST(id AS STRING) value"), root, "orders")
 print(sparklog.read(spark, root, "orders").count(), len(sparklog.read(spark, root, "orders").limit(1).collect()))
-rows = spark.readStream.format("sparklog").option("subscribe", "orders").option("startingOffsets", "earliest").load(root)
-copy = rows.select("value").writeStream.format("sparklog").option("kafka.bootstrap.servers", root).option("topic", "copy")
-query = copy.option("checkpointLocation", folder + "/c").queryName("late").trigger(availableNow=True).start()
+rows = spark.readStream.format("sparklog").options(subscribe="orders", startingOffsets="earliest").load(root)
+copy = rows.select("value").writeStream.format("sparklog").option("bootstrap.servers", root)
+copy = copy.option("topic", "copy").option("checkpointLocation", folder + "/c")
+query = copy.queryName("late").trigger(availableNow=True).start()
 query.awaitTermination()
 
 def handle(batch, number):

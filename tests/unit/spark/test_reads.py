@@ -160,11 +160,13 @@ def test_a_start_time_without_records_is_an_error(tmp_path: Path) -> None:
 
 def test_what_is_said_of_offsets_fits_the_option(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
-    with pytest.raises(InvalidOptionError, match="leaves out .*with a time in milliseconds, or set startingTimestamp"):
+    with pytest.raises(InvalidOptionError, match=r"leaves out .*with a time in milliseconds, or set startingTimestamp"):
         read_rows(tmp_path, subscribe="a", startingOffsetsByTimestamp='{"a":{"0":0}}')
-    with pytest.raises(InvalidOptionError, match="option endingOffsetsByTimestamp leaves out .*or set endingTimestamp"):
+    with pytest.raises(
+        InvalidOptionError, match=r"option endingOffsetsByTimestamp leaves out .*or set endingTimestamp"
+    ):
         read_rows(tmp_path, subscribe="a", endingOffsetsByTimestamp='{"a":{"0":0}}')
-    with pytest.raises(InvalidOptionError, match="leaves out .*-1 for latest.*the word latest"):
+    with pytest.raises(InvalidOptionError, match=r"leaves out .*-1 for latest.*the word latest"):
         read_rows(tmp_path, subscribe="a", endingOffsets='{"a":{"0":0}}')
 
 

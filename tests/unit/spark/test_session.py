@@ -51,9 +51,9 @@ def test_micro_batches_are_short_on_one_machine_and_sockets_of_clusters_are_left
 
 
 def test_without_java_the_java_that_spark_needs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="Java 17 or later, and there is none in the PATH.*JAVA_HOME"):
+    with pytest.raises(InvalidRequestError, match=r"Java 17 or later, and there is none in the PATH.*JAVA_HOME"):
         check_java({"PATH": str(tmp_path)})
-    with pytest.raises(InvalidRequestError, match="JAVA_HOME is .*/gone, and there is no bin/java in it"):
+    with pytest.raises(InvalidRequestError, match=r"JAVA_HOME is .*/gone, and there is no bin/java in it"):
         check_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path / "gone")})
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

@@ -34,10 +34,10 @@ def test_the_schema_is_kafkas_and_headers_are_opt_in() -> None:
 def test_options_that_no_query_can_have_are_refused_for_a_stream_and_for_a_batch() -> None:
     options = {"path": "/data/log", "subscribe": "a", "endingOffsets": "earliest"}
     with pytest.raises(
-        InvalidOptionError, match="in a streaming query option endingOffsets has no meaning.*in a batch"
+        InvalidOptionError, match=r"in a streaming query option endingOffsets has no meaning.*in a batch"
     ):
         SparklogDataSource(options).schema()
-    with pytest.raises(InvalidOptionError, match="^exactly one of the options"):
+    with pytest.raises(InvalidOptionError, match=r"^exactly one of the options"):
         SparklogDataSource({"path": "/data/log"}).schema()
 
 
