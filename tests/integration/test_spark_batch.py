@@ -198,6 +198,22 @@ def test_a_table_is_looked_up_by_every_query(spark: SparkSession, log: Coordinat
     assert spark.sql('SELECT * FROM sparklog_table WITH (endingOffsets=\'{"clicks":{"0":1}}\')').count() == 1
 
 
+def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log: Coordinator, tables: None) -> None:
+    spark.sql(
+        f"CREATE TABLE sparklog_table USING sparklog OPTIONS (`kafka.bootstrap.servers` '{log.store.root}', "
+        "subscribe 'clicks', topic 'clicks', columns 'key,value,offset')"
+    )
+    spark.sql("ALTER TABLE sparklog_table ADD COLUMN price INT")
+    spark.sql("ALTER TABLE sparklog_table RENAME COLUMN value TO body")
+    spark.sql("ALTER TABLE sparklog_table DROP COLUMN key")
+    spark.sql("INSERT INTO sparklog_table (body) VALUES (X'01')")
+    with pytest.raises(Exception, match="column price was added to the table and is not in the log"):
+        spark.sql("INSERT INTO sparklog_table (body, price) VALUES (X'02', 7)")
+    assert spark.table("sparklog_table").columns == ["body", "offset", "price"]
+    assert [tuple(row) for row in spark.table("sparklog_table").collect()] == [(b"\x01", 0, None)]
+    assert [row.value for row in sparklog.read(spark, log.store.root, "clicks").collect()] == [b"\x01"]
+
+
 def test_a_table_of_a_path_and_a_view_read_the_same_log(spark: SparkSession, log: Coordinator, tables: None) -> None:
     sparklog.write(orders(spark, 5), log.store.root, "clicks")
     for what in ("TABLE sparklog_elsewhere", "TEMPORARY VIEW sparklog_view"):
