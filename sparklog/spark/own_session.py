@@ -40,13 +40,13 @@ def register_source(spark: SparkSession) -> None:
     Raises InvalidRequestError where Spark's Python processes have no sparklog.
     """
     _let_threads_write()
+    if PUSH_DOWN not in spark.conf.getAll:
+        spark.conf.set(PUSH_DOWN, "true")
     if _java(spark) is None:
         if _is_new(spark.session_id):  # type: ignore[attr-defined]
             spark.dataSource.register(SparklogDataSource)
         return
     check_python(spark)
-    if PUSH_DOWN not in spark.conf.getAll:
-        spark.conf.set(PUSH_DOWN, "true")
     if not _java(spark).sessionState().dataSourceManager().dataSourceExists(SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
 

@@ -88,7 +88,9 @@ class SparklogReader(Portable, DataSourceReader):
                 one,
                 stores,
                 announcement,
-                PlanIdentity(plan_id, state.partition(one.topic, one.partition).high_watermark),
+                None
+                if one.derived
+                else PlanIdentity(plan_id, state.partition(one.topic, one.partition).high_watermark),
             )
             for one in planned
         ]
@@ -113,6 +115,9 @@ class SparklogReader(Portable, DataSourceReader):
         warn_of_reuse(identity, query, planned.topic, planned.partition, self.options, look)
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
+        if partition.planned.derived:
+            yield from partition.planned.derived
+            return
         stored = [name for name in STORED if name in self.columns]
         reading = RangeReader(partition.planned, partition.stores, self.options, partition.announcement)
         try:

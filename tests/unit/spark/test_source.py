@@ -91,7 +91,7 @@ def test_an_insert_into_an_altered_table_writes_what_the_log_keeps_and_refuses_w
 
 
 def test_a_table_whose_options_spark_forgot_says_how_to_create_it(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="which cluster.*created with a list of columns.*option columns"):
+    with pytest.raises(InvalidOptionError, match=r"which cluster.*created with a list of columns.*option columns"):
         SparklogDataSource({}).reader(schema_of("value binary, partition int"))
 
 
