@@ -79,7 +79,7 @@ def read(
 
     Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
     partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
-    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError.
+    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError, and what ``register`` does.
     """
     register_source(spark)
     reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))

@@ -1,6 +1,6 @@
 """From options to what tasks read: which partitions, from which offset to which, and the segments that hold it.
 
-Everything is looked up in one state of the cluster, so a DataFrame reads one consistent snapshot of all its topics. The
+Everything is looked up in one state of the cluster, so a query reads one consistent snapshot of all its topics. The
 tasks get the segments they need and never open the commit log themselves.
 
 Rules: offsets out of range are data loss: an error, or with ``failOnDataLoss=false`` a warning and what is left.

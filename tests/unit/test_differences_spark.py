@@ -142,6 +142,13 @@ def test_null_value() -> None:
     check_write_schema(StructType([StructField("value", NullType())]), has_topic_option=True)
 
 
+def test_column_case(tmp_path: Path) -> None:
+    cluster(tmp_path, orders=2)
+    write_rows(tmp_path, "VALUE string, Partition int", [{"VALUE": "v", "Partition": 1}], topic="orders")
+    found = [(row["partition"], row["value"]) for row in read_rows(tmp_path, subscribe="orders")]
+    assert found == [(1, b"v")]
+
+
 def test_pattern() -> None:
     assert source_options({"path": "/log", "subscribePattern": r"(?P<year>\d+)"}).subscription.pattern
     with pytest.raises(InvalidOptionError, match="as a Python regular expression it fails"):

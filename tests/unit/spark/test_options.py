@@ -161,8 +161,9 @@ def test_a_timestamp_is_a_whole_number_of_milliseconds(value: str) -> None:
 
 def test_the_timestamp_strategy_is_error_or_latest() -> None:
     assert source(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
-    with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestampStrategy"):
-        source(startingOffsetsByTimestampStrategy="earliest")
+    for wrong in ("earliest", ""):
+        with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestampStrategy"):
+            source(startingOffsetsByTimestampStrategy=wrong)
 
 
 # -- other values and names
