@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     root, storage_options = bootstrap_server(options)
     from sparklog.client.admin import AdminClient
 
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options) as admin:
+    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
         known = sorted(broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
         missing = [number for number in wanted if number not in known]
         if missing:

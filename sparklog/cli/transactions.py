@@ -8,6 +8,7 @@ never is; ``forget``, which Kafka's tool has not, removes it.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         "force-terminate": _force_terminate,
         "forget": _forget,
     }
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options) as admin:
+    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
         return actions[action](admin, options)
 
 

@@ -4,17 +4,19 @@
         admin.create_topics([NewTopic("orders", num_partitions=8)])
         admin.describe_groups(["billing"])
 
-Every call reads the newest state of the cluster or makes a commit, in the caller's thread; there is no server to wait
-for, so time limits change nothing. See docs/admin.md for what differs from Kafka.
+Every call reads the newest state of the cluster or makes a commit; there is no server to wait for, only the storage.
+See docs/admin.md for what differs from Kafka.
 
 Rules: thread-safe. Names from kafka-python 2 work too (``list_consumer_groups`` …), with the results they had there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sparklog.client.admin_base import with_deadlines
 from sparklog.client.admin_cluster import ClusterAdmin
 from sparklog.client.admin_configs import ConfigAdmin
 from sparklog.client.admin_groups import ErrorClass, GroupAdmin
@@ -43,7 +45,7 @@ from sparklog.client.admin_types import (
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of
+from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of, whole_number
 from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -73,16 +75,18 @@ __all__ = [
     "TransactionState",
 ]
 
-DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None}
+DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None, "request_timeout_ms": 30_000}
 """What ``AdminClient`` takes, with the default of each."""
 
 NO_EFFECT = SOCKET_ARGUMENTS | {
     "default_api_timeout_ms",
     "metadata_max_age_ms",
-    "request_timeout_ms",
     "retry_backoff_ms",
 }
-"""What it takes too and does nothing with: every call asks the storage, whose client has time limits of its own."""
+"""What it takes too and does nothing with."""
+
+_WITHOUT_STORAGE = frozenset({"close", "bootstrap_connected", "wait_for_topics"})
+"""Calls without a deadline of their own; ``wait_for_topics`` looks at its ``timeout_ms`` itself."""
 
 
 class MemberInformation(NamedTuple):
@@ -107,16 +111,22 @@ class GroupInformation(NamedTuple):
     authorized_operations: Any
 
 
+@with_deadlines(without=_WITHOUT_STORAGE)
 class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
     cluster's root, a folder or an address; ``storage_options`` go to its storage's client; ``cluster`` is a coordinator
     that is open already.
+
+    A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
+    KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
     """
 
     def __init__(self, **configs: object) -> None:
         arguments = check_arguments("AdminClient", configs, DEFAULTS, NO_EFFECT)
+        milliseconds = whole_number("AdminClient", arguments, "request_timeout_ms", least=1)
+        self._request_timeout = milliseconds / 1000 if milliseconds < 2**63 - 1 else math.inf
         self.config = arguments
         self._coordinator = cluster_of("AdminClient", arguments)
         self._closed = False

@@ -1,11 +1,18 @@
-"""What the parts of ``AdminClient`` share: the cluster, whether the client is open, one commit for many requests."""
+"""What the parts of ``AdminClient`` share: the cluster, whether the client is open, one commit for many requests, and
+the time that a call may take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+import inspect
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog.client.admin_types import error_code
+from sparklog.client.patience import within
+from sparklog.client.subscription import as_seconds
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
 from sparklog.protocol.decision import Decision
@@ -38,6 +45,8 @@ class AdminBase:
 
     _coordinator: Coordinator
     _closed: bool = False
+    _request_timeout: float = math.inf
+    """seconds that a call may take which has no ``timeout_ms`` of its own"""
 
     def _opened(self) -> Coordinator:
         """The coordinator. Raises IllegalStateError once the client is closed."""
@@ -87,6 +96,46 @@ class AdminBase:
         if raise_errors and failed is not None:
             raise failed
         return answers
+
+
+_Client = TypeVar("_Client", bound=type[AdminBase])
+
+_within_a_call = threading.local()
+"""Whether this thread makes a call that has its time already: methods call each other."""
+
+
+def with_deadlines(without: Collection[str]) -> Callable[[_Client], _Client]:
+    """Give each public method of a client its time, but not those ``without``: they ask no storage."""
+
+    def decorate(client: _Client) -> _Client:
+        for name, method in inspect.getmembers(client, inspect.isfunction):
+            if not name.startswith("_") and name not in without:
+                setattr(client, name, _in_time(name, method))
+        return client
+
+    return decorate
+
+
+def _in_time(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(self: AdminBase, *args: Any, **options: Any) -> Any:
+        if getattr(_within_a_call, "active", False):
+            return method(self, *args, **options)
+        given = signature.bind(self, *args, **options).arguments.get("timeout_ms")
+
+        def run() -> Any:
+            _within_a_call.active = True
+            try:
+                return method(self, *args, **options)
+            finally:
+                _within_a_call.active = False
+
+        seconds = as_seconds(given) if given else self._request_timeout
+        return within(seconds, run, f"AdminClient.{name}()")
+
+    return call
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:

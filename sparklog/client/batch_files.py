@@ -6,7 +6,6 @@ where its columns would pass what an Arrow column can hold. Not for: commits and
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +17,8 @@ from sparklog.client.accumulator import Headers, PendingBatch
 from sparklog.client.topic_metadata import TopicMetadata
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
-from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE, columns_present, record_schema
+from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
+from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
 from sparklog.protocol.decide import PartitionAppend
@@ -203,56 +203,32 @@ def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
     if keys is not None:
         columns["key"], sizes[0] = _binary(keys)
     columns["value"], sizes[1] = _binary(batch.values)
-    stamps = batch.stamps
-    columns["timestamp"] = pa.Array.from_buffers(TIMESTAMP_TYPE, len(stamps), [None, pa.py_buffer(stamps)], 0)
+    columns["timestamp"] = timestamp_array(batch.stamps)
     if headers is not None:
-        columns["headers"] = pa.array([_header_cell(one) for one in headers], HEADERS_TYPE)
+        columns["headers"] = headers_array(headers)
         sizes[2] = [-1 if one is None else _headers_size(one) for one in headers]
     batch.sizes = (sizes[0], sizes[1], sizes[2])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 
 def _binary(values: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
-    """A binary column and the length of each value.
-
-    Made from its buffers: ``pa.array`` would import pandas where that is installed, for 0.3 s of the first record.
-    """
-    try:
-        data, missing = b"".join(values), None  # type: ignore[arg-type]
-    except TypeError:
-        missing = [number for number, value in enumerate(values) if value is None]
-        values = [value or b"" for value in values]
-        data = b"".join(values)  # type: ignore[arg-type]
-    offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, values))))  # type: ignore[arg-type]
-    validity = None if missing is None else _validity(len(values), missing)
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers, len(missing or ())), _Lengths(offsets, missing)
-
-
-def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer:
-    """Arrow's bitmap: bit i of the whole is 1 where row i has a value, least significant bit first."""
-    bits = bytearray(b"\xff" * ((rows + 7) // 8))
-    for row in missing:
-        bits[row >> 3] &= ~(1 << (row & 7))
-    return pa.py_buffer(bytes(bits))
+    """A binary column and the length of each value."""
+    column = binary_column(values)
+    return column.array, _Lengths(column.offsets, column.missing)
 
 
 class _Lengths(Sequence[int]):
     """The length of each value of a column, -1 for null, in four bytes each."""
 
-    def __init__(self, offsets: array[int], missing: Sequence[int] | None) -> None:
+    def __init__(self, offsets: array[int], missing: Sequence[int]) -> None:
         self._offsets = offsets
-        self._missing = frozenset(missing or ())
+        self._missing = frozenset(missing)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def __getitem__(self, index: int) -> int:  # type: ignore[override]
         return -1 if index in self._missing else self._offsets[index + 1] - self._offsets[index]
-
-
-def _header_cell(headers: Headers | None) -> list[dict[str, object]] | None:
-    return None if headers is None else [{"key": name, "value": value} for name, value in headers]
 
 
 def _headers_size(headers: Headers) -> int:

@@ -156,13 +156,17 @@ class Consumer:
             self._positions.stale = True
 
     def unsubscribe(self) -> None:
-        """Commit what has changed (with ``enable_auto_commit``), leave the group, have no topics and no partitions."""
+        """Commit what has changed (with ``enable_auto_commit``), leave the group, have no topics and no partitions.
+
+        Where the storage does not answer, each of the first two is given up after ``request_timeout_ms``: the session
+        timeout takes this member out of the group then.
+        """
         with self._alone:
             self._put_back()
             if self._group is not None:
-                self._group.commit_last(self._config.auto_commit)
+                self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
                 if self._subscription.automatic:
-                    self._group.leave()
+                    self._group.leave_quietly(self._config.request_timeout)
             self._forget(set(self._subscription.positions))
             self._subscription.unsubscribe()
 

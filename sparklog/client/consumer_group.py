@@ -26,7 +26,7 @@ from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import Change, GroupMember
-from sparklog.errors import CommitFailedError, FencedInstanceIdError, SparklogError
+from sparklog.errors import CommitFailedError, FencedInstanceIdError, KafkaTimeoutError, SparklogError
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -193,16 +193,23 @@ class GroupSession:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
 
     def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
-        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError."""
+        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; without heartbeats the session
+        timeout takes this member out then."""
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call("on_partitions_revoked", owned)
-            self.finish_commits(seconds)
+            try:
+                self.finish_commits(seconds)
+            except KafkaTimeoutError as error:  # it leaves all the same, or it would hold what it reads no more
+                logger.warning("group %s is left before a commit had an answer: %s", self._config.group_id, error)
         self._stop_heart(seconds)
         self._topics = frozenset()
-        within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
-        with contextlib.suppress(FencedInstanceIdError):
-            self._member.reconcile()  # it knows now that it owns nothing
+        try:
+            within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
+        finally:
+            if not self._member.joined:
+                with contextlib.suppress(FencedInstanceIdError):
+                    self._member.reconcile()  # it knows now that it owns nothing
 
     # -- heartbeats
 
@@ -351,10 +358,10 @@ class GroupSession:
             self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
             if self._subscription.automatic:
-                self._leave_quietly(seconds)
+                self.leave_quietly(seconds)
             self._commits.end()
 
-    def _leave_quietly(self, seconds: float) -> None:
+    def leave_quietly(self, seconds: float) -> None:
         """Where leaving fails, the session timeout does it."""
         try:
             self.leave(seconds=seconds)

@@ -360,7 +360,12 @@ class Producer:
         self._transactional().commit()
 
     def abort_transaction(self) -> None:
-        """Drop the transaction; its futures fail with TransactionAbortedError. Raises InvalidTxnStateError."""
+        """Drop the transaction; its futures fail with TransactionAbortedError.
+
+        After a commit_transaction() without an answer this finds out what became of it. Raises InvalidTxnStateError
+        where it is committed: its futures have their offsets then, and the next transaction may begin. Raises
+        KafkaTimeoutError or IndeterminateCommitError while the storage does not tell: call it again.
+        """
         self._transactional().abort()
 
     def _transactional(self) -> Transactions:

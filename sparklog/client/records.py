@@ -37,6 +37,7 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 from sparklog.format.codec import CODECS
+from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.append import RunTarget
 from sparklog.log.layout import segment_key
@@ -373,14 +374,9 @@ def _chunks(records: Sequence[Record], rows: Sequence[int]) -> Iterator[list[int
 
 def _batch(schema: pa.Schema, records: Sequence[Record], stamps: Sequence[int]) -> pa.RecordBatch:
     columns = {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "timestamp": stamps,
-        "headers": [_header_cell(record) for record in records],
+        "key": lambda: binary_column([record.key for record in records]).array,
+        "value": lambda: binary_column([record.value for record in records]).array,
+        "timestamp": lambda: timestamp_array(stamps),
+        "headers": lambda: headers_array([record.headers or None for record in records]),
     }
-    arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _header_cell(record: Record) -> list[dict[str, object]] | None:
-    return [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)

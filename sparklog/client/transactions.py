@@ -32,6 +32,7 @@ from sparklog.client.parcels import Parcel
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.sender import SEQUENCES, may_pass, set_offsets
+from sparklog.client.takeover import Takeover
 from sparklog.client.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -78,7 +79,7 @@ _FIRST = {
     UNINITIALIZED: "call init_transactions() first",
     READY: "call begin_transaction() first",
     IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
-    COMMITTING: "its commit had no answer in time: call commit_transaction() again",
+    COMMITTING: "its commit had no answer in time: call commit_transaction() again, or abort_transaction()",
 }
 
 _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
@@ -102,6 +103,7 @@ class Transactions:
         self._metrics = metrics
         self._clock = coordinator.log.clock
         self._lock = threading.RLock()
+        self._takeover = Takeover(coordinator, config.transactional_id)
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
@@ -156,7 +158,7 @@ class Transactions:
                 f"transaction.max.timeout.ms, {limit}; give less, or raise that",
                 config="transaction_timeout_ms",
             )
-        return self._coordinator.init_producer(self._config.transactional_id, present)
+        return self._takeover.take(present)
 
     def begin(self) -> None:
         """Begin a transaction. Raises InvalidTxnStateError."""
@@ -228,25 +230,31 @@ class Transactions:
                 raise  # the same commit may be tried again
             except UnlinkedHistoryError as error:
                 raise self._leave_history(error) from error
-            except _FATAL as error:
-                self._stop(error)
             except SparklogError as error:
-                settled = self._settle() if self._unclear else None
+                is_own_fence = self._fences_itself and isinstance(error, ProducerFencedError)
+                if isinstance(error, _FATAL) and not is_own_fence:
+                    self._stop(error)
+                settled = self._settle("commit_transaction()") if self._unclear else None
                 if settled is None:
+                    if is_own_fence:
+                        lost = self._lost_place(error)
+                        self._make_abortable(lost)
+                        raise lost from error
                     self._make_abortable(error)
                     raise
                 result = settled
             self._succeed(result)
 
     def abort(self) -> None:
-        """Forget the transaction: nothing of it was or will be visible. Raises InvalidTxnStateError."""
+        """Forget the transaction: nothing of it was or will be visible.
+
+        After a commit without an answer this finds out what became of it: raises InvalidTxnStateError where it is in
+        the log, and KafkaTimeoutError or IndeterminateCommitError as long as the storage does not tell.
+        """
         with self._lock:
             self._check("abort_transaction")
             if self._unclear:
-                raise InvalidTxnStateError(
-                    f"the transaction of {self._config.transactional_id!r} may be committed already, since the storage "
-                    "did not answer its commit; call commit_transaction() again to find out"
-                )
+                self._find_out()
             self._accumulator.set_refusal(self._refuse_send)
             self._drop(TransactionAbortedError("the transaction was aborted"))
             self._enter(READY)
@@ -257,6 +265,18 @@ class Transactions:
             self._drop(error)
 
     # -- parts of the steps
+
+    def _find_out(self) -> None:
+        """Make it certain that nothing of the transaction is committed, or raise what is known of it."""
+        result = self._settle("abort_transaction()")
+        if result is not None:
+            self._succeed(result)
+            raise InvalidTxnStateError(
+                f"the transaction of {self._config.transactional_id!r} cannot be aborted: it is committed, by a "
+                "commit_transaction() before that had no answer; its records are in the log, and begin_transaction() "
+                "begins the next one"
+            )
+        self._unclear = False
 
     def _check(self, step: str) -> None:
         if self._state in _ALLOWED[step]:
@@ -359,7 +379,7 @@ class Transactions:
             self._unclear = before
             raise
 
-    def _settle(self) -> AppendResult | None:
+    def _settle(self, what: str) -> AppendResult | None:
         """What an earlier try got that had no answer, after a later one was refused; None if it got nothing.
 
         A new epoch makes that certain: its commit takes the place that a stalled try could still have got. An instance
@@ -369,7 +389,7 @@ class Transactions:
         following: ProducerIdentity | None = None
         replaced: SparklogError | None = None
         try:
-            following = self._until_answered(self._fence, "commit_transaction()")
+            following = self._until_answered(self._fence, what)
         except _FATAL as error:
             replaced = error
         except KafkaTimeoutError:
@@ -377,7 +397,7 @@ class Transactions:
         except SparklogError as error:
             raise self._unknown(error) from error
         try:
-            result: AppendResult | None = self._until_answered(self._append, "commit_transaction()")
+            result: AppendResult | None = self._until_answered(self._append, what)
         except UnlinkedHistoryError as error:
             raise self._leave_history(error) from error
         except UnknownProducerIdError as error:
@@ -396,7 +416,7 @@ class Transactions:
         return result
 
     def _fence(self) -> ProducerIdentity:
-        """The next epoch. Unless an error is certain, a later try may find it taken by this one."""
+        """The next epoch. Unless an error is certain, a later try may find it taken by this one, and recognises it."""
         before, self._fences_itself = self._fences_itself, True
         try:
             return self._init_producer(self._identity)
@@ -405,6 +425,13 @@ class Transactions:
         except SparklogError:
             self._fences_itself = before
             raise
+
+    def _lost_place(self, error: SparklogError) -> TransactionAbortedError:
+        """This producer's next epoch was stored, so a transaction of the one before is not there and cannot come."""
+        return TransactionAbortedError(
+            f"the transaction of {self._config.transactional_id!r} is not committed: it was given up while the storage "
+            f"did not answer ({error}); call abort_transaction(), and do it again"
+        )
 
     def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
         """Make the transaction abortable: in the history that was loaded its producer id may be another one's."""
@@ -444,7 +471,8 @@ class Transactions:
     def _unknown(self, error: SparklogError) -> IndeterminateCommitError:
         return IndeterminateCommitError(
             f"it is not known whether the transaction of {self._config.transactional_id!r} is committed: {error}; call "
-            "commit_transaction() again to find out, or start another producer with this transactional id"
+            "commit_transaction() or abort_transaction() again to find out, or start another producer with this "
+            "transactional id"
         )
 
     def _succeed(self, result: AppendResult) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -43,6 +44,12 @@ CLOCK_SLACK_MS = 60_000
 
 UNREADABLE_MS = 3_600_000
 """ms that an announcement counts that cannot be read."""
+
+DAMAGED, NEWER = "damaged", "newer"
+"""Why an announcement cannot be read. A later version's stays: that version knows how long it counts."""
+
+_READER = re.compile(re.escape(READERS) + r"[A-Za-z0-9_-]{1,64}")
+"""A reader's announcement, and not a stray file that somebody left beside them."""
 
 
 class AnnouncementFile(msgspec.Struct, frozen=True):
@@ -152,17 +159,23 @@ def read_all_announcements(store: Store, now_ms: int) -> Announcements:
         if isinstance(read, AnnouncementFile):
             until_ms = ends_ms(info, read)
             (result.valid if until_ms >= now_ms else result.expired).append(Announced(info.key, read.version, until_ms))
-        elif read and info.modified_ms + UNREADABLE_MS >= now_ms:
-            result.valid.append(Announced(info.key, -1, info.modified_ms))
+        elif read is not None:
+            until_ms = info.modified_ms + UNREADABLE_MS
+            if until_ms >= now_ms:
+                result.valid.append(Announced(info.key, -1, info.modified_ms))
+            elif read is DAMAGED and info.modified_ms > 0 and _READER.fullmatch(info.key):
+                result.expired.append(Announced(info.key, -1, until_ms))
     return result
 
 
-def _read_listed(store: Store, info: ObjectInfo) -> AnnouncementFile | bool:
-    """An announcement; True for one that is there and cannot be read, False for one that is gone."""
+def _read_listed(store: Store, info: ObjectInfo) -> AnnouncementFile | str | None:
+    """An announcement, or why it cannot be read; None for one that is gone."""
     try:
-        return read_announcement(store, info.key) or False
-    except (CorruptMetadataError, UnsupportedVersionError):
-        return True
+        return read_announcement(store, info.key)
+    except UnsupportedVersionError:
+        return NEWER
+    except CorruptMetadataError:
+        return DAMAGED
 
 
 # -- one announcement for all reads of a process

@@ -24,12 +24,17 @@ from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.leases import LEASES, LeaseWatch, group_prefix, lease_key
 from sparklog.coordinator.membership import expire
 from sparklog.errors import NonEmptyGroupError, StorageError, UnknownMemberIdError
+from sparklog.log.parallel import each
 from sparklog.protocol.state import GroupState
 
 Result = TypeVar("Result")
 
 LEASE_SLACK_MS = 10_000
 """ms that a lease may be older than the session timeout: a renewal takes time, and storages stamp whole seconds."""
+
+
+OLD_LEASE_MS = 3_600_000
+"""ms after which a lease is removed whose member is in no group: it is written before the join is committed."""
 
 
 def dead_members(coordinator: Coordinator, groups: Mapping[str, GroupState]) -> dict[str, list[str]]:
@@ -112,6 +117,25 @@ class _Leases:
     def _age_ms(self, group: str, member: str) -> int | None:
         written_ms = self._written.get(lease_key(group, member), 0)
         return self._now_ms - written_ms if self._now_ms is not None and written_ms > 0 else None
+
+
+def remove_old_leases(coordinator: Coordinator) -> int:
+    """Remove leases that killed members left behind; returns how many there were. Raises StorageError.
+
+    A lease goes that nobody has written for ``OLD_LEASE_MS`` by the storage's clock, and whose member is in no group by
+    a state that was read after that. A member that lives writes its own again at its next heartbeat, in any case. On a
+    storage that does not tell times none goes.
+    """
+    now_ms = coordinator.log.storage_clock.storage_now_ms()
+    if now_ms is None:
+        return 0
+    old = [info.key for info in coordinator.store.list(LEASES) if 0 < info.modified_ms < now_ms - OLD_LEASE_MS]
+    if not old:
+        return 0
+    held = {lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members}
+    gone = [key for key in old if key not in held and key.count("/") == LEASES.count("/") + 1]
+    each(coordinator.store.delete, gone)
+    return len(gone)
 
 
 class DeadMembers:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from sparklog.format.plain_arrays import binary_column, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
 from sparklog.protocol.subscriptions import java_hash
@@ -105,9 +106,8 @@ def runs(found: Sequence[Change]) -> list[list[Change]]:
 def record_batch(found: Sequence[Change], timestamp_ms: int) -> pa.RecordBatch:
     """Keys, values and times of these records."""
     columns = {
-        "key": [one.key for one in found],
-        "value": [one.value for one in found],
-        "timestamp": [timestamp_ms * 1000] * len(found),
+        "key": binary_column([one.key for one in found]).array,
+        "value": binary_column([one.value for one in found]).array,
+        "timestamp": timestamp_array([timestamp_ms * 1000] * len(found)),
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)

@@ -1,8 +1,9 @@
-"""Arrow arrays without nulls, made from their buffers.
+"""Arrow arrays made from their buffers.
 
 ``pa.array`` and ``pa.scalar`` import pandas where that is installed, 44 MB and up to seconds for who has no use for it.
 
-Rules: pure. Types are those that listings and lists of segments have: 32- and 64-bit integers, text, booleans.
+Rules: pure. Types are those that listings and lists of segments have (32- and 64-bit integers, text, booleans, without
+nulls) and those of records: bytes, times, headers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from sparklog.format.schema import HEADERS_TYPE, TIMESTAMP_TYPE
 
 _CODES = {pa.int32(): "i", pa.int64(): "q"}
 
@@ -34,6 +37,55 @@ def plain_batch(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Recor
     """A record batch of these columns, as many as the schema has."""
     arrays = [plain_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class BinaryColumn(NamedTuple):
+    """A column of bytes, where each value begins and the last one ends, and the rows that are null."""
+
+    array: pa.Array
+    offsets: array[int]
+    missing: Sequence[int]
+
+
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """A column of these values, None for null. Raises OverflowError over 2 GiB."""
+    try:
+        data, missing = b"".join(values), []  # type: ignore[arg-type]
+    except TypeError:
+        missing = [number for number, value in enumerate(values) if value is None]
+        values = [value or b"" for value in values]
+        data = b"".join(values)  # type: ignore[arg-type]
+    offsets = array("i", itertools.chain((0,), itertools.accumulate(map(len, values))))  # type: ignore[arg-type]
+    buffers = [_validity(len(values), missing), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return BinaryColumn(pa.Array.from_buffers(pa.binary(), len(values), buffers, len(missing)), offsets, missing)
+
+
+def timestamp_array(microseconds: Sequence[int]) -> pa.Array:
+    """A column of times, in microseconds since the epoch."""
+    stamps = microseconds if isinstance(microseconds, array) else array("q", microseconds)
+    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(stamps), [None, pa.py_buffer(stamps)], 0)
+
+
+def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+    """A column of records' headers, None for null."""
+    pairs = [pair for row in rows for pair in row or ()]
+    names = plain_array([name for name, _ in pairs], pa.string())
+    values = binary_column([value for _, value in pairs]).array
+    items = pa.Array.from_buffers(HEADERS_TYPE.value_type, len(pairs), [None], 0, children=[names, values])
+    offsets = array("i", itertools.chain((0,), itertools.accumulate(len(row or ()) for row in rows)))
+    missing = [number for number, row in enumerate(rows) if row is None]
+    buffers = [_validity(len(rows), missing), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(HEADERS_TYPE, len(rows), buffers, len(missing), children=[items])
+
+
+def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer | None:
+    """Arrow's bitmap: bit i of the whole is 1 where row i has a value, lowest bit first; none if all have."""
+    if not missing:
+        return None
+    bits = bytearray(b"\xff" * ((rows + 7) // 8))
+    for row in missing:
+        bits[row >> 3] &= ~(1 << (row & 7))
+    return pa.py_buffer(bytes(bits))
 
 
 def _bits(values: Sequence[bool]) -> pa.Buffer:

@@ -32,6 +32,7 @@ from sparklog.format.message import (
     prefix,
     with_blocks,
 )
+from sparklog.format.plain_arrays import plain_array
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
@@ -325,7 +326,7 @@ def _slots(columns: Sequence[str], codec: str) -> list[int | None]:
 
 def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:
     """The one-row batch that holds a compressed message, without copying it."""
-    offsets = pa.array([0, compressed.size], pa.int32()).buffers()[1]
+    offsets = plain_array([0, compressed.size], pa.int32()).buffers()[1]
     value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, compressed])
     return pa.RecordBatch.from_arrays([value], schema=file_schema)
 

@@ -14,7 +14,7 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptMetadataError, StorageUnavailableError
 from sparklog.log import checkpoint
 from sparklog.log.commit_files import not_there, read_log_end
-from sparklog.log.layout import read_boundary
+from sparklog.log.layout import read_certain_boundary
 from sparklog.log.lists import ListCache
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
@@ -32,7 +32,32 @@ def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
     stored = read_log_end(store, manifest.version, with_boundary=False)
     if stored.digest in (None, manifest.digest) or not manifest.digest:  # removed; or of level 1, which does not say
         return True
-    return read_boundary(store) >= manifest.version  # else what is there is a stalled writer's, and no commit
+    return read_certain_boundary(store) >= manifest.version  # else what is there is a stalled writer's, and no commit
+
+
+def read_newest_of_log(
+    store: Store, listed: bool, passed_over: set[str]
+) -> tuple[checkpoint.Manifest | None, State | None]:
+    """The newest checkpoint to start from, with its state; as ``checkpoint.read_newest_state``.
+
+    ``passed_over`` are the heads of those that are not used; those of another history join them. But one that the log
+    cannot do without, since the commits up to it were removed, is of the log: what has its number is no commit then but
+    a stalled writer's create, at a number that a late clean-up has set the boundary back to.
+    """
+    newest = checkpoint.read_newest_state(store, listed, passed_over)
+    others = []
+    while newest[0] is not None and not is_of_log(store, newest[0]):
+        others.append(newest)
+        passed_over.add(newest[0].heads.key)
+        newest = checkpoint.read_newest_state(store, True, passed_over)
+    boundary = read_certain_boundary(store) if others else -1
+    if boundary <= (-1 if newest[0] is None else newest[0].version):
+        return newest
+    for manifest, state in reversed(others):
+        if manifest is not None and manifest.version >= boundary:
+            passed_over.discard(manifest.heads.key)
+            return manifest, state
+    return newest
 
 
 def check_whole(store: Store, base: checkpoint.Manifest, cache: ListCache) -> None:
@@ -64,7 +89,9 @@ def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Mani
     Raises RootReplacedError where that is so.
     """
     end = _repeat(clock, lambda: read_log_end(store, state.version, with_boundary=True))
-    if end.digest != state.digest and end.removed_up_to < state.version:
+    if end.digest == state.digest or end.removed_up_to >= state.version:
+        return
+    if _repeat(clock, lambda: read_certain_boundary(store)) < state.version:
         _repeat(clock, lambda: checkpoint.withdraw(store, manifest))
         raise not_there(store, state.version, end)
 

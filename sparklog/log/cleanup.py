@@ -32,7 +32,7 @@ from msgspec import structs
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.errors import ObjectNotFoundError
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError
 from sparklog.log import checkpoint
 from sparklog.log.layout import (
     ACTIONS,
@@ -40,10 +40,13 @@ from sparklog.log.layout import (
     COMMITS,
     Boundary,
     actions_version,
+    boundary_mark_key,
     checkpoint_version,
     commit_version,
     manifest_version,
+    marked_boundary,
     read_boundary_file,
+    read_certain_boundary,
     write_boundary,
 )
 from sparklog.log.lists import ListCache
@@ -79,7 +82,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
     oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
-    boundary = _mended(store, oldest - 1, newest.version)
+    boundary = _mended(store, max(oldest - 1, read_certain_boundary(store)), newest.version)
     kept = [one for one in stored if one[0] > boundary.boundary]
     excess = sum(size for _, size in kept) - _bytes_limit(configs)
     due = [version for version, _ in kept if version <= newest.version - limits.MIN_COMMITS_KEPT]
@@ -241,13 +244,18 @@ def remove_checkpoints(store: Store) -> int:
     old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
     kept = _kept(sorted(manifests, reverse=True), old_ms)
     named = {info.key for info in kept}
+    named.add(boundary_mark_key(marked_boundary(info.key for info in found)))
     lists = ListCache(store)
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)
+            named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
         except ObjectNotFoundError:  # this process was stopped since the listing, and another clean-up went on
             return 0
-        named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
+        except CorruptMetadataError as error:
+            if not error.missing:
+                raise
+            return 0  # the same; or its writer was stopped, and what its lists name is not known: newer ones replace it
     newest = checkpoint_version(kept[0].key) or 0
     gone = [
         info.key

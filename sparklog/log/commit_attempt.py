@@ -34,7 +34,7 @@ from sparklog.errors import (
 from sparklog.log import checkpoint
 from sparklog.log.commit_files import LogEnd, not_there, read_log_end
 from sparklog.log.elapsed import ElapsedTime, Moment
-from sparklog.log.layout import read_boundary
+from sparklog.log.layout import read_boundary, read_certain_boundary
 from sparklog.protocol.commit_bytes import EncodedCommit, actions_key, decode_commit, stored_digest
 from sparklog.protocol.commits import Commit, commit_key
 from sparklog.store.base import Store
@@ -133,10 +133,13 @@ class CommitAttempt:
         commit, digest = self._commit, self._encoded.digest
         end = self._read_after(self._end_before)
         boundary = end.removed_up_to
+        if boundary < commit.version - 1 and end.digest != commit.previous:
+            boundary = self._read_after(lambda: read_certain_boundary(self._store))
         is_over_hole = boundary < commit.version - 1 and end.digest != commit.previous
         if boundary < anchor[0]:
             at_anchor = self._read_after(lambda: read_log_end(self._store, anchor[0], with_boundary=True))
-            if at_anchor.digest != anchor[1] and at_anchor.removed_up_to < anchor[0]:
+            removed = at_anchor.digest == anchor[1] or at_anchor.removed_up_to >= anchor[0]
+            if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
                 raise not_there(self._store, anchor[0], at_anchor)
         stopped = self._elapsed.is_away_since(began)
         if not stopped and (boundary >= commit.version or not self._elapsed.is_away_since(seen)):

@@ -12,7 +12,7 @@ Not for: what a commit means (``protocol.fold``), or whether one has been won (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from sparklog.errors import (
     RootReplacedError,
     StorageUnavailableError,
 )
-from sparklog.log.layout import read_boundary, read_cluster_file
+from sparklog.log.layout import CHECKPOINTS, read_boundary, read_cluster_file
 from sparklog.log.parallel import each
 from sparklog.protocol.commit_bytes import decode_actions, decode_commit, stored_digest, with_actions
 from sparklog.protocol.commits import Commit, SpilledActions, commit_key
@@ -120,6 +120,24 @@ def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
     return LogEnd(answers[0].digest, answers[-1].boundary)
 
 
+def holds_commit(store: Store, version: int, digest: str) -> bool:
+    """Whether the commit of this number is there, is no removed one, and has this digest. Raises StorageError."""
+    end = read_log_end(store, version, with_boundary=True)
+    return end.digest == digest and end.removed_up_to < version
+
+
+def read_next_and_end(store: Store, version: int, with_boundary: bool) -> tuple[list[bytes], LogEnd]:
+    """The commit after ``version`` if there is one, and what is stored at that number; both are looked at together."""
+    looks: list[Callable[[], list[bytes] | LogEnd]] = [
+        lambda: read_ahead(store, version + 1, 1),
+        lambda: read_log_end(store, version, with_boundary),
+    ]
+    found, end = each(lambda look: look(), looks, store.parallel_requests)
+    assert isinstance(found, list)
+    assert isinstance(end, LogEnd)
+    return found, end
+
+
 def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:
     """Whether a commit over a hole, which a client made of a root that was restored meanwhile, goes in a while."""
     for attempt in range(3):
@@ -137,6 +155,25 @@ def check_mounted(store: Store) -> None:
         raise StorageUnavailableError(
             f"there is no cluster at {store.root} any more; if it is mounted there, mount it again", path=store.root
         ) from error
+
+
+def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptMetadataError:
+    """The error where no checkpoint reaches the commits that were removed."""
+    path = f"{store.root}/{CHECKPOINTS}"
+    return CorruptMetadataError(
+        f"commits up to {boundary} were removed from {store.root}, and its newest checkpoint is of version {version}: "
+        f"the state between the two is lost; restore {path} from a copy of the root",
+        path=path,
+    )
+
+
+def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
+    """The error where a log grows faster than it can be read."""
+    return StorageUnavailableError(
+        f"the end of the log in {store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at version "
+        f"{version}: the storage answers too slowly; try again",
+        path=store.root,
+    )
 
 
 def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:

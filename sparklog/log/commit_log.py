@@ -30,7 +30,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from sparklog import limits
@@ -45,31 +45,40 @@ from sparklog.errors import (
 from sparklog.ids import Ids, RandomIds
 from sparklog.log import checkpoint, cleanup
 from sparklog.log.background import BackgroundTask
-from sparklog.log.checkpoint_guard import check_whole, is_of_log, withdraw_unless_of_log, withdraw_unless_whole
+from sparklog.log.checkpoint_guard import (
+    check_whole,
+    is_of_log,
+    read_newest_of_log,
+    withdraw_unless_of_log,
+    withdraw_unless_whole,
+)
 from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
 from sparklog.log.commit_files import (
     LogEnd,
     check_mounted,
     complete_commit,
+    end_not_reached,
+    holds_commit,
     is_withdrawn,
+    lost_after_checkpoint,
     not_there,
     read_ahead,
     read_commit,
     read_log_end,
+    read_next_and_end,
     replaced,
 )
 from sparklog.log.creation import create_object
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import (
-    CHECKPOINTS,
     CLUSTER_KEY,
     encode_cluster_file,
     has_history,
     read_boundary,
+    read_certain_boundary,
     read_cluster_file,
 )
 from sparklog.log.lists import ListCache
-from sparklog.log.parallel import each
 from sparklog.log.segment_lists import SegmentLists
 from sparklog.log.segments import TopicSegments
 from sparklog.log.storage_clock import ExpiryClock, StorageClock
@@ -197,10 +206,7 @@ class CommitLog:
             raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
         seen = self._elapsed.now()
-        manifest, state = checkpoint.read_newest_state(self.store, listed, self._incomplete)
-        while manifest is not None and not is_of_log(self.store, manifest):
-            self._incomplete.add(manifest.heads.key)
-            manifest, state = checkpoint.read_newest_state(self.store, True, self._incomplete)
+        manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
         # together, and only once nothing can fail any more
         self._torn = True
         self._state, self._seen = state or State(cluster_id=cluster.cluster_id), seen
@@ -251,11 +257,7 @@ class CommitLog:
     def _check_in_time(self, deadline: float) -> None:
         self._rounds += 1
         if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped meanwhile
-            raise StorageUnavailableError(
-                f"the end of the log in {self.store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at "
-                f"version {self._state.version}: the storage answers too slowly; try again",
-                path=self.store.root,
-            )
+            raise end_not_reached(self.store, self._state.version)
 
     def _read_to_end(self, window: int, deadline: float) -> bool:
         """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
@@ -290,13 +292,7 @@ class CommitLog:
         last = self._boundary_seen
         with_boundary = last is None or self._elapsed.seconds_since(last) >= BOUNDARY_SECONDS
         looked_at = self._elapsed.now()
-        looks: list[Callable[[], list[bytes] | LogEnd]] = [
-            lambda: read_ahead(self.store, version + 1, 1),
-            lambda: read_log_end(self.store, version, with_boundary),
-        ]
-        found, end = each(lambda look: look(), looks, self.store.parallel_requests)
-        assert isinstance(found, list)
-        assert isinstance(end, LogEnd)
+        found, end = read_next_and_end(self.store, version, with_boundary)
         if with_boundary:
             self._boundary_seen = looked_at
         return found, end
@@ -318,11 +314,15 @@ class CommitLog:
             self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
             end = read_log_end(self.store, state.version, with_boundary=True)
         check_mounted(self.store)
-        if end.digest is not None:
-            raise not_there(self.store, state.version, end)
-        # It may have been removed all the same: a late clean-up may have set the boundary back since.
-        newest = checkpoint.read_newest_listed(self.store)
-        if newest is None or newest.version < state.version:
+        # It may have been removed all the same: a late clean-up may have set the boundary back since, and a stalled
+        # writer's create have its number.
+        removed = read_certain_boundary(self.store)
+        if removed >= state.version:
+            self._reload_after(removed)
+            return self._state.version == state.version and self._state.digest == state.digest
+        newest, _ = read_newest_of_log(self.store, True, set(self._incomplete))
+        is_other = end.digest is not None and (newest is None or newest.version != state.version)
+        if newest is None or newest.version < state.version or is_other:
             raise not_there(self.store, state.version, end)
         if newest.version > state.version:
             self._load_unlinked(listed=True)
@@ -361,7 +361,7 @@ class CommitLog:
             if end.digest == self._state.digest and end.removed_up_to < self._state.version:
                 load = self._load
             is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
-            if is_other and end.removed_up_to < self._state.version:  # else it is a stalled writer's, and no commit
+            if is_other and read_certain_boundary(self.store) < self._state.version:  # else a stalled writer's
                 raise not_there(self.store, self._state.version, end)
         load(listed=True)
 
@@ -378,7 +378,7 @@ class CommitLog:
             self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
-            boundary = read_boundary(self.store)
+            boundary = read_certain_boundary(self.store)
             if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
@@ -396,12 +396,7 @@ class CommitLog:
             self._load_unlinked(listed)
             if self._state.version >= boundary:
                 return
-        path = f"{self.store.root}/{CHECKPOINTS}"
-        raise CorruptMetadataError(
-            f"commits up to {boundary} were removed from {self.store.root}, and its newest checkpoint is of version "
-            f"{self._state.version}: the state between the two is lost; restore {path} from a copy of the root",
-            path=path,
-        )
+        raise lost_after_checkpoint(self.store, boundary, self._state.version)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
@@ -468,12 +463,16 @@ class CommitLog:
 
     def _start_over_from(self, version: int) -> bool:
         """Read again what came after an older checkpoint of this version. False where those commits were removed."""
-        if read_boundary(self.store) > version:
+        if read_certain_boundary(self.store) > version:
             return False
-        reached = self._state.version
-        self._load(listed=True)
-        self.refresh()
-        return self._state.version >= reached
+        before, is_linked = self._state, False
+        try:
+            self._load(listed=True)
+            self.refresh()
+            is_linked = holds_commit(self.store, before.version, before.digest)  # and not a restored root's
+        finally:  # also where it ends half-way: what is read later goes on from the older checkpoint
+            self.unlinked_jumps += not is_linked
+        return self._state.version >= before.version
 
     # -- writing
 

@@ -5,6 +5,7 @@
     meta/actions/<20 digits>-<write id>.json          actions of commits that have too many to hold them
     meta/removed-commits/...                          commits that a repair took out of the log (``sparklog fsck``)
     meta/boundary.json                                commits at or below this number may be gone
+    meta/checkpoints/<20 digits>-boundary.mark        the boundary was set to this number once
     meta/clock                                        written to learn the storage's time; its content says nothing
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
@@ -15,6 +16,7 @@ The number in a segment's name is the base offset its writer expected; the commi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -35,6 +37,7 @@ CLUSTER_KEY = "cluster.json"
 MIRROR_KEY = "mirror.json"
 BOUNDARY_KEY = "meta/boundary.json"
 CLOCK_KEY = "meta/clock"
+META = "meta/"
 CHECKPOINTS = "meta/checkpoints/"
 COMMITS = "meta/commits/"
 ACTIONS = "meta/actions/"
@@ -87,6 +90,7 @@ def read_cluster_file(store: Store) -> ClusterFile:
     return found
 
 
+_MARK = "-boundary.mark"
 _COMMIT = re.compile(re.escape(COMMITS) + r"([0-9]{20})\.json")
 _ACTIONS = re.compile(re.escape(ACTIONS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,64}\.json")
 _OF_CHECKPOINT = re.compile(re.escape(CHECKPOINTS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,80}\.([a-z]{1,16})")
@@ -180,8 +184,29 @@ def read_boundary_file(store: Store) -> Boundary:
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
 
 
+def read_certain_boundary(store: Store) -> int:
+    """The highest boundary that was ever set. Lists the checkpoints: for what cannot be told without it.
+
+    boundary.json alone goes back where a clean-up was stopped right before it wrote that; the marks do not.
+    """
+    return max(read_boundary(store), marked_boundary(info.key for info in store.list(CHECKPOINTS)))
+
+
+def marked_boundary(keys: Iterable[str]) -> int:
+    """The highest of the marks among these keys, -1 where there is none."""
+    marks = (checkpoint_version(key) for key in keys if key.endswith(_MARK))
+    return max((version for version in marks if version is not None), default=-1)
+
+
+def boundary_mark_key(version: int) -> str:
+    """Where it is marked that the boundary was set to a number."""
+    return f"{CHECKPOINTS}{version:020d}{_MARK}"
+
+
 def write_boundary(store: Store, boundary: Boundary) -> None:
-    """Overwrite boundary.json, durable on return; the caller sees to it that it never goes back."""
+    """Overwrite boundary.json and mark it, durable on return; the caller sees to it that it never goes back."""
+    if boundary.boundary >= 0:
+        store.put(boundary_mark_key(boundary.boundary), b"")
     store.put(BOUNDARY_KEY, msgspec.json.encode(boundary) + b"\n")
 
 

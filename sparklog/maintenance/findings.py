@@ -27,6 +27,7 @@
     orphan-file              a file that is no part of the log       `sparklog vacuum`
     orphan-listing           a listing that nothing refers to        `sparklog vacuum`
     unknown-object           an object that is none of sparklog's    -
+    in-the-way               what is not a file, under a file's name -
     broker-offline           a location that was left out            -
 
 Severities: an ``error`` means that records or history are lost unless it is repaired from elsewhere; a ``warning`` that
@@ -74,6 +75,7 @@ MISSING_LISTING = "missing-listing"
 ORPHAN_FILE = "orphan-file"
 ORPHAN_LISTING = "orphan-listing"
 UNKNOWN_OBJECT = "unknown-object"
+IN_THE_WAY = "in-the-way"
 BROKER_OFFLINE = "broker-offline"
 
 KINDS = (
@@ -103,6 +105,7 @@ KINDS = (
     ORPHAN_FILE,
     ORPHAN_LISTING,
     UNKNOWN_OBJECT,
+    IN_THE_WAY,
     BROKER_OFFLINE,
 )
 

@@ -31,10 +31,13 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log import commit_files
+from sparklog.log.checkpoint import LATEST_KEY
 from sparklog.log.layout import (
     BOUNDARY_KEY,
+    CHECKPOINTS,
     CLUSTER_KEY,
     COMMITS,
+    META,
     MIRROR_KEY,
     commit_version,
     read_boundary,
@@ -54,7 +57,7 @@ from sparklog.protocol.indexes import indexed
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
-from sparklog.store.local import LocalStore
+from sparklog.store.local import LocalStore, list_others
 
 Progress = Callable[[str, int, int], None]
 """(what is being done, how much of it is done, of how much): told now and then."""
@@ -110,6 +113,7 @@ def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
         result.findings.append(hint)
     result.findings += [_left_behind(key) for key in checkpoints.unused()]
     result.findings += [_stray(key) for key in checkpoints.stray]
+    result.findings += _in_the_way(store, boundary)
     return result
 
 
@@ -155,6 +159,23 @@ def _stray(key: str) -> Finding:
         "synchronise folders leave such files",
         path=key,
     )
+
+
+def _in_the_way(store: Store, boundary: int) -> Iterator[Finding]:
+    """What is not a file, and has the name of one that has to be stored."""
+    for folder in (COMMITS, META, CHECKPOINTS):
+        for key, kind in list_others(store, folder):
+            version = commit_version(key)
+            if key in (BOUNDARY_KEY, LATEST_KEY) or (version is not None and version > boundary):
+                stops = "every writer stops" if version is not None else "every clean-up of the metadata fails"
+                yield Finding(
+                    kind=kinds.IN_THE_WAY,
+                    severity=WARNING if version is None else ERROR,
+                    message=f"{kind} lies where sparklog has to store a file: {stops} there",
+                    action=f"move {store.root}/{key} away; nothing of sparklog's is in it",
+                    path=key,
+                    version=-1 if version is None else version,
+                )
 
 
 def _left_behind(key: str) -> Finding:
@@ -401,7 +422,9 @@ class _Replay:
             if isinstance(error, ObjectNotFoundError):  # listed, and removed since?
                 self._boundary = max(self._boundary, read_boundary(self._store))
             if version > self._boundary:
-                self._open.append(_of_commit(kinds.DAMAGED_COMMIT, version, error.message))
+                self._open.append(
+                    _of_commit(kinds.DAMAGED_COMMIT, version, error.message, self._cure(version, has_next))
+                )
             return
         before, self._previous = self._previous, (version, digest)
         if before[0] == version - 1 and before[1] != commit.previous:
@@ -409,6 +432,17 @@ class _Replay:
             self._break()
         elif self._state is not None:
             self._apply(commit, digest)
+
+    def _cure(self, version: int, has_next: bool) -> str:
+        """What to do about a damaged commit: where it is the newest one, the log can also end before it."""
+        before = version - 1
+        if has_next or before < max(self._boundary, 0) or self._best[0].version != before:
+            return _FROM_MIRROR
+        return (
+            f"{_FROM_MIRROR}. Where there is none: it is the newest commit, so stop all writers and run `sparklog fsck "
+            f"--repair --end-at {before}`, which moves it away; the log goes on from version {before} then, without "
+            "what this commit held"
+        )
 
     def _refuse(self, version: int, stored: _Stored, error: UnsupportedVersionError) -> None:
         """An intact commit with something unknown in it: of a later version, unless the next one knows it otherwise."""
@@ -530,12 +564,12 @@ class _Replay:
         self._open = []
 
 
-def _of_commit(kind: str, version: int, message: str) -> Finding:
+def _of_commit(kind: str, version: int, message: str, action: str = _FROM_MIRROR) -> Finding:
     return Finding(
         kind=kind,
         severity=ERROR,
         message=f"{message}; nothing after it can be read",
-        action=_FROM_MIRROR,
+        action=action,
         path=commit_key(version),
         version=version,
     )

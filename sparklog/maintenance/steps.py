@@ -29,7 +29,7 @@ from typing import NamedTuple, cast
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.controller import Controller
-from sparklog.coordinator.group_liveness import DeadMembers
+from sparklog.coordinator.group_liveness import DeadMembers, remove_old_leases
 from sparklog.coordinator.health import Health
 from sparklog.errors import SparklogError
 from sparklog.log.cleanup import clean_up
@@ -195,6 +195,7 @@ def _cleanup(upkeep: Upkeep, report: Report) -> None:
     done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs)
     report.count(commits_removed=done.commits, checkpoint_files_removed=done.checkpoint_files)
     report.count(dead_group_members_taken_out=_expire_members(upkeep))
+    report.count(old_leases_removed=remove_old_leases(coordinator))
     report.count(groups_whose_offsets_expired=len(coordinator.expire_group_offsets()))
 
 

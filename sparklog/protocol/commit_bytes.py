@@ -207,5 +207,7 @@ def _header(data: bytes) -> _Header | None:
 
 def _corrupt(path: str, why: str) -> CorruptMetadataError:
     return CorruptMetadataError(
-        f"commit {path} is not what was written: {why}; restore the file from a copy of the root", path=path
+        f"commit {path} is not what was written: {why}; restore the file from a copy of the root. `sparklog fsck` says "
+        "what else can be done; `sparklog fsck --repair --end-at` ends the log before it where it is the newest commit",
+        path=path,
     )

@@ -132,7 +132,8 @@ def _check_follows(state: State, commit: Commit) -> None:
 def _contradiction(version: int, why: str) -> CorruptMetadataError:
     path = commit_key(version)
     return CorruptMetadataError(
-        f"commit {path} does not follow from the commits before it: {why}; restore it from a copy of the root",
+        f"commit {path} does not follow from the commits before it: {why}; `sparklog fsck` says what mends "
+        "it, else restore it from a copy of the root",
         path=path,
     )
 

@@ -10,6 +10,8 @@ Rules:
   one is certain on a disk of this machine only: elsewhere the server may still get the request, or an old answer be
   remembered.
 * Reads are memory maps (``mapped_file``), files and folders have the mode of the root (``modes``).
+* Only files are objects. What else has an object's name (a folder, a named pipe, a link that leads to itself) reads as
+  absent, without waiting for it, and refuses a write that needs the name; ``list_others`` finds it.
 * Links to folders below the root are not followed by listings, which else may go round in circles.
 * A location that is another disk is there only while it is mounted. ``guarded_by`` makes a store that writes nothing
   where a file is missing that has to be there, instead of filling the folder below the mount.
@@ -44,6 +46,7 @@ from sparklog.store.base import (
     BytesLike,
     ObjectInfo,
     OutputFile,
+    Store,
     check_create,
     check_range,
     is_hidden,
@@ -54,7 +57,7 @@ from sparklog.store.base import (
 from sparklog.store.local_lock import committers_lock
 from sparklog.store.mapped_file import LocalInputFile
 from sparklog.store.modes import give_file_mode, give_folder_mode
-from sparklog.store.os_errors import is_local_disk, translate_os_error
+from sparklog.store.os_errors import OPEN_TO_READ, check_file, is_local_disk, kind_of_other, translate_os_error
 
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
 """A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
@@ -110,9 +113,11 @@ class LocalStore:
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._base + validate_key(key)
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, OPEN_TO_READ)
             try:
-                size = os.fstat(file).st_size
+                status = os.fstat(file)
+                check_file(status)
+                size = status.st_size
                 if max_bytes is not None and size > max_bytes:
                     raise CorruptMetadataError(
                         f"{path} has {size} bytes, more than the {max_bytes} an object of its kind can have", path=path
@@ -127,9 +132,11 @@ class LocalStore:
         path = self._base + validate_key(key)
         check_range(key, position, length)
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, OPEN_TO_READ)
             try:
-                length = max(0, min(length, os.fstat(file).st_size - position))
+                status = os.fstat(file)
+                check_file(status)
+                length = max(0, min(length, status.st_size - position))
                 return _read_fully(file, length, position)
             finally:
                 os.close(file)
@@ -176,10 +183,9 @@ class LocalStore:
         path = self._base + validate_key(key)
         try:
             status = os.stat(path)
+            check_file(status)
         except OSError as error:
             raise translate_os_error(error, "read", path) from error
-        if stat.S_ISDIR(status.st_mode):
-            raise translate_os_error(IsADirectoryError(errno.EISDIR, "is a folder"), "read", path)
         return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def open_input(self, key: str) -> LocalInputFile:
@@ -461,6 +467,13 @@ def _link(temporary: str, path: str) -> None:
                 path=path,
             ) from error
         translated = translate_os_error(error, "create", path)
+        other = kind_of_other(path) if isinstance(translated, ObjectExistsError) else ""
+        if other:  # never an earlier try's, which links a file
+            translated = StorageError(
+                f"{path} is {other}, so nothing can be stored under this name: move it away, then try again; `sparklog "
+                "fsck` names what else lies in the way",
+                path=path,
+            )
         certain = names == 1 and not isinstance(translated, (ObjectExistsError, StorageUnavailableError))
         raise (not_written(translated) if certain and is_local_disk(temporary) else translated) from error
 
@@ -517,6 +530,20 @@ def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
             yield from _walk(base, prefix + name)
         elif not is_hidden(name) and (status := _status_of_file(entry)) is not None:
             yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def list_others(store: Store, folder: str) -> Iterator[tuple[str, str]]:
+    """The names in a folder that are not those of files, each with what it is; none in any but a local store."""
+    if not isinstance(store, LocalStore):
+        return
+    path = f"{store.root.rstrip('/')}/{folder}"
+    try:
+        names = sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise translate_os_error(error, "list", path) from error
+    yield from ((folder + name, kind) for name in names if (kind := kind_of_other(path + name)))
 
 
 def _is_below_link(base: str, prefix: str) -> bool:

@@ -15,16 +15,14 @@ Not for: other storages (``read_ahead.py``).
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
-import stat
 
 import pyarrow as pa
 
 from sparklog.errors import StorageError
 from sparklog.store.base import check_range
-from sparklog.store.os_errors import translate_os_error
+from sparklog.store.os_errors import OPEN_TO_READ, check_file, translate_os_error
 
 RESIDENT_BYTES = 64 * 1024 * 1024
 """bytes read of a mapped file after which its pages are let go: else a process that scans a large segment seems to need
@@ -47,11 +45,10 @@ class LocalInputFile:
         self.bytes_read = 0
         self._path = path
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, OPEN_TO_READ)
             try:
                 status = os.fstat(file)
-                if stat.S_ISDIR(status.st_mode):
-                    raise IsADirectoryError(errno.EISDIR, "is a folder")
+                check_file(status)
                 self.size = status.st_size
                 self._data: pa.Buffer | None = _map(file, self.size)
                 self._resident = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 
 from sparklog.errors import (
@@ -18,7 +19,8 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+# Also where the name is not a file's: links that go in circles, and sockets, which cannot be opened.
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # A network file system that lost its server answers so, and what it did before that is unknown.
@@ -41,7 +43,7 @@ def translate_os_error(error: OSError, operation: str, path: str) -> StorageErro
     reason = f"{operation} {path}: {error.strerror or error}"
     if code in _NOT_THERE:
         if operation in ("read", "list", "delete"):
-            return ObjectNotFoundError(f"{path} does not exist", path=path)
+            return ObjectNotFoundError(f"{path} does not exist{_what_else(path)}", path=path)
         return StorageError(f"{reason}; a part of the path is no folder, or the target is one", path=path)
     if code == errno.EEXIST and operation == "create":
         return ObjectExistsError(f"{path} exists", path=path)
@@ -56,6 +58,41 @@ def translate_os_error(error: OSError, operation: str, path: str) -> StorageErro
     if code in _UNKNOWN:
         return StorageUnavailableError(f"{reason}; the storage did not answer as it should, retry", path=path)
     return StorageError(reason, path=path)
+
+
+OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""How files are opened: a named pipe that lies in the place of one must not make anybody wait for its other end."""
+
+
+def check_file(status: os.stat_result) -> None:
+    """Raises the OSError of what is no object, as listings leave out all but files: a folder, a pipe, a device."""
+    if not stat.S_ISREG(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is not a file")
+
+
+def kind_of_other(path: str) -> str:
+    """What lies under a name that is not a file's, as people call it; empty for a file and where there is nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            with suppress(FileNotFoundError):
+                mode = os.stat(path).st_mode
+    except OSError as error:
+        return "a link that leads to itself" if error.errno == errno.ELOOP else ""
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a link to nothing",
+}
+
+
+def _what_else(path: str) -> str:
+    kind = kind_of_other(path)
+    return f" as a file: it is {kind}" if kind else ""
 
 
 # File systems whose system calls have had their effect, or none, once they return. A network's are not among them.

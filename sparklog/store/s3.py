@@ -375,7 +375,13 @@ class S3OutputFile:
                 "(segment.bytes)",
                 path=self.key,
             )
-        self._in_flight.append(self._threads.submit(self._upload, number, bytes(self._part)))
+        data = bytes(self._part)
+        try:
+            self._in_flight.append(self._threads.submit(self._upload, number, data))
+        except RuntimeError:  # the interpreter is ending, and starts no thread any more
+            while self._in_flight:
+                self._done.append(self._in_flight.popleft().result())
+            self._done.append(self._upload(number, data))
         self._part = bytearray()
 
     def _upload(self, number: int, data: bytes) -> dict[str, Any]:

@@ -4,7 +4,8 @@
              done     it did
              late     it does it later, so many steps after the caller was answered: a request that was still under way
              half     it keeps the first half of the bytes, and what was there before is gone: a torn disk
-    answer   ok, each class of StorageError, or none at all since the process died (crash)
+    answer   ok, each class of StorageError, or none at all: since the process died (crash), or since the thread that
+             called was interrupted (interrupt), by Ctrl-C or an exception that another thread sends it, and goes on
     lasting  so many calls after it are answered alike: a token that has expired, a server that is gone
     certain  the client knows that nothing was written (``nothing_written``); only where that is so
     stored   the object can be read, and a power cut may take it away (``stored``)
@@ -34,8 +35,8 @@ from sparklog.errors import (
 NONE, DONE, LATE, HALF = "none", "done", "late", "half"
 """What became of a call."""
 
-OK, CRASH = "ok", "crash"
-"""Answers that are no error."""
+OK, CRASH, INTERRUPT = "ok", "crash", "interrupt"
+"""Answers that are no error of the storage."""
 
 ERRORS: dict[str, type[StorageError]] = {
     "error": StorageError,
@@ -65,7 +66,7 @@ _EFFECTS = _WHOLE_WRITES | {"delete", "remove_unfinished"}
 _LASTING = frozenset({"error", "permission", "full", "unavailable"})
 _LATER = {LATE: _WHOLE_WRITES | {"delete"}, HALF: _HALVES}
 _NEVER_FAIL = frozenset({"abort"})
-"""Operations that by the interface never raise: only the process can die there."""
+"""Operations that by the interface never raise: only the process can die there, or be interrupted."""
 
 
 class Call(NamedTuple):
@@ -94,6 +95,10 @@ class Outcome(NamedTuple):
     @property
     def crashes(self) -> bool:
         return self.answer == CRASH
+
+    @property
+    def interrupts(self) -> bool:
+        return self.answer == INTERRUPT
 
     def failure(self, text: str, path: str) -> StorageError:
         """The error that the caller gets."""
@@ -126,6 +131,7 @@ def _product() -> Iterator[Outcome]:
     effects = [(NONE, 0), (DONE, 0), *((LATE, steps) for steps in LATE_STEPS)]
     for effect, delay in effects:
         yield Outcome(effect, CRASH, delay)
+        yield Outcome(effect, INTERRUPT, delay)
         for answer in ERRORS:
             for lasting in (0, OUTAGE_STEPS, SHORT_OUTAGE_STEPS) if answer in _LASTING else (0,):
                 yield Outcome(effect, answer, delay, lasting)
@@ -140,7 +146,7 @@ def _product() -> Iterator[Outcome]:
 def possible(outcome: Outcome, operation: str) -> bool:
     """Whether a client can show this outcome of a call of ``operation``."""
     effect, answer = outcome.effect, outcome.answer
-    if answer == CRASH:
+    if answer in (CRASH, INTERRUPT):
         return effect == NONE or operation in (WRITES | _NEVER_FAIL if effect == DONE else _LATER[effect])
     if operation in _NEVER_FAIL or not applies(outcome, operation):
         return False

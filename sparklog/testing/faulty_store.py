@@ -15,7 +15,8 @@ generated from these two (``faults``); some have names of their own:
     crash_before SimulatedCrash before the effect, and at every later call until ``reopen``
     crash_after  SimulatedCrash after the effect, and so on
 
-and the others are called after both, such as ``done+permission`` and ``late12+unavailable``. Late effects come when
+``interrupt`` raises SimulatedInterrupt in the thread that called, which goes on; ``crash`` ends the process.
+The others are called after both, such as ``done+permission`` and ``late12+unavailable``. Late effects come when
 their steps have passed, or with ``settle``, also after a crash of the process that asked for them.
 
 To try every crash of an operation (or with ``every_outcome`` everything), count its steps and repeat it::
@@ -84,6 +85,7 @@ __all__ = [
     "FaultyOutputFile",
     "FaultyStore",
     "SimulatedCrash",
+    "SimulatedInterrupt",
     "every_crash",
     "every_outcome",
 ]
@@ -103,6 +105,11 @@ T = TypeVar("T")
 
 class SimulatedCrash(BaseException):
     """The process dies here. No ``except Exception`` may survive it, hence not an ``Exception``."""
+
+
+class SimulatedInterrupt(BaseException):
+    """The thread that called is interrupted here, as by KeyboardInterrupt, and its program goes on. Nothing but this
+    call fails. It is none, so that a test that does not expect it fails and does not end all others."""
 
 
 class _LateEffect(NamedTuple):
@@ -283,7 +290,7 @@ class FaultyStore:
             return (half or effect)()
         if outcome.effect == HALF:
             (half or effect)()
-        elif outcome.effect == DONE and outcome.crashes:
+        elif outcome.effect == DONE and (outcome.crashes or outcome.interrupts):
             effect()
         elif outcome.effect == DONE:
             with suppress(StorageError):  # what it says is lost, or is what the caller is told anyhow
@@ -340,6 +347,8 @@ class FaultyStore:
         if outcome.crashes:
             self.crashed = True
             return SimulatedCrash(f"{name_of(outcome)} of {call.operation} of {where}")
+        if outcome.interrupts:
+            return SimulatedInterrupt(f"{name_of(outcome)} of {call.operation} of {where}")
         return outcome.failure(f"injected {name_of(outcome)}: {call.operation} of {where}", where)
 
     def _check_alive(self, call: Call) -> None:

@@ -43,7 +43,7 @@ from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTa
 from sparklog.spark.options import sink_options
 from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.spark.writer import RowWriter, SparklogCommitMessage, SparklogWriter
-from sparklog.testing.faulty_store import SimulatedCrash
+from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.types import TopicPartition
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Operation, Process, Told, World
 from tests.unit.maintenance.logs import Written, append, live
@@ -177,10 +177,14 @@ def _end_transaction(producer: Producer, abort: bool) -> None:
         try:
             producer.abort_transaction() if abort else producer.commit_transaction()
             return
-        except SparklogError:
-            with suppress(InvalidTxnStateError):
+        except (SparklogError, SimulatedInterrupt):
+            try:
                 producer.abort_transaction()
-                return
+            except InvalidTxnStateError:
+                return  # it is committed after all
+            except (SparklogError, SimulatedInterrupt):
+                continue
+            return
     raise InvalidTxnStateError("five tries were not enough")
 
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from sparklog.client.transactions import Transactions
+from sparklog.errors import SparklogError
 from sparklog.testing.faults import HALF, KINDS, LATE, every_outcome, kinds_of
 from sparklog.testing.faulty_store import Fault
 from tests.crash.operations import OPERATIONS
@@ -103,3 +105,18 @@ def test_there_are_ten_thousand_points_of_every_kind() -> None:
         kind for kind in kinds_of("put_if_absent") + kinds_of("close") if KINDS[kind].effect != HALF
     }
     assert kinds >= {"put", "put_if_absent", "delete", "write", "close", "get", "read_at", "open_input", "list", "info"}
+
+
+def test_an_abort_that_takes_an_interrupted_commit_for_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule broken on purpose: such an abort deletes files that the log names."""
+    monkeypatch.setattr(Transactions, "_find_out", lambda self: setattr(self, "_unclear", False))
+    world = World(OPERATIONS["transactions"])
+    found = 0
+    for point in points(world):
+        if point.fault.kind == "done+interrupt":
+            try:
+                world.attempt(*point, True)
+            except (AssertionError, SparklogError):
+                found += 1
+    world.forget()
+    assert found > 0

@@ -22,7 +22,7 @@ from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator import coordinator as coordinators
-from sparklog.errors import CorruptionError, SparklogError
+from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
 from sparklog.maintenance.deletion import sweep
 from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.vacuum import vacuum
@@ -30,7 +30,8 @@ from sparklog.spark import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.store.open import open_store, substituted
-from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCrash
+from sparklog.testing.faults import KINDS
+from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedCrash, SimulatedInterrupt
 
 SPARK_PATH = "/log"
 """The root as Spark's options name it, which take no address in memory."""
@@ -72,13 +73,15 @@ class Process(NamedTuple):
 
     world: World
     stores: dict[str, FaultyStore]
+    clusters: list[Coordinator]
 
     @property
     def clock(self) -> ManualClock:
         return self.world.clock
 
     def open(self) -> Coordinator:
-        return open_cluster(self.stores[ROOT], clock=self.clock)
+        self.clusters.append(open_cluster(self.stores[ROOT], clock=self.clock))
+        return self.clusters[-1]
 
 
 Run = Callable[[Process, Told], object]
@@ -144,7 +147,7 @@ class World:
             patch.setattr(coordinators, "open_store", lambda url, options: _opened(url, stores[ROOT], options))
             patch.setattr(coordinators, "open_cluster", lambda store, options: open_cluster(store, options, self.clock))
             patch.setattr(output, "FINISH_THREADS", 1)  # a step is the same in every run
-            yield Process(self, stores)
+            yield Process(self, stores, [])
 
     def opened(self) -> Coordinator:
         return open_cluster(self.store(self.main), clock=self.clock)
@@ -180,11 +183,16 @@ class World:
         self.put_back()
         told = Told()
         with self.process(place, fault) as process:
-            with suppress(SparklogError, SimulatedCrash):
+            with suppress(SparklogError, SimulatedCrash, SimulatedInterrupt):
                 self.operation.run(process, told)
                 told.finished = True
             store = process.stores[place]
             store.reopen()
+            if KINDS[fault.kind].interrupts:
+                if late_first:
+                    store.settle()
+                for cluster in process.clusters:
+                    self._goes_on(cluster, f"{fault} at {place}, late effects {'first' if late_first else 'last'}")
         if late_first:
             store.settle()
         with self.process() as process:
@@ -254,8 +262,27 @@ class World:
         assert report.clean, f"{where}: {[finding.message for finding in report.findings]}"
         self._append_one(where)
 
-    def _append_one(self, where: str) -> None:
-        cluster = self.opened()
+    def _goes_on(self, cluster: Coordinator, where: str) -> None:
+        """What a process has open is of use after an interrupt, and says what the storage says. What is late may come
+        between two looks, so only looks at the same version are compared."""
+        try:
+            state = cluster.refresh()
+        except ClusterMovedError:
+            return
+        newest = self.opened()
+        if state.version == newest.state.version:
+            assert state == newest.state, f"{where}: its state is torn"
+            for name, topic in state.topics.items():
+                own, fresh = cluster.segments(name, state), newest.segments(name, newest.state)
+                for number in range(len(topic.partitions)):
+                    found = [run.path for run in own.partition(number)]
+                    assert found == [run.path for run in fresh.partition(number)], f"{where}: its lists are torn"
+        if "further" not in state.topics:
+            cluster.create_topic("further", assignment=[[0]])  # no other location, since these come and go
+        self._append_one(f"{where}, by the same objects", cluster)
+
+    def _append_one(self, where: str, cluster: Coordinator | None = None) -> None:
+        cluster = cluster or self.opened()
         if "further" not in cluster.state.topics:
             cluster.create_topic("further")
         with Producer(cluster=cluster) as producer:

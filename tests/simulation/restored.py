@@ -11,7 +11,9 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from sparklog.coordinator import create_cluster
-from sparklog.errors import FencedError, SparklogError, StorageError, UnknownTopicOrPartitionError
+from sparklog.errors import CorruptMetadataError, FencedError, SparklogError, StorageError, UnknownTopicOrPartitionError
+from sparklog.log.layout import commit_version
+from sparklog.maintenance.metadata_repair import end_log_at
 from sparklog.protocol.decide import AppendRequest
 from sparklog.testing.checks import check
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE, LOST_ANSWER, UNAVAILABLE, SimulatedCrash
@@ -27,12 +29,17 @@ NOTICES = (FencedError, UnknownTopicOrPartitionError)
 
 
 class RestoredWorld(World):
-    """``put_back``: the moment, on the history's clock, at which the root was replaced."""
+    """``put_back``: the moment, on the history's clock, at which the root was replaced.
+
+    ``mended``: how often the operator let the log end before a commit that does not follow, as docs/repair.md says. A
+    client that was killed between its create and its look at the commit before may leave one.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, RATES)
         self.put_back = float("inf")
         self.noticed = 0
+        self.mended = 0
 
     def history(self) -> History:
         """What must hold of the root as it is in the end: of what was asked for before nothing is known."""
@@ -45,6 +52,15 @@ class RestoredWorld(World):
             elif not before or operation.kind != READ:
                 kept.append(operation)
         return History(kept)
+
+    def mend(self, error: CorruptMetadataError) -> None:
+        """Raises the error where no client was killed: it is to leave nothing that does not follow."""
+        version = commit_version(error.path or "")
+        if version is None or not any(store.crashed for store in self.lives):
+            raise error
+        self.mended += 1
+        repairs = list(end_log_at(self.store, version - 1))
+        assert all(repair.done for repair in repairs), repairs
 
     def findings(self) -> list[Finding]:
         return check(self.history())
@@ -70,6 +86,9 @@ class Sender:
         except NOTICES:
             self.world.noticed += 1
             return
+        except CorruptMetadataError as error:
+            self.world.mend(error)
+            return
         sequences: dict[TopicPartition, int] = {}
         while self.left > 0:
             self.left -= 1
@@ -82,6 +101,10 @@ class Sender:
             except NOTICES as error:
                 pending.info(error)
                 self.world.noticed += 1
+                return
+            except CorruptMetadataError as error:
+                pending.info(error)
+                self.world.mend(error)
                 return
             pending.ok(writes=sent.writes(result))  # type: ignore[arg-type]
             sequences.update({place: sequences.get(place, 0) + 1 for place in sent.paths})
@@ -97,8 +120,11 @@ class Follower:
 
     def work(self) -> None:
         while self.left > 0:
-            with suppress(SimulatedCrash, *NOTICES):
-                self.live()
+            try:
+                with suppress(SimulatedCrash, *NOTICES):
+                    self.live()
+            except CorruptMetadataError as error:
+                self.world.mend(error)
 
     def live(self) -> None:
         coordinator = self.world.open()

@@ -1,6 +1,6 @@
 """Roots that are put back, readers that are slow, and machines that sleep: no finding after any seed.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again, ``SPARKLOG_SEEDS=n`` that many.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ import pytest
 
 from sparklog import limits
 from tests.simulation import restored, suspended
-from tests.simulation.seeds import seeds
+from tests.simulation.seeds import name, shards
 from tests.simulation.slow_readers import SlowReaders
 
 
+@pytest.mark.parametrize("shard", shards(60), ids=name)
 def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
-    noticed = 0
-    for seed in seeds(60):
+    noticed = mended = 0
+    for seed in shard:
         try:
             world = restored.build(seed)
             assert list(map(str, world.findings())) == []
@@ -27,15 +28,19 @@ def test_what_is_acknowledged_after_a_root_was_replaced_is_there(
             print(f"failing seed: SPARKLOG_SEED={seed}")
             raise
         noticed += world.noticed
+        mended += world.mended
     with capsys.disabled():
-        print(f"\nreplaced roots, seeds {seeds(60)}: {noticed} clients noticed")
-    assert noticed > 0 or len(seeds(60)) == 1
+        print(f"\nreplaced roots, seeds {name(shard)}: {noticed} clients noticed, {mended} forks mended")
+    assert noticed > 0 or len(shard) == 1
 
 
-def test_a_slow_reader_reaches_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shard", shards(100), ids=name)
+def test_a_slow_reader_reaches_the_end(
+    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 50)
     looks = 0
-    for seed in seeds(100)[::10]:  # each takes as long as ten others
+    for seed in shard[::10]:  # each takes as long as ten others
         try:
             world = SlowReaders(seed)
             assert world.run() == []
@@ -44,14 +49,17 @@ def test_a_slow_reader_reaches_the_end(capsys: pytest.CaptureFixture[str], monke
             raise
         looks += world.looks
     with capsys.disabled():
-        print(f"\nslow readers, seeds {seeds(100)[::10]}: {looks} looks while others wrote")
+        print(f"\nslow readers, every tenth of the seeds {name(shard)}: {looks} looks while others wrote")
     assert looks > 0
 
 
-def test_machines_that_sleep_lose_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shard", shards(40), ids=name)
+def test_machines_that_sleep_lose_nothing(
+    shard: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     suspended.prepare(monkeypatch)
     late = 0
-    for seed in seeds(40):
+    for seed in shard:
         try:
             world = suspended.simulate(seed)
             assert world.findings == []
@@ -60,8 +68,8 @@ def test_machines_that_sleep_lose_nothing(capsys: pytest.CaptureFixture[str], mo
             raise
         late += world.late
     with capsys.disabled():
-        print(f"\nsleeping machines, seeds {seeds(40)}: {late} commits whose outcome was found unclear")
-    assert late > 0 or len(seeds(40)) == 1
+        print(f"\nsleeping machines, seeds {name(shard)}: {late} commits whose outcome was found unclear")
+    assert late > 0 or len(shard) == 1
 
 
 def test_the_same_seed_runs_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Maintenance that races with itself, with writers and with readers, is killed, stopped and refused: after any seed
 every acknowledged record is there once, no reader has seen anything else, and no file is missing or left behind.
 
-The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again, ``SPARKLOG_SEEDS=n`` that many.
+The seeds of a run are printed; ``SPARKLOG_SEED=n`` runs that one again; see ``seeds``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE
 from tests.simulation.racing import prepare, simulate
-from tests.simulation.seeds import seeds
+from tests.simulation.seeds import name, shards
 
 DEFAULT_SEEDS = 50
 """Some 15 seconds; ``make test-simulation`` runs thousands."""
@@ -23,9 +23,10 @@ def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(monkeypatch)
 
 
-def test_no_seed_gives_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("shard", shards(DEFAULT_SEEDS), ids=name)
+def test_no_seed_gives_a_finding(shard: range, capsys: pytest.CaptureFixture[str]) -> None:
     counts: Counter[str] = Counter()
-    for seed in seeds(DEFAULT_SEEDS):
+    for seed in shard:
         try:
             world = simulate(seed)
             assert world.truth.findings == [], "\n".join(map(str, world.truth.findings[:10]))
@@ -36,8 +37,8 @@ def test_no_seed_gives_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
         counts.update(world.truth.seen)
         counts.update(fault.kind for store in world.lives for fault in store.injected)
     with capsys.disabled():
-        print(f"\nmaintenance, seeds {seeds(DEFAULT_SEEDS)}: {dict(sorted(counts.items()))}")
-    if len(seeds(DEFAULT_SEEDS)) == 1:
+        print(f"\nmaintenance, seeds {name(shard)}: {dict(sorted(counts.items()))}")
+    if len(shard) == 1:
         return
     assert counts[CRASH_BEFORE] + counts[CRASH_AFTER] > 0
     for happened in (

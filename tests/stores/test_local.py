@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import resource
+import socket
 import stat
 import tempfile
 import warnings
@@ -28,7 +29,7 @@ from sparklog.errors import (
 from sparklog.ids import SeededIds
 from sparklog.store import local as local_store
 from sparklog.store.base import TEMPORARY_PREFIX, Store
-from sparklog.store.local import LocalStore
+from sparklog.store.local import LocalStore, list_others
 from sparklog.store.os_errors import is_local_disk
 
 MIB = 1024 * 1024
@@ -174,9 +175,45 @@ def test_key_of_a_folder_cannot_be_written(tmp_path: Path) -> None:
     store.put("a/b", b"1")
     with pytest.raises(StorageError):
         store.put("a", b"2")
-    with pytest.raises(ObjectExistsError):
+    with pytest.raises(StorageError, match="is a folder, so nothing can be stored under this name: move it") as raised:
         store.put_if_absent("a", b"2")
+    assert raised.value.nothing_written
+    assert not isinstance(raised.value, ObjectExistsError)
     assert files_below(tmp_path) == ["a/b"]
+
+
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+OTHERS = {
+    "a folder": Path.mkdir,
+    "a named pipe": put_pipe,
+    "a socket": put_socket,
+    "a link that leads to itself": lambda path: path.symlink_to(path),
+    "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_is_not_a_file_reads_as_absent_at_once_and_refuses_writes_that_need_the_name(
+    other: str, tmp_path: Path
+) -> None:
+    OTHERS[other](tmp_path / "a")
+    store = LocalStore(str(tmp_path))
+    for read in (store.get, store.info, store.open_input, lambda key: store.get_range(key, 0, 1)):
+        with pytest.raises(ObjectNotFoundError, match=f"it is {other}"):
+            read("a")
+    assert list(store.list()) == []
+    assert list(list_others(store, "")) == [("a", other)]
+    with pytest.raises(StorageError, match=f"{tmp_path}/a is {other}") as raised:
+        store.put_if_absent("a", b"2")
+    assert raised.value.nothing_written
 
 
 def test_link_that_worked_and_lost_its_answer_has_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

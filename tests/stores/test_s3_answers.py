@@ -7,6 +7,8 @@ some 18,000 points. The ordinary tests play a sample of the latter.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +54,27 @@ def test_a_sample_of_answers_makes_no_operation_say_what_is_false(stub: StubS3, 
         points += s3_answers.one_of_each_form(firsts, SEED)
         points += s3_answers.retried_points(operation, firsts, 5, SEED)
     s3_answers.run(stub, store, points)
+
+
+AT_EXIT = """
+import atexit
+from sparklog.store import s3
+
+s3.PART_BYTES = 10
+store = s3.S3Store("s3://bucket/at-exit", {options!r})
+store.put("first", b"1")
+
+def write():
+    with store.open_output("t-0/a.log") as output:
+        for _ in range(9):
+            output.write(b"0123456789")
+
+atexit.register(write)
+"""
+
+
+def test_parts_are_sent_while_the_interpreter_ends(stub: StubS3) -> None:
+    program = AT_EXIT.format(options=stub.options())
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert ended.stderr == ""
+    assert S3Store("s3://bucket/at-exit", stub.options()).get("t-0/a.log") == b"0123456789" * 9

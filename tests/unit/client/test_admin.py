@@ -118,9 +118,9 @@ def test_arguments_for_sockets_are_accepted_with_a_debug_line(
     cluster: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="sparklog")
-    AdminClient(cluster=cluster, security_protocol="SSL", request_timeout_ms=1, api_version=(2, 8))
+    AdminClient(cluster=cluster, security_protocol="SSL", retry_backoff_ms=1, api_version=(2, 8))
     assert "AdminClient(security_protocol=...) has no effect" in caplog.text
-    assert "AdminClient(request_timeout_ms=...) has no effect" in caplog.text
+    assert "AdminClient(retry_backoff_ms=...) has no effect" in caplog.text
 
 
 def test_an_unknown_argument_is_refused_with_the_nearest(cluster: Coordinator) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from sparklog.client.admin import AdminClient
+from sparklog.client.admin_types import ConfigResource, NewTopic
 from sparklog.client.consumer import Consumer
 from sparklog.client.producer import Producer
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
@@ -184,4 +186,55 @@ def test_who_gives_up_again_and_again_makes_no_crowd_of_threads(blocked: Blocked
     finally:
         blocked.unblock()
     assert consumer.topics() == {"t"}
+    consumer.close()
+
+
+ADMIN_CALLS: list[Callable[[AdminClient], Any]] = [
+    lambda admin: admin.list_topics(),
+    lambda admin: admin.create_topics([NewTopic("other", 1, 1)]),
+    lambda admin: admin.delete_topics(["t"]),
+    lambda admin: admin.describe_configs([ConfigResource("topic", "t")]),
+    lambda admin: admin.list_groups(),
+    lambda admin: admin.list_consumer_groups(),
+    lambda admin: admin.alter_group_offsets("g", {PLACE: OffsetAndMetadata(0)}),
+    lambda admin: admin.describe_cluster(),
+    lambda admin: admin.list_transactions(),
+    lambda admin: admin.describe_log_dirs(),
+]
+
+
+@pytest.mark.parametrize("call", ADMIN_CALLS)
+def test_an_admin_clients_call_ends_in_time(blocked: Blocked, call: Callable[[AdminClient], Any]) -> None:
+    admin = AdminClient(cluster=blocked.coordinator, request_timeout_ms=100)
+    blocked.block()
+    try:
+        with pytest.raises(KafkaTimeoutError, match=r"AdminClient\.\w+\(\) had no answer"):
+            in_time(lambda: call(admin))
+    finally:
+        blocked.unblock()
+
+
+def test_a_timeout_of_an_admin_clients_call_comes_before_that_of_the_client(blocked: Blocked) -> None:
+    admin = AdminClient(cluster=blocked.coordinator, request_timeout_ms=10**9)
+    blocked.block()
+    try:
+        with pytest.raises(KafkaTimeoutError):
+            in_time(lambda: admin.create_partitions({"t": 2}, timeout_ms=100))
+    finally:
+        blocked.unblock()
+
+
+def test_a_consumer_unsubscribes_in_time_and_is_of_use_afterwards(blocked: Blocked) -> None:
+    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100)
+    while not consumer.assignment():
+        consumer.poll(10)
+    blocked.block()
+    try:
+        in_time(consumer.unsubscribe)
+        assert consumer.assignment() == set()
+    finally:
+        blocked.unblock()
+    consumer.subscribe(["t"])
+    while not consumer.assignment():
+        consumer.poll(10)
     consumer.close()

@@ -52,15 +52,22 @@ def test_files_of_a_commit_that_was_interrupted_stay_when_the_producer_is_closed
     assert values(cluster, "orders") == [b"once"]
 
 
-def test_a_commit_that_was_interrupted_cannot_be_aborted_and_is_done_once_when_called_again() -> None:
+@pytest.mark.parametrize("aborted_first", [False, True])
+def test_a_commit_that_was_interrupted_is_done_once_when_called_again_and_cannot_be_aborted(
+    aborted_first: bool,
+) -> None:
     store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
     cluster = create_cluster(store)
     cluster.create_topic("orders")
     with Producer(cluster=cluster, transactional_id="tx") as producer:
         interrupted(producer, store)
-        with pytest.raises(InvalidTxnStateError, match="may be committed already"):
-            producer.abort_transaction()
-        producer.commit_transaction()
+        if aborted_first:
+            with pytest.raises(InvalidTxnStateError, match="it is committed"):
+                producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+        producer.begin_transaction()
+        producer.abort_transaction()
     assert values(cluster, "orders") == [b"once"]
 
 
@@ -109,7 +116,7 @@ def test_who_settles_what_became_of_a_commit_does_not_fence_an_instance_that_has
         newer.append(Producer(cluster=open_cluster(store, clock=clock), transactional_id="tx"))
         newer[0].init_transactions()
         with pytest.raises(ProducerFencedError):
-            transactions._settle()
+            transactions._settle("commit_transaction()")
         with pytest.raises(SparklogError):
             producer.commit_transaction()
     with newer[0] as other:

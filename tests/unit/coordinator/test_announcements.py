@@ -16,9 +16,11 @@ from sparklog.coordinator.announcements import (
     Announcement,
     announce,
     announced,
+    read_all_announcements,
 )
 from sparklog.errors import CorruptMetadataError, StoragePermissionError
 from sparklog.ids import SeededIds
+from sparklog.maintenance.deletion import remove_expired_announcements
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
@@ -122,3 +124,19 @@ def test_a_reader_that_may_not_write_is_not_announced_and_does_not_try_all_the_t
 def _refuse(step: int, call: object) -> None:
     if getattr(call, "operation", "") == "put":
         raise StoragePermissionError("read-only")
+
+
+def test_an_announcement_that_cannot_be_read_is_removed_once_it_counts_no_more(
+    cluster: Coordinator, store: Store, clock: ManualClock
+) -> None:
+    damaged, newer, stray = (READERS + name for name in ("damaged", "newer", ".DS_Store"))
+    store.put(damaged, b"{")
+    store.put(newer, b'{"format":99}')
+    store.put(stray, b"?")
+    written_ms = store.info(damaged).modified_ms
+    counts_until = written_ms + UNREADABLE_MS
+    assert versions(store, counts_until) == [-1, -1, -1]
+    assert [one.key for one in read_all_announcements(store, counts_until).expired] == []
+    assert remove_expired_announcements(store, counts_until, 0) == 0
+    assert remove_expired_announcements(store, counts_until + 1, 0) == 1
+    assert [info.key for info in store.list(READERS)] == [stray, newer]

@@ -12,10 +12,12 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.group_liveness import (
     LEASE_SLACK_MS,
+    OLD_LEASE_MS,
     DeadMembers,
     abandoned_emptied,
     dead_members,
     expire_dead_members,
+    remove_old_leases,
 )
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.coordinator.membership import GroupMember
@@ -26,7 +28,7 @@ from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.steps import Upkeep, steps
 from sparklog.protocol.decide_groups import JoinRequest
 from sparklog.store.memory import MemoryStore, forget_space
-from sparklog.testing.faulty_store import FaultyStore
+from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 SESSION_MS = 45_000
@@ -199,3 +201,42 @@ def test_a_group_that_died_can_be_deleted_and_its_offsets_set(groups: Groups) ->
     groups.advance(DEAD_SECONDS)
     assert admin.delete_groups(["g"]) == {"g": "OK"}
     assert not groups.admin.refresh().groups
+
+
+def test_maintenance_removes_leases_of_members_that_no_group_has(groups: Groups) -> None:
+    """One was killed before it had joined, and one wrote its lease once more after it was taken out."""
+    alive = groups.member("other")
+    store = groups.admin.store
+    left = [lease_key("g", "never-joined"), lease_key("gone", "taken-out")]
+    stray = LEASES + ".DS_Store"
+    for key in (*left, stray):
+        store.put(key, b"{}")
+    groups.advance(OLD_LEASE_MS / 1000)
+    alive.beat()
+    assert maintain(groups.admin)["old_leases_removed"] == 0
+    groups.advance(1)
+    assert maintain(groups.admin)["old_leases_removed"] == 2
+    assert {info.key for info in store.list(LEASES)} == {stray, lease_key("other", alive.member_id)}
+
+
+def test_a_lease_of_a_member_that_joins_meanwhile_stays(groups: Groups) -> None:
+    """Its lease is old, since its machine was suspended before its join was committed."""
+    machine = groups.machine(0)
+
+    def join(step: int, call: Call) -> None:
+        if call.operation == "list" and call.key == LEASES and not machine.state.groups:
+            request = JoinRequest(group="g", member="slow", topics=["orders"], session_timeout_ms=SESSION_MS)
+            machine.join_group(request)
+
+    groups.admin.store.put(lease_key("g", "slow"), b"{}")
+    groups.advance(OLD_LEASE_MS / 1000 + 1)
+    watched = FaultyStore(MemoryStore(groups.name, groups.storage), before=join)
+    cleaner = open_cluster(watched, clock=ManualClock(groups.storage.now_ms()))
+    assert remove_old_leases(cleaner) == 0
+    assert groups.members() == {"slow"}
+
+
+@pytest.mark.parametrize("ahead", [-8 * DAY_MS, 8 * DAY_MS])
+def test_no_machines_clock_removes_a_lease(groups: Groups, ahead: int) -> None:
+    groups.admin.store.put(lease_key("g", "new"), b"{}")
+    assert remove_old_leases(groups.machine(ahead)) == 0

@@ -18,7 +18,16 @@ from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.commit_log import Outcome
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.fetch import Fetcher
-from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, COMMITS, Boundary, read_boundary, segment_key, write_boundary
+from sparklog.log.layout import (
+    BOUNDARY_KEY,
+    CHECKPOINTS,
+    COMMITS,
+    Boundary,
+    manifest_version,
+    read_boundary,
+    segment_key,
+    write_boundary,
+)
 from sparklog.log.lists import read_list
 from sparklog.protocol.commit_bytes import FORMAT, encode_commit
 from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
@@ -339,6 +348,25 @@ def test_old_checkpoints_go_and_the_newest_stay_with_all_they_name() -> None:
     assert cleanup.remove_checkpoints(store) == 0
 
 
+def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
+    """Its writer was stopped while another clean-up took them for left behind, or another one is at it right now."""
+    clock = ManualClock()
+    store, coordinator = checkpointed(clock, 12)
+    manifests = sorted(info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None)
+    incomplete = checkpoint.read_manifest(store, manifests[-2])
+    for file in incomplete.lists:
+        store.delete(file.key)
+    before = {info.key for info in store.list(CHECKPOINTS)}
+    assert cleanup.remove_checkpoints(store) == 0
+    assert {info.key for info in store.list(CHECKPOINTS)} == before
+    for _ in range(limits.CHECKPOINTS_KEPT):
+        append(coordinator, b"more")
+        coordinator.log.write_checkpoint()
+        clock.advance(3600)
+    assert cleanup.remove_checkpoints(store) > 0
+    assert manifests[-2] not in {info.key for info in store.list(CHECKPOINTS)}
+
+
 def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
     clock = ManualClock()
     store, coordinator = checkpointed(clock, 4)
@@ -511,3 +539,67 @@ def test_the_first_commit_of_a_cluster_can_go_too() -> None:
     opened = open_cluster(store, clock=clock)
     assert list(opened.state.brokers) == [0]
     assert opened.log.attempt([RegisterBroker(broker=1)]) is Outcome.WON
+
+
+def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_removed_commits() -> None:
+    """A late clean-up has set the boundary back by one, and a writer that was stopped has created that number again."""
+    clock = ManualClock()
+    store = memory(clock)
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders")
+    stalled = open_cluster(store, clock=clock)
+    last, encoded = -1, b""
+    for number in range(12):
+        if number == 11:
+            stalled.refresh()
+            commit, prepared = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+            last, encoded = commit.version, prepared.data
+        append(coordinator, b"%d" % number)
+        if number in (5, 11):
+            coordinator.log.write_checkpoint()
+    assert last == coordinator.state.version
+    reader = open_cluster(store, clock=clock)
+    for version in range(last + 1):
+        store.delete(commit_key(version))
+    write_boundary(store, Boundary(last - 1))
+    store.put_if_absent(commit_key(last), encoded)
+    assert open_cluster(store, clock=clock).state == coordinator.state
+    assert reader.refresh() == coordinator.state
+    append(reader, b"after")
+    assert values(open_cluster(store, clock=clock)) == [*(b"%d" % number for number in range(12)), b"after"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_removed_commits(taken: bool) -> None:
+    """Meanwhile the commits up to it were removed, and another clean-up that had slept set boundary.json back."""
+    inner, clock = clocked_memory()
+    first = cluster(inner, clock)
+    paused: list[Callable[[], None]] = []
+
+    def before(step: int, call: Call) -> None:
+        if paused and call.operation == "get" and call.key == commit_key(slept.state.version):
+            paused.pop()()
+
+    def others_go_on() -> None:
+        stalled = open_cluster(inner, clock=clock)
+        stalled.log._state = earlier  # as it was before it slept
+        _, create = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+        clock.advance(WEEK)
+        assert clean(open_cluster(inner, clock=clock)).boundary == slept.state.version
+        inner.put(BOUNDARY_KEY, late)
+        if taken:
+            inner.put_if_absent(commit_key(slept.state.version), create.data)
+
+    clock.advance(WEEK)
+    clean(first)
+    late = inner.get(BOUNDARY_KEY)
+    slept = open_cluster(FaultyStore(inner, before=before), clock=clock)
+    append(slept, b"more")
+    earlier = slept.state
+    append(slept, b"last")
+    paused.append(others_go_on)
+    slept.log.write_checkpoint()
+    assert paused == []
+    after = open_cluster(inner, clock=clock)
+    assert after.state == slept.refresh() == first.refresh()
+    assert values(after) == [*(b"%d" % number for number in range(20)), b"more", b"last"]

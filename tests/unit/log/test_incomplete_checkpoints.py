@@ -13,7 +13,7 @@ from sparklog.errors import CorruptMetadataError
 from sparklog.log import checkpoint, lists
 from sparklog.log.checkpoint import read_newest
 from sparklog.log.checkpoint_files import FileReference
-from sparklog.log.layout import CHECKPOINTS, Boundary, write_boundary
+from sparklog.log.layout import BOUNDARY_KEY, CHECKPOINTS, Boundary, write_boundary
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
@@ -62,6 +62,58 @@ def test_it_is_an_error_where_those_commits_are_gone() -> None:
     write_boundary(store, Boundary(opened.state.version - 1))
     with pytest.raises(CorruptMetadataError, match="missing"):
         opened.segments("orders")
+
+
+class ReplacedMeanwhile(FaultyStore):
+    """The root is put back to ``snapshot`` and gets other commits, once the newest checkpoint is found to be incomplete
+    and before the commits since an older one are read."""
+
+    def __init__(self, inner: Store, snapshot: dict[str, bytes]) -> None:
+        super().__init__(inner, before=self._replace)
+        self._plain = inner
+        self._snapshot = snapshot
+        self.armed = False
+        self._found = False
+
+    def _replace(self, step: int, call: Call) -> None:
+        self._found = self._found or (self.armed and call.operation == "list" and call.key == CHECKPOINTS)
+        if not self._found or call.key != BOUNDARY_KEY:
+            return
+        self.armed = self._found = False
+        for info in list(self._plain.list()):
+            self._plain.delete(info.key)
+        for key, data in self._snapshot.items():
+            self._plain.put(key, data)
+        other = open_cluster(self._plain)
+        for number in range(6):
+            other.alter_configs("orders", {"retention.ms": str(10**9 + number)})
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_starting_over_from_an_older_checkpoint_counts_as_a_jump_where_the_root_was_replaced(replaced: bool) -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    cluster = create_cluster(store)
+    cluster.create_topic("orders")
+    append_records(cluster, "orders", [Record(value=b"0")])
+    cluster.log.write_checkpoint()
+    snapshot = {info.key: store.get(info.key) for info in store.list()}
+    append_records(cluster, "orders", [Record(value=b"1")])
+    manifest = cluster.log.write_checkpoint()
+    for file in segment_files(store, manifest):
+        store.delete(file.key)
+    append_records(cluster, "orders", [Record(value=b"2")])
+    watched = ReplacedMeanwhile(store, snapshot)
+    opened = open_cluster(watched)
+    assert opened.state == cluster.state
+    watched.armed = replaced
+    if replaced:
+        with pytest.raises(CorruptMetadataError):  # the list is of the other history than the state
+            opened.segments("orders").partition(0)
+    else:
+        assert len(opened.segments("orders").partition(0)) == 3
+    assert not watched.armed
+    assert opened.state == open_cluster(store).state
+    assert opened.log.unlinked_jumps == replaced
 
 
 class Clock:

@@ -1,9 +1,11 @@
-"""The first checkpoint imports no pandas: 44 MB, and up to seconds on a busy machine."""
+"""Neither checkpoints nor records import pandas: 44 MB, and up to seconds on a busy machine."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import sys
@@ -29,3 +31,53 @@ sys.exit(1 if "pandas" in sys.modules else 0)
 def test_writing_and_reading_checkpoints_imports_no_pandas() -> None:
     for tail in (0, 32):
         assert subprocess.run([sys.executable, "-c", PROGRAM.format(tail=tail)], check=False).returncode == 0
+
+
+RECORDS = """
+import os
+import sys
+from sparklog.client.consumer import Consumer
+from sparklog.client.producer import Producer
+from sparklog.client.records import Record, append_records
+from sparklog.coordinator import create_cluster
+from sparklog.store.memory import MemoryStore
+from sparklog.types import TopicPartition
+
+
+class Watch:
+    # pyarrow asks for pandas at its first conversion of a list; whether it is installed does not matter here
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            print("pandas is imported", file=sys.stderr, flush=True)
+            os._exit(9)  # also from a producer's thread
+
+
+sys.meta_path.insert(0, Watch())
+cluster = create_cluster(MemoryStore("m"))
+cluster.create_topic("t")
+headers = [("a", b"1"), ("b", None), ("\u00e4", b"")]
+with Producer(cluster=cluster, compression_type={codec!r}) as producer:
+    producer.send("t", b"v", key=b"k", headers=headers)
+    producer.send("t", b"v", headers=[])
+    producer.send("t", None, key=b"k")
+    producer.flush()
+append_records(cluster, "t", [Record(key=b"k", value=b"v", headers=tuple(headers)), Record(value=b"v")])
+with Consumer("t", cluster=cluster, group_id="g", auto_offset_reset="earliest") as consumer:
+    found = []
+    while len(found) < 5:
+        found += [record for records in consumer.poll(100).values() for record in records]
+    consumer.commit()
+assert [one.headers for one in found] == [headers, [], [], headers, []], found
+assert [one.key for one in found] == [b"k", None, b"k", b"k", None], found
+assert [one.value for one in found] == [b"v", b"v", None, b"v", b"v"], found
+offsets = Consumer(cluster=cluster, auto_offset_reset="earliest", consumer_timeout_ms=1000)
+offsets.assign([TopicPartition("__consumer_offsets", number) for number in range(50)])
+assert next(offsets).key
+"""
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+def test_writing_and_reading_records_with_headers_and_offsets_imports_no_pandas(codec: str | None) -> None:
+    program = RECORDS.format(codec=codec)
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparklog.errors import ClusterMovedError, ClusterNotFoundError
+from sparklog.errors import ClusterMovedError, ClusterNotFoundError, CorruptMetadataError
 from sparklog.log import lists
 from sparklog.log.commit_log import CommitLog
 from sparklog.maintenance.findings import ERROR, WARNING
 from sparklog.maintenance.fsck import check_cluster
 from sparklog.maintenance.metadata_checks import check_metadata
 from sparklog.maintenance.mirror import mirror, promote
+from sparklog.maintenance.repair import repair_cluster
 from sparklog.protocol.commits import AlterConfig, commit_key
 from sparklog.store.local import LocalStore
 from tests.unit.maintenance.damaged_clusters import DamagedCluster, kinds, only
@@ -88,6 +89,23 @@ def test_a_missing_commit_before_a_checkpoint_is_a_warning_and_the_files_are_che
     found = only(report, "missing-commit")
     assert (found.version, found.severity) == (2, WARNING)
     assert (report.version, report.checked.files) == (8, 6)
+
+
+def test_a_damaged_newest_commit_comes_with_the_command_that_ends_the_log_before_it(cluster: DamagedCluster) -> None:
+    path = commit(cluster, 8)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "`sparklog fsck --repair --end-at 7`" in only(cluster.report(), "damaged-commit").action
+    with pytest.raises(CorruptMetadataError, match="--end-at"):
+        cluster.reopened()
+    repair_cluster(cluster.check(), end_at=7)
+    assert cluster.report().clean
+    assert cluster.reopened().state.version == 7
+
+
+def test_a_damaged_commit_with_others_after_it_comes_without_that_command(cluster: DamagedCluster) -> None:
+    path = commit(cluster, 7)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "--end-at" not in only(cluster.report(), "damaged-commit").action
 
 
 def test_several_missing_commits_are_one_finding_and_what_lies_beyond_them_another(cluster: DamagedCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import StorageError
 from sparklog.log import checkpoint, cleanup
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import actions_version, checkpoint_version, commit_version, has_history, manifest_version
@@ -163,3 +165,42 @@ def test_links_that_go_in_circles_and_nowhere_are_survived(tmp_path: Path) -> No
     for dry_run in (True, False):
         assert vacuum(open_cluster(LocalStore(str(root))), dry_run=dry_run).problems == []
     assert (root / "loop").is_symlink()
+
+
+def put_loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def put_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nothing")
+
+
+IN_THE_WAY = {
+    "a folder": Path.mkdir,
+    "a named pipe": lambda path: os.mkfifo(path),
+    "a link that leads to itself": put_loop,
+    "a link to nothing": put_link_to_nothing,
+}
+
+
+@pytest.mark.parametrize("kind", IN_THE_WAY)
+def test_what_lies_under_the_next_commits_number_is_named_to_writers_and_by_a_check(kind: str, tmp_path: Path) -> None:
+    coordinator = create_cluster(LocalStore(str(tmp_path)))
+    coordinator.create_topic("orders")
+    next_key = commit_key(coordinator.state.version + 1)
+    IN_THE_WAY[kind](tmp_path / next_key)
+    reader = open_cluster(LocalStore(str(tmp_path)))
+    assert reader.refresh() == coordinator.state
+    with pytest.raises(StorageError, match="move it away") as raised:
+        coordinator.create_topic("parcels")
+    assert f"{tmp_path}/{next_key} is {kind}" in str(raised.value)
+    report = check_cluster(LocalStore(str(tmp_path))).report
+    assert not report.clean
+    [finding] = report.of_kind("in-the-way")
+    assert (finding.path, finding.severity) == (next_key, "error")
+    assert kind in finding.message
+    assert f"move {tmp_path}/{next_key} away" in finding.action
+    (tmp_path / next_key).rename(tmp_path / "moved")
+    coordinator.create_topic("parcels")
+    assert set(reader.refresh().topics) == {"orders", "parcels"}
+    assert check_cluster(LocalStore(str(tmp_path))).report.clean

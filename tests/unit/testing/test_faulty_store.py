@@ -25,6 +25,7 @@ from sparklog.testing.faulty_store import (
     Fault,
     FaultyStore,
     SimulatedCrash,
+    SimulatedInterrupt,
     every_crash,
 )
 
@@ -200,7 +201,7 @@ def outcome_of(kind: str, operation: str) -> tuple[MemoryStore, BaseException | 
     store = FaultyStore(inner, [Fault(0, kind)])
     try:
         getattr(store, operation)("key", b"12345678")
-    except (StorageError, SimulatedCrash) as error:
+    except (StorageError, SimulatedCrash, SimulatedInterrupt) as error:
         return inner, error
     return inner, None
 
@@ -216,6 +217,8 @@ def test_every_outcome_of_a_write_does_what_its_name_says(operation: str) -> Non
         assert there == wanted, kind
         if outcome.crashes:
             assert isinstance(error, SimulatedCrash), kind
+        elif outcome.interrupts:
+            assert isinstance(error, SimulatedInterrupt), kind
         elif outcome.answer == "ok":
             assert error is None, kind
         else:
@@ -224,7 +227,19 @@ def test_every_outcome_of_a_write_does_what_its_name_says(operation: str) -> Non
             assert bool(error.nothing_written) == outcome.certain, kind
             assert not (error.nothing_written and there), kind
         seen.add((outcome.effect, outcome.answer))
-    assert {(effect, answer) for effect in (NONE, DONE, LATE) for answer in ("error", "permission", "crash")} <= seen
+    assert {
+        (effect, answer) for effect in (NONE, DONE, LATE) for answer in ("error", "permission", "crash", "interrupt")
+    } <= seen
+
+
+@pytest.mark.parametrize("kind", ["none+interrupt", "done+interrupt"])
+def test_an_interrupt_is_no_error_of_the_storage_and_calls_go_on_after_it(kind: str) -> None:
+    store = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(0, kind)])
+    with pytest.raises(SimulatedInterrupt):
+        store.put("key", b"data")
+    assert [info.key for info in store.list()] == ([] if kind.startswith("none") else ["key"])
+    store.put("key", b"again")
+    assert store.get("key") == b"again"
 
 
 def test_a_late_write_lands_after_its_steps_with_the_bytes_that_were_given() -> None:
