@@ -40,7 +40,7 @@ def register_source(spark: SparkSession) -> None:
     Raises InvalidRequestError where Spark's Python processes have no sparklog.
     """
     _let_threads_write()
-    if PUSH_DOWN not in spark.conf.getAll:
+    if spark.conf.get(PUSH_DOWN, None) is None:
         spark.conf.set(PUSH_DOWN, "true")
     if _java(spark) is None:
         if _is_new(spark.session_id):  # type: ignore[attr-defined]

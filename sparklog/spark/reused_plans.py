@@ -60,10 +60,10 @@ def warn_of_reuse(
             _said.clear()
         _said.add(plan.plan_id)
         logger.warning(
-            "%s-%s is read up to offset %s as an earlier query of this DataFrame or view found it, and its log "
-            "ends at %s now: Spark keeps the plan of a format('sparklog') without a filter. Read it by sparklog.read(...), with "
-            "spark.sql.python.filterPushdown.enabled=true, or from a table (CREATE TABLE ... USING sparklog): every "
-            "query looks those up",
+            "%s-%s is read up to offset %s as an earlier query of this DataFrame or view found it, and its log ends at "
+            "%s now: Spark keeps the plan of a format('sparklog') without a filter. Every query looks up what is read "
+            "by sparklog.read(...), with spark.sql.python.filterPushdown.enabled=true, and tables in SQL "
+            "(CREATE TABLE ... USING sparklog)",
             topic,
             partition,
             plan.log_end,
