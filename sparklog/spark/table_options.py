@@ -74,7 +74,7 @@ def effective_options(options: Mapping[str, str], schema: StructType) -> Options
 
 
 def table_columns(options: Mapping[str, str], schema: StructType) -> tuple[str, ...] | None:
-    """The names that the columns of a table have in the log; None where it is no table that is read or written."""
+    """The names that the columns of a table have in the log; None where no table is read or written."""
     if _carried(options, schema) is None:
         return None
     known = {name.lower(): name for name in READ_TYPES}
