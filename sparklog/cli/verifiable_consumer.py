@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
@@ -51,7 +51,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--group-protocol", metavar="PROTOCOL", default="classic", help="classic, or consumer: the same"
     )
-    add_properties(options, ("--command-property",), "--consumer.config", "max.poll.records")
+    add_properties(options, "--consumer.config", "max.poll.records")
     options.add_without_effect("--group-remote-assignor", metavar="NAME")
     return options
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--reset-policy must be one of {', '.join(RESETS)}, not {options.reset_policy!r}")
     if options.group_protocol.lower() not in PROTOCOLS:
         raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
-    properties = read_properties(options, "--consumer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.throughput import EventLines, StopRequest
     from sparklog.client.config import cluster_of
@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
     return stop.exit_code
 
 
-def _arguments(options: argparse.Namespace) -> dict[str, object]:
-    found: dict[str, object] = {
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "group_id": options.group_id,
         "enable_auto_commit": options.enable_autocommit,
         "auto_offset_reset": options.reset_policy,
