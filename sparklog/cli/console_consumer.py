@@ -265,7 +265,7 @@ class _Consumer:
     def _missing(self) -> str:
         """What there is nothing to read of."""
         topic, one = self._wanted.topic, self._wanted.partition
-        count = self._reader.partitions(topic) if topic in self._state.topics else 0
+        count = self._reader.partitions(topic) if topic is not None and topic in self._state.topics else 0
         if topic is None or not count:
             return f"{self._wanted.shown} in this cluster"
         return f"topic {topic!r} has partitions 0 to {count - 1}, and no partition {one}"
