@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sparklog.client.futures import RecordMetadata
     from sparklog.client.producer import Producer
     from sparklog.client.producer import Producer as KafkaProducer
+    from sparklog.client.scan import Scan, scan
     from sparklog.client.subscription import ConsumerRebalanceListener
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
@@ -56,12 +57,14 @@ __all__ = [
     "OffsetSpec",
     "Producer",
     "RecordMetadata",
+    "Scan",
     "SparklogError",
     "TopicPartition",
     "__version__",
     "errors",
     "read",
     "register",
+    "scan",
     "write",
     "write_batch",
 ]
@@ -84,11 +87,13 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "OffsetSpec": ("sparklog.client.admin_types", "OffsetSpec"),
     "Producer": ("sparklog.client.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.futures", "RecordMetadata"),
+    "Scan": ("sparklog.client.scan", "Scan"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "errors": ("sparklog.errors", None),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
+    "scan": ("sparklog.client.scan", "scan"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream_batch", "write_batch"),
 }

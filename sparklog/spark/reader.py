@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.announcements import Announcement
+from sparklog.log.batches import RowBuilder, join_small
 from sparklog.log.records import Records
-from sparklog.spark.batches import RowBuilder, join_small
 from sparklog.spark.filters import Pruning, pruning
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import Plan, PlannedRange, announced_read, plan
