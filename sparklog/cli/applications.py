@@ -6,8 +6,13 @@ An application is a ``txnAppId``, or a streaming query by its id. Kafka has no s
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect
+from sparklog.cli.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
 
 NARROWEST = 20
 
@@ -27,6 +32,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--application", metavar="ID", action="append", help="--delete: the application; may be repeated"
     )
+    add_json(options, "--list")
     return options
 
 
@@ -37,13 +43,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError('Missing required argument "[application]"')
     if options.list and options.application:
         raise UsageError("--application does not belong to --list")
+    if options.delete and options.json:
+        raise UsageError("--json does not belong to --delete")
     coordinator = connect(options)
     if options.list:
-        known = sorted(coordinator.state.applications.items())
-        wide = max([NARROWEST, *(len(name) for name, _ in known)])
-        print(f"{'APPLICATION'.ljust(wide)} {'VERSION'.ljust(NARROWEST)} COMMIT")
-        for name, one in known:
-            print(f"{name.ljust(wide)} {str(one.version).ljust(NARROWEST)} {one.commit_version}")
+        _list(coordinator, options.json)
         return 0
     from sparklog.errors import NotFoundError
     from sparklog.protocol.decide_expiry import forget_applications
@@ -56,3 +60,19 @@ def run(options: argparse.Namespace) -> int:
     for name in dict.fromkeys(options.application):
         print(f"Deleted application {name}.")
     return 0
+
+
+def _list(coordinator: Coordinator, as_json: bool) -> None:
+    from sparklog.cli.documents import ApplicationDetails, ApplicationList
+
+    found = [
+        ApplicationDetails(application=name, version=one.version, commit_version=one.commit_version)
+        for name, one in sorted(coordinator.state.applications.items())
+    ]
+    if as_json:
+        print_json(ApplicationList(applications=found))
+        return
+    wide = max([NARROWEST, *(len(one.application) for one in found)])
+    print(f"{'APPLICATION'.ljust(wide)} {'VERSION'.ljust(NARROWEST)} COMMIT")
+    for one in found:
+        print(f"{one.application.ljust(wide)} {str(one.version).ljust(NARROWEST)} {one.commit_version}")

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
-from sparklog.types import printable
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, suggestion
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import BrokerState, State
+    from sparklog.protocol.state import State
 
 TAKES = {
     "add": ("location", "id"),
@@ -27,7 +27,10 @@ TAKES = {
 }
 """The actions, and the options that belong to each."""
 
-COLUMNS = ("BROKER", "STATE", "REPLICAS", "OUT-OF-SYNC", "LEADERS", "BYTES", "LOCATION")
+DEFAULT_TIMEOUT_MS = 5000
+
+FOUND_EXIT_CODE = 2
+"""Of ``list --exit-code`` where a broker is not online; 1 is a failure to look."""
 
 
 def parser() -> CommandParser:
@@ -47,18 +50,27 @@ def parser() -> CommandParser:
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
         "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(TAKES)
     options.add_connection()
     options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
     options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
+    options.add_argument(
+        "--timeout", metavar="MS", type=int, default=DEFAULT_TIMEOUT_MS,
+        help=f"list: how long to wait for the locations' answers ({DEFAULT_TIMEOUT_MS})",
+    )  # fmt: skip
+    options.add_argument(
+        "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
+    )
+    add_json(options, "list")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     action = _check(options)
+    if action == "list":
+        return _list(connect(options), options)
     actions: dict[str, Callable[[Coordinator, argparse.Namespace], None]] = {
         "add": _add,
-        "list": _list,
         "remove": _remove,
         "cordon": _cordon,
         "uncordon": _cordon,
@@ -83,6 +95,11 @@ def _check(options: argparse.Namespace) -> str:
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
         if value in (None, "") and name in TAKES[action] and (action, name) != ("add", "id"):
             raise UsageError(f'Missing required argument "[{name}]"')
+    for name in ("exit-code", "json"):
+        if action != "list" and given(options, name):
+            raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
+    if options.timeout < 0:
+        raise UsageError(f"--timeout {options.timeout}: milliseconds, 0 or more")
     return action
 
 
@@ -165,26 +182,17 @@ def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
         complain("Note: programs that have opened a location there keep it until they end.")
 
 
-def _list(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    state = coordinator.state
-    rows = [COLUMNS, *(_row(state, state.brokers[number], coordinator.store.root) for number in sorted(state.brokers))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
-    for row in rows:
-        cells = [printable(value).ljust(width) for value, width in zip(row, widths, strict=False)]
-        print(" ".join([*cells, printable(row[-1])]))
+def _list(coordinator: Coordinator, options: argparse.Namespace) -> int:
+    from sparklog.cli.broker_listing import lines, listing
 
-
-def _row(state: State, broker: BrokerState, root: str) -> tuple[str, ...]:
-    number = broker.broker
-    held = [one for topic in state.topics.values() for one in topic.partitions if number in one.replicas]
-    in_sync = [one for one in held if number in one.isr]
-    condition = ("online" if broker.online else "offline") + (",cordoned" if broker.cordoned else "")
-    return (
-        f"{number}",
-        condition,
-        f"{len(held)}",
-        f"{len(held) - len(in_sync)}",
-        f"{sum(one.leader == number for one in held)}",
-        f"{sum(one.size_bytes for one in in_sync)}",
-        broker.url or root,
-    )
+    found = listing(coordinator, options.timeout / 1000)
+    if options.json:
+        print_json(found)
+    else:
+        for line in lines(found):
+            print(line)
+        for broker in found.brokers:
+            if broker.problem is not None:
+                complain(f"broker {broker.broker} did not answer: {broker.problem}")
+    well = all(broker.state == "online" for broker in found.brokers)
+    return 0 if well or not options.exit_code else FOUND_EXIT_CODE

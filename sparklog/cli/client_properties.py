@@ -9,11 +9,12 @@ Not for: what the settings do (``sparklog.client``).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from sparklog.cli.common import (
     STORAGE_PROPERTY_PREFIX,
-    UsageError,
+    CommandParser,
     complain,
     logger,
     parse_pairs,
@@ -37,30 +38,18 @@ _PASSED_OVER = ("sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
 _NUMBERS = ("_ms", "_level", "_bytes")
 
 
-def add_properties(options: argparse.ArgumentParser, flags: Sequence[str], config_flag: str, example: str) -> None:
-    """``--command-property`` under these names, and ``--producer.config`` or its like as another --command-config."""
-    options.add_argument(
-        *flags,
-        dest="command_property",
-        metavar="NAME=VALUE",
-        action="extend",
-        nargs="+",
-        default=[],
-        help=f"settings of the client, such as {example}",
-    )
-    options.add_argument(config_flag, dest="old_config", metavar="FILE", help="as --command-config")
+def add_properties(options: CommandParser, config_flag: str, example: str, old_flag: str = "") -> None:
+    """``--command-property``, with an older name if it has one, and ``--producer.config`` or its like as another
+    --command-config."""
+    settings: dict[str, Any] = {"metavar": "NAME=VALUE", "action": "extend", "nargs": "+", "default": []}
+    options.add_argument("--command-property", help=f"settings of the client, such as {example}", **settings)
+    if old_flag:
+        options.add_deprecated(old_flag, "--command-property", **settings)
+    options.add_deprecated(config_flag, "--command-config", metavar="FILE")
 
 
-def read_properties(options: argparse.Namespace, config_flag: str) -> dict[str, str]:
-    """``--command-property`` over ``--command-config``, which ``config_flag`` may stand for. Raises UsageError."""
-    if options.old_config:
-        if options.command_config:
-            raise UsageError(f"--command-config and {config_flag} cannot be specified together.")
-        complain(
-            f"Option {config_flag} has been deprecated and will be removed in a future version. Use --command-config "
-            "instead."
-        )
-        options.command_config = options.old_config
+def read_properties(options: argparse.Namespace) -> dict[str, str]:
+    """``--command-property`` over ``--command-config``. Raises UsageError."""
     properties: dict[str, str] = {}
     if options.command_config:
         properties = read_properties_file(options.command_config, "--command-config")

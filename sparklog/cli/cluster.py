@@ -20,13 +20,17 @@ from sparklog.cli.common import (
     require,
     suggestion,
 )
-from sparklog.types import printable
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import BrokerState, State
 
-ACTIONS = ("create", "describe", "cluster-id", "mirror", "promote", "reset-time")
+ACTIONS = ("create", "describe", "cluster-id", "list-endpoints", "mirror", "promote", "reset-time")
+LISTINGS = ("describe", "cluster-id", "list-endpoints")
+
+FLAGS = {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
+         "include-fenced-brokers": ("list-endpoints",)}  # fmt: skip
+"""The options that belong to some of the actions."""
 
 PROGRESS_SECONDS = 5.0
 """Seconds between two lines about a mirror that takes long."""
@@ -35,21 +39,26 @@ PROGRESS_SECONDS = 5.0
 def parser() -> CommandParser:
     options = CommandParser(
         "cluster",
-        "create      make an empty cluster at a root: a folder or a bucket's folder\n"
-        "describe    print its id, version, brokers, topics and sizes\n"
-        "cluster-id  print its id\n"
-        "mirror      copy what is new of its commit log to another location; run it again and again\n"
-        "promote     let the cluster go on at a mirror, in the place of its root\n"
-        "reset-time  set the log's time back to the present, where a wrong clock has driven it ahead",
+        "create          make an empty cluster at a root: a folder or a bucket's folder\n"
+        "describe        print its id, version, brokers, topics and sizes\n"
+        "cluster-id      print its id\n"
+        "list-endpoints  print where its brokers are\n"
+        "mirror          copy what is new of its commit log to another location; run it again and again\n"
+        "promote         let the cluster go on at a mirror, in the place of its root\n"
+        "reset-time      set the log's time back to the present, where a wrong clock has driven it ahead",
         "sparklog cluster create --bootstrap-server /data/log",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(ACTIONS)
     options.add_connection()
     options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
     options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
     options.add_argument(
         "--force", action="store_true", help="promote: although the root does not answer, and commits may be lost"
+    )
+    add_json(options, ", ".join(LISTINGS))
+    options.add_argument(
+        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are offline"
     )
     return options
 
@@ -59,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         said = f"{options.action!r} is no action" if options.action else "an action is missing"
         listed = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
         raise UsageError(f"{said}: {listed}{suggestion(options.action or '', ACTIONS)}")
-    for name, actions in {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",)}.items():
+    for name, actions in FLAGS.items():
         if given(options, name) and options.action not in actions:
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
     if options.action == "create":
@@ -68,11 +77,13 @@ def run(options: argparse.Namespace) -> int:
         require(options, "to")
         (_mirror if options.action == "mirror" else _promote)(options)
     elif options.action == "describe":
-        _describe(connect(options))
+        _describe(connect(options), options.json)
     elif options.action == "reset-time":
         _reset_time(connect(options))
+    elif options.action == "list-endpoints":
+        _list_endpoints(connect(options), options)
     else:
-        print(f"Cluster ID: {connect(options).state.cluster_id}")
+        _cluster_id(connect(options).state.cluster_id, options.json)
     return 0
 
 
@@ -121,85 +132,40 @@ def _promote(options: argparse.Namespace) -> None:
 
 
 def _reset_time(coordinator: Coordinator) -> None:
+    from sparklog.cli.cluster_listing import utc
+
     before_ms = coordinator.state.timestamp_ms
     ahead_ms = coordinator.reset_time()
     if not ahead_ms:
-        print(f"The log's time is {_utc(before_ms)}, which is not ahead: nothing to do.")
+        print(f"The log's time is {utc(before_ms)}, which is not ahead: nothing to do.")
         return
-    print(f"The log's time was {_utc(before_ms)}, {ahead_ms // 1000} s ahead, and is {_utc(before_ms - ahead_ms)} now.")
+    print(f"The log's time was {utc(before_ms)}, {ahead_ms // 1000} s ahead, and is {utc(before_ms - ahead_ms)} now.")
 
 
-def _describe(coordinator: Coordinator) -> None:
-    from sparklog.log.checkpoint import read_newest
-    from sparklog.log.layout import FORMAT, read_boundary
-    from sparklog.protocol.levels import needed_version
+def _cluster_id(cluster_id: str, as_json: bool) -> None:
+    from sparklog.cli.documents import ClusterIdentity
 
-    state = coordinator.state
-    boundary = read_boundary(coordinator.store)
-    checkpoint = read_newest(coordinator.store)
-    partitions = [partition for topic in state.topics.values() for partition in topic.partitions]
-    records = sum(partition.log_end_offset - partition.log_start_offset for partition in partitions)
-    lines = {
-        "Cluster ID": state.cluster_id,
-        "Root": coordinator.store.root,
-        "Format": f"{FORMAT}",
-        "Level": f"{state.level} (needs {needed_version(state.level)})",
-        "Version": f"{state.version} (last commit {_utc(state.timestamp_ms)})",
-        "Boundary": "none: all commits are kept" if boundary < 0 else f"{boundary} (commits up to it may be gone)",
-        "Checkpoint": "none yet" if checkpoint is None else f"{checkpoint.version}",
-        "Brokers": _brokers(state, coordinator.store.root),
-        "Controller": _controller(state),
-        "Topics": f"{len(state.topics)}",
-        "Partitions": f"{len(partitions)}",
-        "Segments": f"{sum(partition.segments for partition in partitions)}",
-        "Records": f"{records}",
-        "Size": f"{sum(partition.size_bytes for partition in partitions)} bytes",
-        "Removed": _removed(state),
-    }
-    for name, value in lines.items():
-        if value:
-            print(f"{name + ':':<12}{printable(value)}")
-    if state.topics:
-        print()
-        _describe_topics(state)
+    if as_json:
+        print_json(ClusterIdentity(cluster_id=cluster_id))
+    else:
+        print(f"Cluster ID: {cluster_id}")
 
 
-def _describe_topics(state: State) -> None:
-    """A table of the topics: partitions, segments, records that can be read, bytes of the segments."""
-    width = max(len("TOPIC"), *map(len, state.topics))
-    print(f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}")
-    for name in sorted(state.topics):
-        partitions = state.topics[name].partitions
-        records = sum(partition.log_end_offset - partition.log_start_offset for partition in partitions)
-        segments = sum(partition.segments for partition in partitions)
-        size = sum(partition.size_bytes for partition in partitions)
-        print(f"{name:<{width}} {len(partitions):>10} {segments:>10} {records:>15} {size:>15}")
+def _list_endpoints(coordinator: Coordinator, options: argparse.Namespace) -> None:
+    from sparklog.cli.cluster_listing import endpoint_lines, endpoints
+
+    found = endpoints(coordinator.state, coordinator.store.root, options.include_fenced_brokers)
+    if options.json:
+        print_json(found)
+    else:
+        print(*endpoint_lines(found, options.include_fenced_brokers), sep="\n")
 
 
-def _brokers(state: State, root: str) -> str:
-    return ", ".join(f"{number} ({_broker(state.brokers[number], root)})" for number in sorted(state.brokers))
+def _describe(coordinator: Coordinator, as_json: bool) -> None:
+    from sparklog.cli.cluster_listing import description, description_lines
 
-
-def _broker(broker: BrokerState, root: str) -> str:
-    conditions = ["offline"] * (not broker.online) + ["cordoned"] * broker.cordoned
-    return ", ".join([broker.url or root, *conditions])
-
-
-def _controller(state: State) -> str:
-    return f"{state.controller.controller} (epoch {state.controller.epoch})" if state.controller.epoch else ""
-
-
-def _removed(state: State) -> str:
-    """Files that left the log and are not deleted yet."""
-    if not state.removed_files:
-        return ""
-    files = sum(removed.files for removed in state.removed_files.values())
-    size = sum(removed.size_bytes for removed in state.removed_files.values())
-    return f"{files} files of {size} bytes, which `sparklog maintain` deletes when their time has come"
-
-
-def _utc(timestamp_ms: int) -> str:
-    from datetime import datetime, timedelta, timezone
-
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
-    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    found = description(coordinator)
+    if as_json:
+        print_json(found)
+    else:
+        print(*description_lines(found), sep="\n")

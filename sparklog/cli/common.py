@@ -1,7 +1,8 @@
 """What the commands share: the option parser, the connection, and how they complain.
 
-Rules: flags are spelled and abbreviated as in Kafka's tools, that is, not abbreviated at all. A flag of Kafka's that
-has no meaning here is accepted, noted in the help, and logged at debug level when it is used.
+Rules: flags are spelled and abbreviated as in Kafka's tools, that is, not abbreviated at all. A flag that takes one
+value is refused where it is given twice. A flag of Kafka's that has no meaning here is accepted, noted in the help, and
+logged at debug level when it is used; a deprecated one is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +27,21 @@ BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STORAGE_PROPERTY_PREFIX = "storage."
 """In a --command-config file, what follows it is the name of a storage option."""
 
+KAFKA_EXIT_CODES_VARIABLE = "SPARKLOG_KAFKA_EXIT_CODES"
+
+_BROKER_LIST = re.compile(r"\[?[A-Za-z0-9.:-]+\]?:\d{1,5}(\s*,\s*\[?[A-Za-z0-9.:-]+\]?:\d{1,5})*")
+"""``host:port,host:port``: what Kafka's tools take as --bootstrap-server. ``C:\\5`` and ``s3://…`` do not match."""
+
+_UNKNOWN_ARGUMENT = re.compile(r"(?:TypeError: )?[\w.]+\(\) got an unexpected keyword argument '(\w+)'")
+
+_OTHER_NAMES = {
+    "--broker-list": "--bootstrap-server",
+    "--zookeeper": "--bootstrap-server",
+    "--whitelist": "--include",
+    "--group-id": "--group",
+}
+"""What older versions of Kafka's tools, or others of them, call an option."""
+
 
 class UsageError(Exception):
     """The command line itself is wrong. ``prefixed`` ones are said as the command says its failures."""
@@ -39,11 +56,23 @@ def complain(message: str) -> None:
     print(printable(message.replace("\n", " ")), file=sys.stderr)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def explained(error: Exception) -> str:
+    """The error's message, without Python's words for an argument that a storage's client does not know."""
+    message = str(error)
+    unknown = _UNKNOWN_ARGUMENT.search(message)
+    if unknown is None:
+        return message
+    return (
+        f"{message[: unknown.start()]}the storage's client has no option {unknown.group(1)!r}: correct "
+        "--storage-option, or storage.NAME in the file of --command-config"
+    )
+
+
+def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """``; did you mean X?`` where a known word is close, else nothing."""
     import difflib
 
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -52,6 +81,21 @@ def set_logging(debug: bool) -> None:
     if debug:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         logging.getLogger("sparklog").setLevel(logging.DEBUG)
+
+
+def kafkas_exit_codes(options: argparse.Namespace | None = None) -> bool:
+    """Whether ``--kafka-exit-codes`` or its environment variable asks for Kafka's, where they differ from ours."""
+    return getattr(options, "kafka_exit_codes", False) or is_set(KAFKA_EXIT_CODES_VARIABLE)
+
+
+def failure_code(options: argparse.Namespace, kafkas: int = 0) -> int:
+    """The exit code of a command that did not do (all of) what it was asked for: 1, or what Kafka's tool exits with."""
+    return kafkas if kafkas_exit_codes(options) else 1
+
+
+def is_set(variable: str) -> bool:
+    """Whether an environment variable is set to something that does not mean no."""
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
 
 
 def flush_output() -> None:
@@ -65,7 +109,7 @@ def silence_output() -> None:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse with Kafka's manners: no abbreviations, repeated flags of actions are fine, errors exit with 1."""
+    """argparse with Kafka's manners: no abbreviations, one value for options that take one, errors exit with 1."""
 
     def __init__(self, command: str, description: str, example: str, usage: str = "[OPTIONS]") -> None:
         super().__init__(
@@ -77,11 +121,27 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
+        self.command = command
+        self.register("action", None, _StoreOnce)
+        self.register("action", "store", _StoreOnce)
         self._without_effect: dict[str, str] = {}
+        self._deprecated: dict[str, str] = {}
         self._quiet_group: argparse._ArgumentGroup | None = None
-        self.add_argument("--help", action="help", help="print this help")
+        self.actions: tuple[str, ...] = ()
+        """The words that say what to do, of a command that takes one."""
+        self.add_argument("-h", "--help", action="help", help="print this help")
         self.add_argument("--version", action=_Version, help="print the version")
         self.add_argument("--debug", action="store_true", help="show what happens, and where an error comes from")
+        self.add_argument("--kafka-exit-codes", action="store_true", help=argparse.SUPPRESS)
+
+    def add_actions(self, names: Iterable[str]) -> None:
+        """A first argument that says what to do, in ``options.action``; the command checks it."""
+        self.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+        self.actions = tuple(names)
+
+    def optional_actions(self) -> list[argparse.Action]:
+        """What argparse knows of each option, in the order of the help."""
+        return [action for action in self._actions if action.option_strings]
 
     def add_connection(self) -> None:
         """The flags that say which cluster, and how to reach its storage."""
@@ -111,24 +171,62 @@ class CommandParser(argparse.ArgumentParser):
             if metavar is None:
                 action = self._quiet_group.add_argument(flag, action="store_true")
             else:
-                action = self._quiet_group.add_argument(flag, metavar=metavar, action="append")
+                action = self._quiet_group.add_argument(flag, metavar=metavar)
             self._without_effect[action.dest] = flag
+
+    def add_deprecated(self, flag: str, use: str, **settings: Any) -> None:
+        """An older name of the option ``use``: accepted with a warning, and refused beside it unless it has a ``dest``
+        of its own."""
+        settings.setdefault("dest", self._option_string_actions[use].dest)
+        self.add_argument(flag, help=f"deprecated: {use}", **settings)
+        self._deprecated[flag] = use
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse, or raise UsageError with a word on what was probably meant."""
+        used = {argument.partition("=")[0] for argument in arguments}
+        for flag, use in self._deprecated.items():
+            same = self._option_string_actions[flag].dest == self._option_string_actions[use].dest
+            if same and flag in used and use in used:
+                raise UsageError(f"Options {flag} and {use} cannot be specified together.")
         options, unknown = self.parse_known_args(arguments)
         if unknown:
-            first = unknown[0].partition("=")[0]
-            if not first.startswith("-"):
-                raise UsageError(f"{first!r} does not belong to any option")
-            raise UsageError(f"{first} is not a recognized option{suggestion(first, self._option_string_actions)}")
+            raise UsageError(self._not_known(unknown[0], options))
+        for flag, use in self._deprecated.items():
+            if flag in used:
+                complain(f"Warning: {flag} is deprecated. Use {use} instead.")
         for name, flag in self._without_effect.items():
             if getattr(options, name):
                 logger.debug("%s has no effect here", flag)
         return options
 
+    def _not_known(self, argument: str, options: argparse.Namespace) -> str:
+        flag = argument.partition("=")[0]
+        known = self._option_string_actions
+        if not flag.startswith("-"):
+            for option in ("--topic", "--group"):
+                if option in known and not getattr(options, known[option].dest):
+                    return f"{flag!r} does not belong to any option; did you mean {option} {flag}?"
+            return f"{flag!r} does not belong to any option"
+        other = _OTHER_NAMES.get(flag)
+        meant = f"; did you mean {other}?" if other in known else suggestion(flag, known)
+        return f"{flag} is not a recognized option{meant}"
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+
+class _StoreOnce(argparse.Action):
+    """An option's one value: a second one is refused, since it is as likely as the first to be what was meant."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        given = namespace.__dict__.setdefault("_given", set())
+        if option is not None and self.dest in given:
+            name = option.lstrip("-")
+            raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 class _Version(argparse.Action):
@@ -140,7 +238,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from sparklog import __version__
 
-        print(f"sparklog {__version__}")
+        print(f"{__version__} (sparklog)")
         parser.exit(0)
 
 
@@ -154,7 +252,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def require(options: argparse.Namespace, *names: str) -> None:
     """Raise as Kafka's CommandLineUtils does where one of these options is missing."""
     for name in names:
-        if getattr(options, name.replace("-", "_")) in (None, False, []):
+        if not given(options, name):
             raise UsageError(f'Missing required argument "[{name}]"')
 
 
@@ -168,7 +266,9 @@ def refuse_together(options: argparse.Namespace, name: str, others: Iterable[str
 
 
 def given(options: argparse.Namespace, name: str) -> bool:
-    return getattr(options, name.replace("-", "_")) not in (None, False, [])
+    """Whether an option was given; ``--partitions 0`` was."""
+    value = getattr(options, name.replace("-", "_"))
+    return value is not None and value is not False and value != []
 
 
 # -- properties
@@ -209,7 +309,17 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
         raise UsageError(
             f"--bootstrap-server must be specified: the cluster's root, a path or URL (or set {BOOTSTRAP_VARIABLE})"
         )
+    check_root(root)
     return root, storage_options(options, properties)
+
+
+def check_root(root: str) -> None:
+    """Refuse the address of Kafka brokers, which a script may still have. Raises UsageError."""
+    if _BROKER_LIST.fullmatch(root.strip()) and not os.path.exists(root):
+        raise UsageError(
+            f"{root!r} looks like the address of Kafka brokers: give the one root of the cluster, a folder or an "
+            "address such as /data/log or s3://bucket/log; there is no server with a port"
+        )
 
 
 def storage_options(options: argparse.Namespace, properties: Mapping[str, str]) -> dict[str, object]:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, read_properties_file, refuse_together
-from sparklog.types import printable
+from sparklog.cli.common import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    given,
+    kafkas_exit_codes,
+    read_properties_file,
+    refuse_together,
+)
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
-    from sparklog.config.definitions import ConfigEntry
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.state import State
 
@@ -68,6 +75,7 @@ def parser() -> CommandParser:
     )
     change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
     change.add_argument("--delete-config", metavar="K,K", help="settings to set back to their defaults")
+    add_json(options, "--describe")
     refused = options.add_argument_group("Kafka's other entities, which have no settings here")
     for flag in (
         "--client",
@@ -86,12 +94,15 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
+    if kind in ELSEWHERE:  # only with Kafka's exit codes
+        print(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
+        return 0
     if options.alter:
         changes, deletions = _changes(options)
         coordinator = connect(options)
         _alter(coordinator, kind, name or "", changes, deletions)
     else:
-        _describe(connect(options), kind, name, options.all)
+        _describe(connect(options), kind, name, options)
     return 0
 
 
@@ -105,6 +116,7 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     for name in ("add-config", "add-config-file", "delete-config"):
         refuse_together(options, name, ["describe"])
     refuse_together(options, "all", ["alter"])
+    refuse_together(options, "json", ["alter"])
     if options.bootstrap_controller is not None:
         raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
     flags = [(kind, str(getattr(options, flag))) for flag, kind in _FLAGS.items() if given(options, flag)]
@@ -131,6 +143,8 @@ def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]
 
 
 def _checked_entity(options: argparse.Namespace, kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind in ELSEWHERE and options.describe and kafkas_exit_codes(options):
+        return kind, name
     if kind in ELSEWHERE:
         raise UsageError(f"entities of type {kind} have no settings here: only topics and brokers have")
     if kind not in TYPES:
@@ -163,7 +177,10 @@ def _changes(options: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
     if options.add_config is not None:
         changes = parse_add_config(options.add_config)
     deletions = [name.strip() for name in (options.delete_config or "").split(",") if name.strip()]
-    return changes, deletions
+    both = sorted(changes.keys() & set(deletions))
+    if both:
+        raise UsageError(f"duplicate config keys: {', '.join(both)} cannot be set and deleted in one call")
+    return changes, list(dict.fromkeys(deletions))
 
 
 def parse_add_config(text: str) -> dict[str, str]:
@@ -184,14 +201,21 @@ def parse_add_config(text: str) -> dict[str, str]:
 
 
 def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
-    from sparklog.errors import InvalidConfigurationError
+    from sparklog.cli.config_listing import say_without_effect
+    from sparklog.protocol import decide
+    from sparklog.protocol.decision import Decision
 
-    state = coordinator.state
-    current = state.topic(name).configs if kind == "topics" else state.configs
-    unset = [deletion for deletion in deletions if deletion not in current]
-    if unset:
-        raise InvalidConfigurationError(f"Invalid config(s): {','.join(unset)}")
-    coordinator.alter_configs(name, changes, deletions)
+    absent: list[str] = []
+
+    def alter(state: State) -> Decision:
+        current = state.topic(name).configs if kind == "topics" else state.configs
+        absent[:] = [deletion for deletion in deletions if deletion not in current]
+        return decide.alter_configs(state, name, changes, [one for one in deletions if one not in absent])
+
+    coordinator.submit(alter)
+    say_without_effect(name, changes)
+    if absent:  # so that a roll-out can be repeated
+        complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
     if kind == "topics":
         print(f"Completed updating config for topic {name}.")
     else:
@@ -201,45 +225,15 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
 # -- describe
 
 
-def _describe(coordinator: Coordinator, kind: str, name: str | None, everything: bool) -> None:
-    state = coordinator.state
-    if kind == "topics":
-        _describe_topics(state, name, everything)
-    else:
-        _describe_brokers(state, name, everything)
+def _describe(coordinator: Coordinator, kind: str, name: str | None, options: argparse.Namespace) -> None:
+    from sparklog.cli import config_listing
 
-
-def _describe_topics(state: State, name: str | None, everything: bool) -> None:
-    from sparklog.config.topic_configs import TopicConfig
-    from sparklog.protocol.names import validate_topic_name
-
-    if name is not None:
-        validate_topic_name(name)
-        if name not in state.topics and not everything:
-            print(f"The topic '{name}' doesn't exist and doesn't have dynamic config.")
-            return
-    for topic in sorted(state.topics) if name is None else [name]:
-        entries = TopicConfig.resolve(state.topic(topic).configs, state.configs).describe(everything)
-        print(f"{'All' if everything else 'Dynamic'} configs for topic {topic} are:")
-        _print_entries(entries)
-
-
-def _describe_brokers(state: State, name: str | None, everything: bool) -> None:
-    from sparklog.config.cluster_configs import ClusterConfig
-
-    if name and int(name) not in state.brokers:
-        print(f"The broker '{name}' doesn't exist and doesn't have dynamic config.")
+    described = config_listing.topics if kind == "topics" else config_listing.brokers
+    found = described(coordinator.state, name, options.all)
+    if options.json:
+        print_json(found)
         return
-    config = ClusterConfig.resolve(state.configs)
-    for broker in [*map(str, sorted(state.brokers)), ""] if name is None else [name]:
-        if broker:  # has nothing of its own
-            print(f"{'All' if everything else 'Dynamic'} configs for broker {broker} are:")
-            _print_entries(config.describe(everything=True) if everything else [])
-        else:
-            print("Default configs for brokers in the cluster are:")
-            _print_entries(config.describe(everything))
-
-
-def _print_entries(entries: Iterable[ConfigEntry]) -> None:
-    for entry in entries:
-        print(f"  {printable(entry)}")
+    if not found.entities and name:
+        print(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
+    for line in config_listing.lines(found, options.all):
+        print(line)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 FLUSH_RECORDS = 1000
 """records between flushes of the output while more are at hand; it is flushed before every wait."""
 FOREVER_SECONDS = 10.0**9
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
 def parser() -> CommandParser:
@@ -60,7 +61,6 @@ def parser() -> CommandParser:
     )
     options.add_argument(
         "--formatter-property",
-        "--property",
         metavar="NAME=VALUE",
         action="append",
         default=[],
@@ -68,6 +68,7 @@ def parser() -> CommandParser:
         "(all false), print.value (true), key.separator (tab), line.separator, headers.separator, null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer",
     )
+    options.add_deprecated("--property", "--formatter-property", metavar="NAME=VALUE", action="append")
     options.add_argument("--formatter-config", metavar="FILE", help="a properties file with the same")
     options.add_argument(
         "--formatter",
@@ -80,26 +81,29 @@ def parser() -> CommandParser:
     options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
     options.add_argument(
         "--command-property",
-        "--consumer-property",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         help="auto.offset.reset, exclude.internal.topics; with --group also max.poll.records and so on",
     )
-    options.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="as --command-config")
+    options.add_deprecated("--consumer-property", "--command-property", metavar="NAME=VALUE", action="append")
+    options.add_deprecated("--consumer.config", "--command-config", metavar="FILE")
     options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
     options.add_argument(
         "--group", metavar="GROUP", help="read as a member of this group, which has its offsets committed"
     )
-    options.add_without_effect("--isolation-level", metavar="LEVEL")
+    options.add_argument(
+        "--isolation-level",
+        metavar="LEVEL",
+        help="read_committed or read_uncommitted: the same here, since nobody sees an open transaction",
+    )
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.consumer_config:
-        options.command_config = options.command_config or options.consumer_config
     _check(options)
     properties = _properties(options)
+    _check_isolation(options, properties)
     group = _group(options, properties)
     _refuse_derived_in_group(options, group)
     reset = _reset(options, properties)
@@ -135,6 +139,13 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Options from-beginning and offset cannot be specified together.")
 
 
+def _check_isolation(options: argparse.Namespace, properties: dict[str, str]) -> None:
+    levels = {"--isolation-level": options.isolation_level, "isolation.level": properties.get("isolation.level")}
+    for name, level in levels.items():
+        if level is not None and level not in ISOLATION_LEVELS:
+            raise UsageError(f"Invalid value {level} for {name}: choose {' or '.join(ISOLATION_LEVELS)}")
+
+
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """--command-property over --command-config."""
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
@@ -161,7 +172,7 @@ def _refuse_derived_in_group(options: argparse.Namespace, group: str) -> None:
 
     if group and options.topic == CONSUMER_OFFSETS_TOPIC:
         raise UsageError(
-            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
+            f"{CONSUMER_OFFSETS_TOPIC} is made of the commit log, so no group has offsets in it; leave out --group"
         )
 
 
@@ -473,17 +484,23 @@ class _Printer:
 
 
 class _terminated_cleanly:
-    """``kill`` ends the consumer as Ctrl-C does, with exit code 143. Only the main thread can see to that."""
+    """``kill`` and a closed terminal end the consumer as Ctrl-C does, with exit codes 143 and 129. Only the main thread
+    can see to that."""
 
     def __enter__(self) -> None:
-        self._before: Any = None
+        from sparklog.cli.throughput import stop_signals
+
+        self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._stop)
+            for number in stop_signals():
+                self._before[number] = signal.signal(number, self._stop)
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     @staticmethod
-    def _stop(*_: object) -> NoReturn:
-        raise SystemExit(143)
+    def _stop(number: int, _: object) -> NoReturn:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)

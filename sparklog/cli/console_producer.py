@@ -2,6 +2,7 @@
 
 Lines are sent together: what has come within the linger time goes into one commit. On a terminal a line is sent as soon
 as it is typed. A line that cannot be sent ends the command with an error that names it; the lines before it are sent.
+SIGINT, SIGTERM and SIGHUP end it once every line that was read is sent; a second one ends it at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sparklog import limits
 from sparklog.cli.common import (
     CommandParser,
     UsageError,
+    complain,
     connect,
     logger,
     parse_pairs,
@@ -24,16 +26,20 @@ from sparklog.cli.common import (
     require,
     suggestion,
 )
-from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError, WriteRefusedError
+from sparklog.cli.throughput import StopRequest
+from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError
 
 if TYPE_CHECKING:
     from sparklog.cli.line_reader import LineReader
+    from sparklog.cli.line_sender import LineSender, Retries
     from sparklog.client.records import Record
-    from sparklog.coordinator import Coordinator
+    from sparklog.clock import Clock
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-PROPERTIES = frozenset({"acks", "batch.size", "compression.type", "linger.ms", "retries", "retry.backoff.ms"})
+PROPERTIES = frozenset(
+    {"acks", "batch.size", "compression.type", "delivery.timeout.ms", "linger.ms", "retries", "retry.backoff.ms"}
+)
 """Settings of Kafka's producer that mean something here."""
 BATCH_RECORDS = 100_000
 BATCH_BYTES = 16 * 1024 * 1024
@@ -54,13 +60,13 @@ def parser() -> CommandParser:
     options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
     options.add_argument(
         "--reader-property",
-        "--property",
         metavar="NAME=VALUE",
         action="append",
         default=[],
         help="how a line is read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
         "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
     )
+    options.add_deprecated("--property", "--reader-property", metavar="NAME=VALUE", action="append")
     options.add_argument("--reader-config", metavar="FILE", help="a properties file with the same")
     options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
     options.add_argument("--sync", action="store_true", help="one commit for each line")
@@ -71,28 +77,36 @@ def parser() -> CommandParser:
         metavar="CODEC",
         help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type wins",
     )
-    options.add_argument(
-        "--batch-size", "--max-partition-memory-bytes", metavar="BYTES", type=int, help="bytes that are sent at once"
+    options.add_argument("--batch-size", metavar="BYTES", type=int, help="bytes that are sent at once")
+    options.add_deprecated(
+        "--max-partition-memory-bytes", "--batch-size", dest="partition_bytes", metavar="BYTES", type=int
     )
     options.add_argument("--timeout", metavar="MS", type=int, help="longest that a line waits for others (1000)")
     options.add_argument(
         "--command-property",
-        "--producer-property",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms; others have no effect here",
+        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
+        "have no effect here",
     )
-    options.add_argument("--producer.config", dest="producer_config", metavar="FILE", help="as --command-config")
+    options.add_deprecated("--producer-property", "--command-property", metavar="NAME=VALUE", action="append")
+    options.add_deprecated("--producer.config", "--command-config", metavar="FILE")
     options.add_argument(
         "--request-required-acks",
         metavar="ACKS",
         help="who has a line before the next is sent: all replicas in sync (-1, all), or the leader (1, 0)",
     )
     options.add_argument(
-        "--message-send-max-retries", metavar="N", type=int, help="tries more where replicas are missing (3)"
+        "--message-send-max-retries",
+        metavar="N",
+        type=int,
+        help="how often to retry (3 where replicas are missing; until delivery.timeout.ms, 120000, where the storage "
+        "does not answer)",
     )
-    options.add_argument("--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before each (100)")
+    options.add_argument(
+        "--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before the first retry (100)"
+    )
     for flag in (
         "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip
@@ -102,20 +116,25 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     require(options, "topic")
-    if options.producer_config:
-        options.command_config = options.command_config or options.producer_config
     if options.line_reader.rpartition(".")[2] != "LineMessageReader":
         raise UsageError(f"there is no line reader {options.line_reader!r} here: only LineMessageReader")
     settings = _settings(options)
     coordinator = connect(options)
     from sparklog.cli.line_reader import LineReader
+    from sparklog.cli.line_sender import LineSender
 
     properties = read_properties_file(options.reader_config, "--reader-config") if options.reader_config else {}
     properties.update(parse_pairs(options.reader_property, "--reader-property"))
-    producer = _Producer(coordinator, options.topic, LineReader(properties), settings)
-    producer.check_topic()
-    producer.send_all(_Input(sys.stdin))
-    return 0
+    reader = LineReader(properties)
+    sender = LineSender(coordinator, options.topic, settings.codec, settings.acks, settings.retries)
+    sender.check_topic()
+    with StopRequest() as stop:
+        try:
+            _send_all(_Input(sys.stdin, stop), reader, sender, settings, coordinator.log.clock)
+        except KeyboardInterrupt:  # asked twice
+            complain(sender.interrupted())
+            return stop.exit_code or 130
+        return stop.exit_code
 
 
 class _Settings(NamedTuple):
@@ -126,8 +145,7 @@ class _Settings(NamedTuple):
     batch_records: int
     linger_ms: int
     acks: int
-    retries: int
-    retry_backoff_ms: int
+    retries: Retries
 
 
 def _settings(options: argparse.Namespace) -> _Settings:
@@ -141,12 +159,29 @@ def _settings(options: argparse.Namespace) -> _Settings:
         raise UsageError(f"there is no codec {codec!r}, choose from {', '.join(CODECS)}{suggestion(codec, CODECS)}")
     return _Settings(
         codec=codec,
-        batch_bytes=_number(options.batch_size, properties, "batch.size", BATCH_BYTES),
+        batch_bytes=_number(
+            options.batch_size if options.partition_bytes is None else options.partition_bytes,
+            properties,
+            "batch.size",
+            BATCH_BYTES,
+        ),
         batch_records=1 if options.sync else BATCH_RECORDS,
         linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
         acks=_acks(options.request_required_acks or properties.get("acks", "all")),
-        retries=_number(options.message_send_max_retries, properties, "retries", 3),
-        retry_backoff_ms=_number(options.retry_backoff_ms, properties, "retry.backoff.ms", 100),
+        retries=_retries(options, properties),
+    )
+
+
+def _retries(options: argparse.Namespace, properties: dict[str, str]) -> Retries:
+    from sparklog.cli.line_sender import Retries
+
+    number = None
+    if options.message_send_max_retries is not None or "retries" in properties:
+        number = _number(options.message_send_max_retries, properties, "retries", 0)
+    return Retries(
+        number=number,
+        backoff_ms=_number(options.retry_backoff_ms, properties, "retry.backoff.ms", 100),
+        delivery_timeout_ms=_number(None, properties, "delivery.timeout.ms", 120_000),
     )
 
 
@@ -169,11 +204,13 @@ def _number(flag: int | None, properties: dict[str, str], name: str, default: in
 class _Input:
     """Lines of stdin as bytes, with a word on whether the next one is there yet. Not thread-safe.
 
-    Works on the file descriptor where there is one, so that waiting for a line can end without one.
+    Works on the file descriptor where there is one, so that waiting for a line can end without one. Once somebody wants
+    to stop nothing more is read; the lines that were read are still given.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, stop: StopRequest) -> None:
         self._stream = getattr(stream, "buffer", stream)
+        self._stop = stop
         try:
             self._descriptor: int | None = self._stream.fileno()
         except (OSError, ValueError, AttributeError):  # not a real file: everything is there at once
@@ -188,19 +225,23 @@ class _Input:
         """The next line without its end; None if none came in time (``wait_seconds`` None: however long) or at the end
         of the input."""
         while not self._lines and not self._ended:
-            if not self._ready(wait_seconds):
+            if self._stop or not self._ready(wait_seconds):
                 return None
             self._read()
         return self._lines.pop() if self._lines else None
 
     @property
     def ended(self) -> bool:
-        return self._ended and not self._lines
+        return (self._ended or bool(self._stop)) and not self._lines
 
     def _ready(self, wait_seconds: float | None) -> bool:
-        if self._descriptor is None or wait_seconds is None:
+        if self._descriptor is None:
             return True
-        return bool(select.select([self._descriptor], [], [], wait_seconds)[0])
+        watched = [self._descriptor]
+        if self._stop.descriptor is not None:
+            watched.append(self._stop.descriptor)
+        ready = select.select(watched, [], [], wait_seconds)[0]
+        return self._descriptor in ready and not self._stop
 
     def _read(self) -> None:
         data = self._stream.read() if self._descriptor is None else os.read(self._descriptor, READ_BYTES)
@@ -223,75 +264,29 @@ class _Input:
         self._lines = [line.removesuffix(b"\r") for line in reversed(lines)]
 
 
-class _Producer:
-    """Collects records and appends them. Not thread-safe."""
-
-    def __init__(self, coordinator: Coordinator, topic: str, reader: LineReader, settings: _Settings) -> None:
-        self._coordinator = coordinator
-        self._clock = coordinator.log.clock
-        self._topic = topic
-        self._reader = reader
-        self._settings = settings
-        self._sent_lines = 0
-
-    def check_topic(self) -> None:
-        """Fail before the first line is typed where the topic cannot be written to."""
-        from sparklog.client.records import append_records
-
-        append_records(self._coordinator, self._topic, [])
-
-    def send_all(self, lines: _Input) -> None:
-        """Send every line. Raises InvalidRecordError for the first that cannot be, after those before it are sent."""
-        while not lines.ended:
-            batch: list[Record] = []
-            try:
-                for line in self._batch(lines):
-                    batch.append(self._reader.record(line, self._sent_lines + len(batch) + 1))
-            except InvalidRecordError:
-                self._send(batch)
-                raise
-            self._send(batch)
-
-    def _batch(self, lines: _Input) -> Iterator[bytes]:
-        """The lines of one commit: at least one, unless the input ends; then what comes until it is full or due."""
-        if lines.interactive:
-            print(">", end="", flush=True)
-        line = lines.next_line(None)
-        due = self._clock.monotonic() + (0 if lines.interactive else self._settings.linger_ms / 1000)
-        records = size = 0
-        while line is not None:
-            yield line
-            records, size = records + 1, size + len(line)
-            if records >= self._settings.batch_records or size >= self._settings.batch_bytes:
-                return
-            line = lines.next_line(max(due - self._clock.monotonic(), 0))
-
-    def _send(self, batch: list[Record]) -> None:
-        """Append all, or those before the first that the topic refuses, and then say which line that was."""
-        if not batch:
-            return
+def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _Settings, clock: Clock) -> None:
+    """Send every line. Raises InvalidRecordError for the first that cannot be, after those before it are sent."""
+    while not lines.ended:
+        batch: list[Record] = []
         try:
-            self._append(batch)
-        except InvalidRecordError as error:
-            refused = error.index
-            if refused is None:
-                raise
-            self._append(batch[:refused])
-            line = self._sent_lines + refused + 1
-            raise type(error)(f"line number {line}: {error.message}", **error.context) from error
-        self._sent_lines += len(batch)
+            for line in _batch(lines, settings, clock):
+                batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))
+        except InvalidRecordError:
+            sender.send(batch)
+            raise
+        sender.send(batch)
 
-    def _append(self, batch: list[Record]) -> None:
-        """Append these, again for a while where the replicas that this takes are missing."""
-        from sparklog.client.records import append_records
 
-        settings = self._settings
-        for attempt in range(settings.retries + 1):
-            try:
-                append_records(self._coordinator, self._topic, batch, compression=settings.codec, acks=settings.acks)
-                return
-            except WriteRefusedError as error:
-                if attempt == settings.retries:
-                    raise
-                logger.info("sending is tried again: %s", error)
-            self._clock.sleep(settings.retry_backoff_ms / 1000)
+def _batch(lines: _Input, settings: _Settings, clock: Clock) -> Iterator[bytes]:
+    """The lines of one commit: at least one, unless the input ends; then what comes until it is full or due."""
+    if lines.interactive:
+        print(">", end="", flush=True)
+    line = lines.next_line(None)
+    due = clock.monotonic() + (0 if lines.interactive else settings.linger_ms / 1000)
+    records = size = 0
+    while line is not None:
+        yield line
+        records, size = records + 1, size + len(line)
+        if records >= settings.batch_records or size >= settings.batch_bytes:
+            return
+        line = lines.next_line(max(due - clock.monotonic(), 0))

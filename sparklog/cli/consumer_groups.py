@@ -14,8 +14,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, refuse_together
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, failure_code, refuse_together
 from sparklog.cli.group_places import parse_place
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ TYPES = ("Classic", "Consumer")
 """What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
 
 DRY_RUN_WARNING = (
-    "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require "
-    "either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are "
-    "scripting this command and want to keep the current default behavior without prompting."
+    "WARN: No action will be performed as the --execute option is missing: this only shows what would be set. Give "
+    "--dry-run to say that this is meant, as scripts should, since a later version may require one of the two."
 )
+
+ERROR_PREFIX = "Error: "
+KAFKA_FAILURE_EXIT_CODE = 0
+"""Kafka's tool says what went wrong and exits with 0, unless the options are wrong."""
 
 
 def parser() -> CommandParser:
@@ -74,6 +78,7 @@ def parser() -> CommandParser:
         "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list, only groups in these"
     )
     shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
+    add_json(options, "--list, --describe")
     _add_reset(options)
     options.add_without_effect("--timeout", metavar="MS")
     return options
@@ -105,17 +110,17 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     _check(options)
     if options.validate_regex is not None:
-        return _validate_regex(options.validate_regex)
+        return _validate_regex(options)
     coordinator = connect(options)
     if options.list:
-        return _list(_groups(coordinator, options.state is not None), options.state, options.type)
+        return _list(_groups(coordinator, options.state is not None or options.json), options)
     if options.delete_offsets:
-        return _delete_offsets(coordinator, options.group[0], options.topic)
+        return _delete_offsets(coordinator, options)
     groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
     if options.describe:
         return _describe(coordinator, groups, options)
     if options.delete:
-        return _delete(coordinator, groups)
+        return _delete(coordinator, groups, options)
     from sparklog.cli.group_reset import reset_offsets
 
     return reset_offsets(coordinator, options, groups)
@@ -160,6 +165,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Found multiple arguments for option group, but you asked for only one")
     if options.reset_offsets:
         _check_reset(options)
+    refuse_together(options, "json", ["delete", "reset-offsets", "delete-offsets", "validate-regex"])
     refuse_together(options, "group", ["all-groups", "list"])
     refuse_together(options, "topic", ["list", "describe"])
 
@@ -179,14 +185,15 @@ def _check_reset(options: argparse.Namespace) -> None:
         complain(DRY_RUN_WARNING)
 
 
-def _validate_regex(text: str) -> int:
+def _validate_regex(options: argparse.Namespace) -> int:
     import re
 
+    text = options.validate_regex
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         print(f"The regular expression `{text}` is invalid: {error}.")
-        return 1
+        return failure_code(options)
     print(f"The regular expression `{text}` is valid.")
     return 0
 
@@ -199,15 +206,22 @@ def group_type(group: GroupState) -> str:
     return "Classic"
 
 
-def _list(groups: dict[str, GroupState], states: str | None, types: str | None) -> int:
+def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
+    from sparklog.cli.documents import ConsumerGroupList, ConsumerGroupName
+
+    states, types = options.state, options.type
     wanted_states = _choices(states, STATES, "state")
     wanted_types = _choices(types, TYPES, "types")
-    found = [
-        (printable(name), group_type(group), group.name_of_state)
+    listed = [
+        ConsumerGroupName(group=name, type=group_type(group), state=group.name_of_state)
         for name, group in sorted(groups.items())
         if (not wanted_states or group.name_of_state in wanted_states)
         and (not wanted_types or group_type(group) in wanted_types)
     ]
+    if options.json:
+        print_json(ConsumerGroupList(groups=listed))
+        return 0
+    found = [(printable(one.group), one.type, one.state) for one in listed]
     if states is None and types is None:
         print("".join(f"{name}\n" for name, _, _ in found), end="")
         return 0
@@ -233,26 +247,29 @@ def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
 
 
 def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
-    from sparklog.cli import group_tables
+    from sparklog.cli import group_listing, group_tables
+    from sparklog.cli.documents import ConsumerGroupDescriptions
     from sparklog.coordinator.group_liveness import abandoned_emptied
 
     code, state = 0, coordinator.state
     known = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
+    with_offsets = not options.members and options.state is None
+    found = []
     for name in groups:
         group = known.get(name)
         if group is None:
             complain(f"Error: Consumer group '{name}' does not exist.")
-            code = 1
+            code = failure_code(options)
             continue
         _note(name, group, len(state.groups[name].members))
-        if options.members:
-            lines = group_tables.members(name, group, options.verbose)
-        elif options.state is not None:
-            lines = group_tables.states(name, group, options.verbose)
-        else:
-            lines = group_tables.offsets(state, name, group, options.verbose)
+        described = group_listing.describe(state, name, group, with_offsets, options.members)
+        found.append(described)
+        table = group_tables.members if options.members else group_tables.states
+        lines = [] if options.json else (group_tables.offsets if with_offsets else table)(described, options.verbose)
         if lines:
             print("", *lines, sep="\n")
+    if options.json:
+        print_json(ConsumerGroupDescriptions(groups=found))
     return code
 
 
@@ -274,7 +291,7 @@ def _note(name: str, group: GroupState, in_log: int) -> None:
 # -- delete
 
 
-def _delete(coordinator: Coordinator, groups: list[str]) -> int:
+def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import InvalidRequestError, NotFoundError
 
@@ -293,11 +310,12 @@ def _delete(coordinator: Coordinator, groups: list[str]) -> int:
         complain(f"* Group '{group}' could not be deleted due to: {reason}")
     if deleted:
         print(f"\nThese consumer groups were deleted successfully: {deleted}")
-    return 1
+    return failure_code(options)
 
 
-def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> int:
+def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> int:
     """Delete a group's offsets of some partitions and print what became of each."""
+    group, topics = options.group[0], options.topic
     from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 
@@ -323,7 +341,7 @@ def _delete_offsets(coordinator: Coordinator, group: str, topics: list[str]) -> 
     print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, number), outcome in sorted(results.items()):
         print(f"{topic:<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
-    return 1 if failure else 0
+    return failure_code(options) if failure else 0
 
 
 def _by_topic(

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain
+from sparklog.cli.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import ConsumerPerformance
     from sparklog.cli.throughput import StopRequest
     from sparklog.client.consumer import Consumer
     from sparklog.clock import Clock
@@ -38,7 +41,7 @@ def parser() -> CommandParser:
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
     options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
     options.add_argument("--num-records", metavar="N", type=int, help="stop after so many records")
-    options.add_argument("--messages", metavar="N", type=int, help="the same; deprecated")
+    options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
     options.add_argument("--group", metavar="GROUP", help="the group to read in (perf-consumer-N)")
     options.add_argument(
         "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
@@ -58,7 +61,8 @@ def parser() -> CommandParser:
     )
     options.add_argument("--hide-header", action="store_true", help="print no header")
     options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
-    add_properties(options, ("--command-property",), "--consumer.config", "max.poll.records")
+    add_properties(options, "--consumer.config", "max.poll.records")
+    add_json(options)
     options.add_without_effect("--socket-buffer-size", metavar="BYTES")
     return options
 
@@ -66,7 +70,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     _check(options)
     show = date_format(options.date_format)
-    properties = read_properties(options, "--consumer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.throughput import StopRequest
     from sparklog.client.config import cluster_of
@@ -83,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         "max_partition_fetch_bytes": options.fetch_size,
         "auto_offset_reset": "latest" if options.from_latest else "earliest",
     }
-    if not options.hide_header:
+    if not options.hide_header and not options.json:
         print(DETAILED_HEADER if options.show_detailed_stats else HEADER)
     clock = cluster.log.clock
     with StopRequest() as stop, Consumer(cluster=cluster, **arguments) as consumer:
@@ -91,10 +95,13 @@ def run(options: argparse.Namespace) -> int:
         measured = _Measured(options, consumer, clock, show, stop)
         measured.consume()
         seconds = max(clock.monotonic() - start, 0.001)
-        if not options.show_detailed_stats:
-            print(measured.summary(start_ms, clock.now_ms(), seconds))
+        result = measured.result(start_ms, clock.now_ms(), seconds)
+        if options.json:
+            print_json(result)
+        elif not options.show_detailed_stats:
+            print(_summary(result, show))
         metrics = consumer.metrics()
-    if options.print_metrics:
+    if options.print_metrics and not options.json:
         from sparklog.cli.throughput import print_metrics
 
         print_metrics(metrics, str(arguments["client_id"]))
@@ -107,7 +114,6 @@ def _check(options: argparse.Namespace) -> None:
     if (options.num_records is None) == (options.messages is None):
         raise UsageError('Exactly one of the following arguments is required: "[messages]", "[num-records]"')
     if options.messages is not None:
-        complain("Warning: --messages is deprecated. Use --num-records instead.")
         options.num_records = options.messages
     if options.reporting_interval <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
@@ -195,19 +201,40 @@ class _Measured:
                 f"{self._show(self._clock.now_ms())}, 0, {self._bytes / MEGABYTE:.4f}, {megabytes / seconds:.4f}, "
                 f"{self._records}, {records / seconds:.4f}, {int(join * 1000)}, {int(fetching * 1000)}, "
                 f"{rates[0]:.4f}, {rates[1]:.4f}",
+                file=sys.stderr if self._options.json else sys.stdout,
                 flush=True,
             )
         self._join_seconds_of_line = 0.0
         self._last = _Progress(now, self._records, self._bytes)
 
-    def summary(self, start_ms: int, end_ms: int, seconds: float) -> str:
+    def result(self, start_ms: int, end_ms: int, seconds: float) -> ConsumerPerformance:
+        from sparklog.cli.documents import ConsumerPerformance
+
         megabytes = self._bytes / MEGABYTE
         fetching = max(seconds - self._join_seconds, 0.001)
-        return (
-            f"{self._show(start_ms)}, {self._show(end_ms)}, {megabytes:.4f}, {megabytes / seconds:.4f}, "
-            f"{self._records}, {self._records / seconds:.4f}, {int(self._join_seconds * 1000)}, "
-            f"{int(fetching * 1000)}, {megabytes / fetching:.4f}, {self._records / fetching:.4f}"
+        return ConsumerPerformance(
+            start_ms=start_ms,
+            end_ms=end_ms,
+            records=self._records,
+            size_bytes=self._bytes,
+            seconds=seconds,
+            records_per_second=self._records / seconds,
+            mb_per_second=megabytes / seconds,
+            rebalance_ms=int(self._join_seconds * 1000),
+            fetch_ms=int(fetching * 1000),
+            fetch_records_per_second=self._records / fetching,
+            fetch_mb_per_second=megabytes / fetching,
+            metrics=metrics_of(self._consumer, self._options),
         )
+
+
+def _summary(result: ConsumerPerformance, show: DateFormat) -> str:
+    """Kafka's line."""
+    return (
+        f"{show(result.start_ms)}, {show(result.end_ms)}, {result.size_bytes / MEGABYTE:.4f}, "
+        f"{result.mb_per_second:.4f}, {result.records}, {result.records_per_second:.4f}, {result.rebalance_ms}, "
+        f"{result.fetch_ms}, {result.fetch_mb_per_second:.4f}, {result.fetch_records_per_second:.4f}"
+    )
 
 
 # -- times

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, require
+from sparklog.cli.common import CommandParser, UsageError, connect, failure_code, require
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def parser() -> CommandParser:
     )
     options.add_connection()
     options.add_argument(FLAG, metavar="FILE", help="the partitions and their first offsets to keep")
+    add_json(options)
     return options
 
 
@@ -39,15 +41,28 @@ def run(options: argparse.Namespace) -> int:
     if twice:
         raise UsageError(f"Offset json file contains duplicate topic partitions: {twice}", prefixed=True)
     coordinator = connect(options)
-    print("Executing records delete operation")
+    if not options.json:
+        print("Executing records delete operation")
     low, failed = _delete(coordinator, offsets)
-    print("Records delete operation completed:")
-    for place in offsets:
-        if place in failed:
-            print(f"partition: {place}\terror: {failed[place]}")
-        else:
-            print(f"partition: {place}\tlow_watermark: {low[place]}")
-    return 1 if failed else 0
+    from sparklog.cli.documents import DeletedRecords, RecordDeletion
+
+    done = [
+        DeletedRecords(
+            topic=place.topic,
+            partition=place.partition,
+            low_watermark=low.get(place),
+            error=str(failed[place]) if place in failed else None,
+        )
+        for place in offsets
+    ]
+    if options.json:
+        print_json(RecordDeletion(partitions=done))
+    else:
+        print("Records delete operation completed:")
+        for one in done:
+            outcome = f"low_watermark: {one.low_watermark}" if one.error is None else f"error: {one.error}"
+            print(f"partition: {one.topic}-{one.partition}\t{outcome}")
+    return failure_code(options) if failed else 0
 
 
 def _delete(

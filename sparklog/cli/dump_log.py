@@ -2,7 +2,7 @@
 
 Needs no cluster: it works on files, wherever a store can read them. The offsets it prints begin at the number in the
 file's name, which is where the writer expected them; with --bootstrap-server they are those of the commit log, which is
-the authority. Exit code 1 where any damage was found.
+the authority. Exit code 1 where any damage was found, or no file was one of these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparklog.cli.common import CommandParser, UsageError, complain, logger, require
+from sparklog.cli.common import CommandParser, UsageError, complain, failure_code, logger, require
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.files.split(",")]
     if not all(names):
         raise UsageError(f"--files {options.files!r} has an empty name")
-    damaged = False
+    damaged, dumped = False, 0
     for name in names:
         print(f"Dumping {name}")
         if name.endswith(".log"):
@@ -84,7 +84,9 @@ def run(options: argparse.Namespace) -> int:
             damaged |= _dump_index(name, options)
         else:
             complain(f"Ignoring unknown file {name}: it ends neither in .log nor in .index")
-    return 1 if damaged else 0
+            continue
+        dumped += 1
+    return failure_code(options) if damaged or not dumped else 0
 
 
 def _show(options: argparse.Namespace) -> _Show:
@@ -103,11 +105,16 @@ def _show(options: argparse.Namespace) -> _Show:
 
 
 def _open(name: str, options: argparse.Namespace) -> SegmentFile:
-    from sparklog.cli.common import read_properties_file, storage_options
     from sparklog.cli.segment_file import SegmentFile
 
+    return SegmentFile(name, _storage_options(options), name_number(name))
+
+
+def _storage_options(options: argparse.Namespace) -> dict[str, object]:
+    from sparklog.cli.common import read_properties_file, storage_options
+
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    return SegmentFile(name, storage_options(options, properties), name_number(name))
+    return storage_options(options, properties)
 
 
 def name_number(name: str) -> int:
@@ -119,6 +126,7 @@ def name_number(name: str) -> int:
 def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placement]:
     """What the commit log says about the file. Only asked for by the flag: files are dumped without a cluster."""
     if not options.bootstrap_server:
+        _stamp(segment, options)
         return []
     from sparklog.cli.common import connect
 
@@ -128,6 +136,22 @@ def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placem
     for placement in placements:
         print(printable(placement))
     return placements
+
+
+def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
+    """Look up whether records carry the time of their append, where the file lies below the root of its cluster.
+
+    That need not be readable: what is dumped may be all that is left.
+    """
+    from sparklog.coordinator import open_cluster
+    from sparklog.errors import SparklogError
+
+    root = segment.folder.rpartition("/")[0]
+    try:
+        if root:
+            segment.stamp(open_cluster(root, _storage_options(options)))
+    except SparklogError as error:
+        logger.debug("no commit log is asked for the times of appends: %s", error)
 
 
 # -- .log

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from sparklog.cli.common import UsageError, logger, suggestion
+from sparklog.cli.common import UsageError, complain, logger, suggestion
 from sparklog.cli.deserializers import Deserializer, deserializer
 from sparklog.client.consumer_offsets import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
 from sparklog.client.reader import ConsumerRecord
@@ -205,7 +205,7 @@ def _optional(name: str) -> Deserializer | None:
 
 
 def _checked(properties: Mapping[str, str]) -> dict[str, str]:
-    """The known ones; a misspelled one is an error rather than silence."""
+    """The known ones. Others are passed over as by Kafka's tool, but not in silence: they may be misspelled."""
     kept: dict[str, str] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
@@ -213,5 +213,5 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
         elif ".deserializer." in name:
             logger.debug("property %s has no effect here", name)
         else:
-            raise UsageError(f"the formatter has no property {name!r}{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: the formatter has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
     return kept

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, connect, given
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
     from sparklog.cli.patterns import PartitionFilter
@@ -50,6 +51,7 @@ def parser() -> CommandParser:
         "storage, which is none here: they print nothing)",
     )
     options.add_argument("--exclude-internal-topics", action="store_true", help="leave out Kafka's internal topics")
+    add_json(options)
     return options
 
 
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
     time = _time(options.time)
     wanted = _filter(options)
     coordinator = connect(options)
+    from sparklog.cli.documents import OffsetList, PartitionOffset
     from sparklog.cli.patterns import matching_topics
     from sparklog.client.consumer_offsets import ConsumerReader, listed_topics
     from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
@@ -76,10 +79,16 @@ def run(options: argparse.Namespace) -> int:
         ]
         if not places:
             raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
-        for topic, partition in places:
-            offset = _offset(reader, topic, partition, time)
-            if offset is not None:
-                print(f"{topic}:{partition}:{offset}")
+        found = (
+            PartitionOffset(topic=topic, partition=partition, offset=_offset(reader, topic, partition, time))
+            for topic, partition in places
+        )
+        if options.json:
+            print_json(OffsetList(offsets=list(found)))
+            return 0
+        for one in found:
+            if one.offset is not None:
+                print(f"{one.topic}:{one.partition}:{one.offset}")
     return 0
 
 

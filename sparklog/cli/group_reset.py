@@ -16,9 +16,9 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import UsageError, complain
+from sparklog.cli.common import UsageError, complain, failure_code
+from sparklog.cli.group_listing import committed_offsets
 from sparklog.cli.group_places import partitions_of
-from sparklog.cli.group_tables import committed_offsets
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.protocol.state import GroupState
 from sparklog.types import TopicPartition, printable
@@ -49,11 +49,11 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
                 f"Error: Assignments can only be reset if the group '{name}' is inactive, but the current state is "
                 f"{group.name_of_state}."
             )
-            plans[name], code = {}, 1
+            plans[name], code = {}, failure_code(options)
             continue
         if options.from_file is not None and name not in written:
             complain(f"Error: No reset plan for group {name} found")
-            plans[name], code = {}, 1
+            plans[name], code = {}, failure_code(options)
             continue
         plans[name] = _plan(coordinator, options, name, group, written.get(name, {}))
     if options.execute:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from sparklog.cli.common import CommandParser, UsageError, connect, refuse_together
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 ERROR_PREFIX = "Error while executing groups command : "
@@ -34,6 +35,7 @@ def parser() -> CommandParser:
     options.add_argument("--consumer", action="store_true", help="only consumer groups, those without members included")
     options.add_argument("--share", action="store_true", help="only share groups; there are none")
     options.add_argument("--streams", action="store_true", help="only groups of Kafka Streams; there are none")
+    add_json(options)
     return options
 
 
@@ -46,13 +48,18 @@ def run(options: argparse.Namespace) -> int:
         others = [other for other in ("consumer", "group-type", "protocol", "share", "streams") if other != name]
         refuse_together(options, name, others)
     coordinator = connect(options)
+    from sparklog.cli.documents import GroupList, GroupName
     from sparklog.client.admin_groups import protocol_type
 
-    rows = [
-        (printable(name), TYPE, printable(protocol_type(group)))
+    found = [
+        GroupName(group=name, type=TYPE, protocol=protocol_type(group))
         for name, group in sorted(coordinator.state.groups.items())
         if _is_wanted(options, protocol_type(group))
     ]
+    if options.json:
+        print_json(GroupList(groups=found))
+        return 0
+    rows = [(printable(one.group), one.type, printable(one.protocol)) for one in found]
     wide = max([NARROWEST, *(len(name) for name, _, _ in rows)])
     for row in [("GROUP", "TYPE", "PROTOCOL"), *rows]:
         print(" ".join(value.ljust(wide) for value in row))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sparklog.cli.common import CommandParser, UsageError, connect, given, require
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import ElectionOutcome, ElectionResult
     from sparklog.coordinator import Coordinator
     from sparklog.errors import SparklogError
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 FILE_FLAG = "--path-to-json-file"
 SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
-PREFERRED, UNCLEAN = "PREFERRED", "UNCLEAN"
+PREFERRED: Literal["PREFERRED"] = "PREFERRED"
+UNCLEAN: Literal["UNCLEAN"] = "UNCLEAN"
 
 
 def parser() -> CommandParser:
@@ -35,7 +38,8 @@ def parser() -> CommandParser:
     options.add_argument("--partition", metavar="N", type=int, help="the partition")
     options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
     options.add_argument(FILE_FLAG, metavar="FILE", help='these: {"partitions":[{"topic":"orders","partition":0}]}')
-    options.add_argument("--admin.config", dest="command_config", metavar="FILE", help="as --command-config")
+    options.add_deprecated("--admin.config", "--command-config", metavar="FILE")
+    add_json(options)
     return options
 
 
@@ -44,12 +48,12 @@ def run(options: argparse.Namespace) -> int:
     places = _places(options)
     coordinator = connect(options)
     elect = _preferred if kind == PREFERRED else _unclean
-    return _report(kind, elect(coordinator, places))
+    return _report(kind, elect(coordinator, places), options.json)
 
 
-def _check(options: argparse.Namespace) -> str:
+def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
     require(options, "election-type")
-    kind: str = options.election_type.upper()
+    kind = options.election_type.upper()
     if kind not in (PREFERRED, UNCLEAN):
         raise UsageError(f"--election-type {options.election_type}: preferred or unclean")
     if sum(given(options, name) for name in SCOPES) != 1:
@@ -58,7 +62,7 @@ def _check(options: argparse.Namespace) -> str:
         raise UsageError("Missing required option(s): partition")
     if options.topic is None and options.partition is not None:
         raise UsageError("Option partition is only allowed if topic is used")
-    return kind
+    return PREFERRED if kind == PREFERRED else UNCLEAN
 
 
 def _places(options: argparse.Namespace) -> list[TopicPartition] | None:
@@ -111,22 +115,47 @@ def _unclean(coordinator: Coordinator, places: list[TopicPartition] | None) -> O
     return outcome
 
 
-def _report(kind: str, outcome: Outcome) -> int:
+def _report(kind: Literal["PREFERRED", "UNCLEAN"], outcome: Outcome, as_json: bool) -> int:
+    from sparklog.cli.documents import ElectionOutcome, ElectionResult
     from sparklog.errors import ElectionNotNeededError
 
-    done = [place for place, error in outcome.items() if error is None]
-    needless = [place for place, error in outcome.items() if isinstance(error, ElectionNotNeededError)]
-    failed = sorted(set(outcome) - {*done, *needless})
+    result = ElectionResult(
+        election_type=kind,
+        partitions=[
+            ElectionOutcome(
+                topic=place.topic,
+                partition=place.partition,
+                outcome="elected" if error is None
+                else "not-needed" if isinstance(error, ElectionNotNeededError)
+                else "failed",
+                error=None if error is None else str(error),
+            )
+            for place, error in sorted(outcome.items(), key=lambda item: item[0])
+        ],
+    )  # fmt: skip
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    failed = sum(one.outcome == "failed" for one in result.partitions)
+    if failed:
+        raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
+    return 0
+
+
+def _print(result: ElectionResult) -> None:
+    """Kafka's lines."""
+    kind = result.election_type
+    done = [one for one in result.partitions if one.outcome == "elected"]
+    needless = [one for one in result.partitions if one.outcome == "not-needed"]
     if done:
         print(f"Successfully completed leader election ({kind}) for partitions {_text(done)}")
     if needless:
         print(f"Valid replica already elected for partitions {_text(needless)}")
-    for place in failed:
-        print(f"Error completing leader election ({kind}) for partition: {place}: {outcome[place]}")
-    if failed:
-        raise UsageError(f"{len(failed)} replica(s) could not be elected", prefixed=True)
-    return 0
+    for one in result.partitions:
+        if one.outcome == "failed":
+            print(f"Error completing leader election ({kind}) for partition: {one.topic}-{one.partition}: {one.error}")
 
 
-def _text(places: Iterable[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(places)))
+def _text(outcomes: Iterable[ElectionOutcome]) -> str:
+    return ", ".join(f"{one.topic}-{one.partition}" for one in outcomes)

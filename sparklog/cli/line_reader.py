@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparklog.cli.common import UsageError, logger, suggestion
+from sparklog.cli.common import UsageError, complain, logger, suggestion
 from sparklog.client.records import Record
 from sparklog.errors import InvalidRecordError
 
@@ -112,5 +112,5 @@ def _known(properties: Mapping[str, str]) -> dict[str, str]:
         elif name == "topic":
             logger.debug("property topic has no effect here: --topic says it")
         else:
-            raise UsageError(f"the line reader has no property {name!r}{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: the line reader has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
     return kept

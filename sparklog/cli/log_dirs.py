@@ -7,9 +7,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sparklog.cli.documents import LogDir, LogDirBroker
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 """What Kafka's tool names as the error of a location that is offline."""
@@ -25,6 +28,7 @@ def parser() -> CommandParser:
     options.add_argument("--describe", action="store_true", help="describe the brokers")
     options.add_argument("--topic-list", metavar="TOPICS", default="", help="comma-separated topics (default: all)")
     options.add_argument("--broker-list", metavar="IDS", default="", help="comma-separated broker ids (default: all)")
+    add_json(options)
     return options
 
 
@@ -44,10 +48,14 @@ def run(options: argparse.Namespace) -> int:
                 f"brokers: {_text(known)}",
                 prefixed=True,
             )
-        print("Querying brokers for log directories information")
+        if not options.json:
+            print("Querying brokers for log directories information")
         found = admin.describe_log_dirs(brokers=wanted or known)
-        print(f"Received log directory information from brokers {_text(wanted or known)}")
-    print(_json({"version": 1, "brokers": [_broker(one, topics) for one in found]}))
+        if not options.json:
+            print(f"Received log directory information from brokers {_text(wanted or known)}")
+    from sparklog.cli.documents import LogDirDescription
+
+    print_json(LogDirDescription(version=1, brokers=[_broker(one, topics) for one in found]))
     return 0
 
 
@@ -63,27 +71,24 @@ def _text(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _broker(found: dict[str, Any], topics: set[str]) -> dict[str, Any]:
-    return {"broker": found["broker"], "logDirs": [_log_dir(one, topics) for one in found["log_dirs"]]}
+def _broker(found: dict[str, Any], topics: set[str]) -> LogDirBroker:
+    from sparklog.cli.documents import LogDirBroker
+
+    return LogDirBroker(broker=found["broker"], log_dirs=[_log_dir(one, topics) for one in found["log_dirs"]])
 
 
-def _log_dir(found: dict[str, Any], topics: set[str]) -> dict[str, Any]:
+def _log_dir(found: dict[str, Any], topics: set[str]) -> LogDir:
+    from sparklog.cli.documents import LogDir, LogDirPartition
+
     partitions = [
-        {
-            "partition": f"{topic['name']}-{one['partition_index']}",
-            "size": one["partition_size"],
-            "offsetLag": one["offset_lag"],
-            "isFuture": one["is_future_key"],
-        }
+        LogDirPartition(
+            partition=f"{topic['name']}-{one['partition_index']}",
+            size=one["partition_size"],
+            offset_lag=one["offset_lag"],
+            is_future=one["is_future_key"],
+        )
         for topic in found["topics"]
         if not topics or topic["name"] in topics
         for one in topic["partitions"]
     ]
-    error = STORAGE_ERROR if found["error_code"] else None
-    return {"logDir": found["log_dir"], "error": error, "partitions": partitions}
-
-
-def _json(document: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return LogDir(log_dir=found["log_dir"], error=STORAGE_ERROR if found["error_code"] else None, partitions=partitions)

@@ -1,7 +1,8 @@
 """The command ``sparklog``: finds the tool that is asked for and turns errors into a line on stderr and an exit code.
 
-Exit codes are Kafka's: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C. A
-command whose 1 means something else says so by ``FAILURE_EXIT_CODE``.
+Exit codes: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C. A command whose 1
+means something else says so by ``FAILURE_EXIT_CODE``; one whose model in Kafka exits otherwise by
+``KAFKA_FAILURE_EXIT_CODE``, which holds where ``SPARKLOG_KAFKA_EXIT_CODES`` is set.
 
 Rules: this module imports nothing that costs time, so that ``sparklog --help`` is fast; each tool is imported when it
 is asked for, and neither Spark, pandas nor numpy ever is.
@@ -10,6 +11,7 @@ is asked for, and neither Spark, pandas nor numpy ever is.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ COMMANDS = {
     "groups": "list groups with type and protocol",
     "transactions": "list and describe transactional ids and producers",
     "applications": "list and forget applications whose writes are numbered",
+    "e2e-latency": "measure how long a record takes from its sending to its reading",
     "producer-perf-test": "measure how fast records can be sent",
     "consumer-perf-test": "measure how fast records can be read",
     "verifiable-producer": "send numbers and print as JSON what came of each",
@@ -40,6 +43,7 @@ COMMANDS = {
     "fsck": "check everything against its checksums, and repair it",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id, mirror it",
+    "completion": "print what makes bash or zsh complete commands and options",
 }
 
 HELP = """\
@@ -56,8 +60,9 @@ Example:
   sparklog cluster create --bootstrap-server /data/log
   sparklog topics --bootstrap-server /data/log --create --topic orders --partitions 8
 
-`sparklog COMMAND --help` explains a command. `--debug`, or SPARKLOG_DEBUG=1, shows what happens and where an error
-comes from; `--version` prints the version."""
+`sparklog COMMAND --help` (or `sparklog help COMMAND`) explains a command. `--debug`, or SPARKLOG_DEBUG=1, shows what
+happens and where an error comes from; `--version` prints the version. SPARKLOG_KAFKA_EXIT_CODES=1, or
+`--kafka-exit-codes`, gives the exit codes of Kafka's tools where they differ."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,13 +75,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--debug"]:
         debug = True
         del arguments[0]
+    if arguments[:1] == ["help"] and len(arguments) > 1:  # `help topics` is `topics --help`
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         print(_help())
         return 0 if arguments else 1
     if arguments[0] == "--version":
         from sparklog import __version__
 
-        print(f"sparklog {__version__}")
+        print(f"{__version__} (sparklog)")
         return 0
     if arguments[0] not in COMMANDS:
         return _unknown(arguments[0])
@@ -91,7 +98,9 @@ def _help() -> str:
 def _unknown(name: str) -> int:
     from sparklog.cli.common import complain, suggestion
 
-    complain(f"{name!r} is no command (`sparklog --help` lists them){suggestion(name, COMMANDS)}")
+    kafkas = name.removesuffix(".sh").removeprefix("kafka-")
+    meant = f"; did you mean {kafkas}?" if kafkas in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
+    complain(f"{name!r} is not a command (`sparklog --help` lists them){meant}")
     return 1
 
 
@@ -103,18 +112,44 @@ def _prepare_process() -> None:
     """
     if "numpy" not in sys.modules and "pyarrow" not in sys.modules:
         sys.modules["numpy"] = None  # type: ignore[assignment]
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets its number instead
             stream.reconfigure(errors="backslashreplace")
 
 
+def _open_closed_streams() -> None:
+    """What was closed (``>&-``, ``<&-``) leads nowhere from here on, so that no file of the log gets its descriptor.
+
+    In ascending order, since a file gets the lowest descriptor that is free.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
+
+
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
-    from sparklog.cli.common import UsageError, complain, flush_output, set_logging, silence_output
+    from sparklog.cli.common import (
+        UsageError,
+        complain,
+        explained,
+        flush_output,
+        kafkas_exit_codes,
+        set_logging,
+        silence_output,
+    )
     from sparklog.errors import SparklogError
 
     debug = debug or "--debug" in arguments
     set_logging(debug)
     prefix = getattr(command, "ERROR_PREFIX", "")
+    failed = int(getattr(command, "FAILURE_EXIT_CODE", 1))
+    if kafkas_exit_codes() or "--kafka-exit-codes" in arguments:
+        failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
     try:
         code: int = command.run(command.parser().parse(arguments))
         flush_output()
@@ -125,10 +160,11 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         complain(f"{prefix if error.prefixed else ''}{error}")
         if not error.prefixed:
             complain(f"`sparklog {name} --help` lists the options.")
+            return int(getattr(command, "FAILURE_EXIT_CODE", 1))
     except SparklogError as error:
         if debug:
             raise
-        complain(f"{prefix}{error}")
+        complain(f"{prefix}{explained(error)}")
     except BrokenPipeError:  # whoever read the output has seen enough
         silence_output()
         return 0
@@ -137,5 +173,8 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     except Exception as error:
         if debug:
             raise
-        complain(f"{prefix}unexpected {type(error).__name__}: {error}; `sparklog --debug {name} …` shows where")
-    return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+        complain(
+            f"{prefix}unexpected {type(error).__name__}: {explained(error)}; `sparklog --debug {name} …` shows where"
+        )
+        return int(getattr(command, "FAILURE_EXIT_CODE", 1))
+    return failed

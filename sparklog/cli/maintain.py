@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, suggestion
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
 from sparklog.types import printable
 
 if TYPE_CHECKING:
     import re
+
+    from sparklog.cli.documents import MaintenanceStep
+    from sparklog.maintenance.loop import Report
 
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
@@ -50,6 +55,7 @@ def parser() -> CommandParser:
         "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that go by topic"
     )
     options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
+    add_json(options)
     add_runner_options(options)
     return options
 
@@ -66,12 +72,21 @@ def run(options: argparse.Namespace) -> int:
     with stopped_by_signals(stop, complain), task_runners(options, "maintain", stop.check) as runner:
         upkeep = Upkeep(coordinator, runner, pattern, stop.check, options.once, options.mirror or "")
         due = steps(upkeep, only)
-        loop = Loop(due, coordinator.log.clock, stop.check, _say)
+        as_json = options.json and options.loop
+        loop = Loop(
+            due,
+            coordinator.log.clock,
+            stop.check,
+            (lambda line: None) if options.json else _say,
+            (lambda report: print_json(_step(report))) if as_json else (lambda report: None),
+        )
         with closing(upkeep), repeats_logged_once():
             if options.loop:
                 loop.forever()
                 return 0
             reports = loop.once()
+            if options.json:
+                _print_pass(reports, len(reports) == len(due))
             if len(reports) < len(due):
                 return stop.exit_code or 1  # a scheduler is not to take part of a pass for a whole one
             return 1 if problems(reports) else 0
@@ -93,6 +108,25 @@ def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | No
     from sparklog.cli.patterns import topic_pattern
 
     return only, topic_pattern(options.topic)
+
+
+def _step(report: Report) -> MaintenanceStep:
+    from sparklog.cli.documents import MaintenanceStep
+
+    return MaintenanceStep(
+        step=report.step,
+        counts={name: number for name, number in report.counts.items() if number},
+        notes=list(report.notes),
+        problems=list(report.problems),
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _print_pass(reports: Sequence[Report], complete: bool) -> None:
+    from sparklog.cli.documents import MaintenancePass
+    from sparklog.maintenance.loop import problems
+
+    print_json(MaintenancePass(problems=problems(reports), complete=complete, steps=[_step(one) for one in reports]))
 
 
 def _say(line: str) -> None:

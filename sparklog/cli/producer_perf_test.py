@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require
+from sparklog.cli.json_output import add_json, metrics_of, print_json
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import SendingRate
     from sparklog.cli.throughput import StopRequest
     from sparklog.client.futures import FutureRecordMetadata
     from sparklog.client.producer import Producer
@@ -56,9 +59,7 @@ def parser() -> CommandParser:
         help="no keys (none), one after the other (range), or random",
     )  # fmt: skip
     options.add_argument("--random-seed", metavar="SEED", type=int, default=0, help="of payloads and keys (0)")
-    add_properties(
-        options, ("--command-property", "--producer-props"), "--producer.config", "linger.ms, batch.size, acks"
-    )
+    add_properties(options, "--producer.config", "linger.ms, batch.size, acks", "--producer-props")
     options.add_argument("--print-metrics", action="store_true", help="print the producer's metrics at the end")
     options.add_argument("--transactional-id", metavar="ID", help="send in transactions with this id")
     options.add_argument(
@@ -66,12 +67,13 @@ def parser() -> CommandParser:
     )
     options.add_argument("--warmup-records", metavar="N", type=int, default=0, help="results also without the first N")
     options.add_argument("--reporting-interval", metavar="MS", type=int, default=5000, help="between lines (5000)")
+    add_json(options)
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    properties = read_properties(options, "--producer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     payloads = _Payloads(options)
     from sparklog.client.config import cluster_of
@@ -84,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     clock = cluster.log.clock
     with Producer(cluster=cluster, **arguments) as producer:
         code = _measure(options, producer, payloads, clock, transaction_ms)
-        if options.print_metrics:
+        if options.print_metrics and not options.json:
             from sparklog.cli.throughput import print_metrics
 
             print_metrics(producer.metrics(), str(arguments["client_id"]))
@@ -159,7 +161,8 @@ class _Payloads:
 
 def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     path, delimiter = options.payload_file, options.payload_delimiter
-    print(f"Reading payloads from: {path}")
+    said = sys.stderr if options.json else sys.stdout
+    print(f"Reading payloads from: {path}", file=said)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -170,7 +173,7 @@ def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     delimiter = delimiter.replace("\\n", "\n").replace("\\t", "\t") or "\n"
     parts = text.split(delimiter)
     parts = parts[:-1] if parts[-1] == "" else parts
-    print(f"Number of records read: {len(parts)}")
+    print(f"Number of records read: {len(parts)}", file=said)
     yield from (part.encode() for part in parts)
 
 
@@ -180,7 +183,10 @@ def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
 class _Stats:
     """Counts and latencies in milliseconds, in all and since the last line. Not thread-safe."""
 
-    def __init__(self, clock: Clock, records: int, interval_ms: int, steady: bool = False) -> None:
+    def __init__(
+        self, clock: Clock, records: int, interval_ms: int, steady: bool = False, lines: TextIO | None = None
+    ) -> None:
+        self._lines = lines
         self._clock = clock
         self._interval = interval_ms / 1000
         self._every = max(1, records // KEPT_LATENCIES)
@@ -210,25 +216,44 @@ class _Stats:
         count, size, total, longest = self._window
         seconds = max(now - self._window_start, 0.001)
         if self._steady and count == self._count:
-            print("In steady state.")
+            print("In steady state.", file=self._lines)
         if not self.quiet:
             print(
                 f"{count} records sent, {count / seconds:.1f} records/sec ({size / seconds / MEGABYTE:.2f} MB/sec), "
                 f"{total / count:.1f} ms avg latency, {longest:.1f} ms max latency.",
+                file=self._lines,
                 flush=True,
             )
         self._window, self._window_start = [0, 0, 0, 0], now
 
-    def total(self) -> str:
+    def rate(self) -> SendingRate:
+        """All that was taken down, until now."""
+        from sparklog.cli.documents import Latencies, SendingRate
+
         seconds = max(self._clock.monotonic() - self._start, 0.001)
         ordered = sorted(self._latencies) or [0]
         p50, p95, p99, p999 = (ordered[min(int(p * len(ordered)), len(ordered) - 1)] for p in (0.5, 0.95, 0.99, 0.999))
-        return (
-            f"{self._count}{' steady state' if self._steady else ''} records sent, {self._count / seconds:f} "
-            f"records/sec ({self._bytes / seconds / MEGABYTE:.2f} MB/sec), "
-            f"{self._total_ms / max(self._count, 1):.2f} ms avg latency, {self._longest_ms:.2f} ms max latency, "
-            f"{p50} ms 50th, {p95} ms 95th, {p99} ms 99th, {p999} ms 99.9th."
+        return SendingRate(
+            records=self._count,
+            size_bytes=self._bytes,
+            seconds=seconds,
+            records_per_second=self._count / seconds,
+            mb_per_second=self._bytes / seconds / MEGABYTE,
+            latency_ms=Latencies(
+                avg=self._total_ms / max(self._count, 1), max=self._longest_ms, p50=p50, p95=p95, p99=p99, p999=p999
+            ),
         )
+
+
+def _total(rate: SendingRate, steady: bool) -> str:
+    """Kafka's last line."""
+    late = rate.latency_ms
+    return (
+        f"{rate.records}{' steady state' if steady else ''} records sent, {rate.records_per_second:f} "
+        f"records/sec ({rate.mb_per_second:.2f} MB/sec), "
+        f"{late.avg:.2f} ms avg latency, {late.max:.2f} ms max latency, "
+        f"{late.p50} ms 50th, {late.p95} ms 95th, {late.p99} ms 99th, {late.p999} ms 99.9th."
+    )
 
 
 class _Run:
@@ -244,7 +269,8 @@ class _Run:
         self._clock = clock
         self._stop = stop
         self._pending: deque[tuple[FutureRecordMetadata, float, int, list[_Stats]]] = deque()
-        self.stats = [_Stats(clock, options.num_records, options.reporting_interval)]
+        self._lines = sys.stderr if options.json else sys.stdout
+        self.stats = [_Stats(clock, options.num_records, options.reporting_interval, lines=self._lines)]
         self.failed = 0
 
     def send_all(self, transaction_ms: int | None) -> None:
@@ -262,7 +288,8 @@ class _Run:
             if number == options.warmup_records > 0:
                 left = options.num_records - number
                 self.stats[0].quiet = True
-                self.stats = [self.stats[0], _Stats(clock, left, options.reporting_interval, steady=True)]
+                steady = _Stats(clock, left, options.reporting_interval, steady=True, lines=self._lines)
+                self.stats = [self.stats[0], steady]
             value = self._payloads.value(number)
             start = clock.monotonic()
             future = producer.send(options.topic, value, self._payloads.key(number))
@@ -310,7 +337,7 @@ def _measure(
 ) -> int:
     from sparklog.cli.throughput import StopRequest
 
-    if options.warmup_records > 0:
+    if options.warmup_records > 0 and not options.json:
         print(
             f"Warmup first {options.warmup_records} records. Steady state results will print after the complete test "
             "summary."
@@ -321,9 +348,21 @@ def _measure(
         measured = _Run(options, producer, payloads, clock, stop)
         measured.send_all(transaction_ms)
         measured.finish()
-    for one in measured.stats:
-        print(one.total())
+    _print(options, measured, producer)
     if measured.failed:
         complain(f"{measured.failed} records could not be sent")
         return 1
     return stop.exit_code
+
+
+def _print(options: argparse.Namespace, measured: _Run, producer: Producer) -> None:
+    from sparklog.cli.documents import ProducerPerformance
+
+    rates = [one.rate() for one in measured.stats]
+    if options.json:
+        steady = rates[1] if len(rates) > 1 else None
+        metrics = metrics_of(producer, options)
+        print_json(ProducerPerformance(total=rates[0], steady_state=steady, failed=measured.failed, metrics=metrics))
+        return
+    for number, rate in enumerate(rates):
+        print(_total(rate, steady=number > 0))

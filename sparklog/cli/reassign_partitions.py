@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, connect, given, require
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import ReassignmentStatus
     from sparklog.cli.json_files import ReplicasOf
     from sparklog.coordinator import Coordinator
     from sparklog.errors import SparklogError
@@ -29,9 +31,9 @@ TOPICS_FLAG = "--topics-to-move-json-file"
 TAKES = {
     "generate": ("topics-to-move-json-file", "broker-list"),
     "execute": ("reassignment-json-file", "throttle", "additional", "disallow-replication-factor-change"),
-    "verify": ("reassignment-json-file", "preserve-throttles"),
+    "verify": ("reassignment-json-file", "preserve-throttles", "json"),
     "cancel": ("reassignment-json-file", "preserve-throttles"),
-    "list": (),
+    "list": ("json",),
 }
 """The actions, and the options that belong to each."""
 
@@ -81,6 +83,7 @@ def parser() -> CommandParser:
         "--disallow-replication-factor-change", action="store_true", help="refuse another number of replicas"
     )
     options.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    add_json(options, "--list, --verify")
     options.add_without_effect("--disable-rack-aware")
     options.add_without_effect("--replica-alter-log-dirs-throttle", "--timeout", metavar="N")
     return options
@@ -306,12 +309,25 @@ def _verify(options: argparse.Namespace) -> int:
     coordinator = connect(options)
     state = coordinator.state
     moving = reassignments(state)
+    found = [
+        _status(one, _found(state, one.place), one.place in moving) for one in sorted(wanted, key=lambda one: one.place)
+    ]
+    lift = not moving and not options.preserve_throttles
+    topics = {one.topic for one in wanted}
+    if options.json:
+        from sparklog.cli.documents import ReassignmentVerification
+
+        if lift:
+            _lift_throttle(coordinator, topics)
+        print_json(ReassignmentVerification(partitions=found, throttles_cleared=lift))
+        return 0
     print("Status of partition reassignment:")
-    for one in sorted(wanted, key=lambda one: one.place):
-        print(_status(one, _found(state, one.place), one.place in moving))
+    for one in found:
+        print(_status_line(one))
     print()
-    if not moving and not options.preserve_throttles:
-        _lift_throttle(coordinator, {one.topic for one in wanted})
+    if lift:
+        _say_throttle(coordinator, topics)
+        _lift_throttle(coordinator, topics)
     return 0
 
 
@@ -322,15 +338,28 @@ def _found(state: State, place: TopicPartition) -> PartitionState | None:
     return topic.partitions[place.partition]
 
 
-def _status(one: ReplicasOf, found: PartitionState | None, is_moving: bool) -> str:
-    if is_moving:
-        return f"Reassignment of partition {one.place} is still in progress."
-    replicas = () if found is None else found.replicas
-    if list(replicas) == one.replicas:
-        return f"Reassignment of partition {one.place} is completed."
+def _status(one: ReplicasOf, found: PartitionState | None, is_moving: bool) -> ReassignmentStatus:
+    from sparklog.cli.documents import ReassignmentStatus
+
+    replicas = [] if found is None else list(found.replicas)
+    return ReassignmentStatus(
+        topic=one.topic,
+        partition=one.partition,
+        state="in-progress" if is_moving else "completed" if replicas == one.replicas else "differs",
+        replicas=replicas,
+        wanted_replicas=one.replicas,
+    )
+
+
+def _status_line(one: ReassignmentStatus) -> str:
+    place = f"{one.topic}-{one.partition}"
+    if one.state == "in-progress":
+        return f"Reassignment of partition {place} is still in progress."
+    if one.state == "completed":
+        return f"Reassignment of partition {place} is completed."
     return (
-        f"There is no active reassignment of partition {one.place}, but replica set is {_ids(replicas)} rather than "
-        f"{_ids(one.replicas)}."
+        f"There is no active reassignment of partition {place}, but replica set is {_ids(one.replicas)} rather than "
+        f"{_ids(one.wanted_replicas)}."
     )
 
 
@@ -353,8 +382,17 @@ def _cancel(options: argparse.Namespace) -> int:
         print(f"Successfully cancelled partition reassignment{_s(active)} for: {_places(active)}")
     print("None of the specified partition moves are active.")
     if not options.preserve_throttles:
-        _lift_throttle(coordinator, {one.topic for one in wanted})
+        topics = {one.topic for one in wanted}
+        _say_throttle(coordinator, topics)
+        _lift_throttle(coordinator, topics)
     return 0
+
+
+def _say_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
+    names = sorted(topics)
+    brokers = sorted(coordinator.state.brokers)
+    print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
+    print(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
 
 
 def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
@@ -362,9 +400,6 @@ def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
     from sparklog.protocol.decision import Decision
 
     names = sorted(topics)
-    brokers = sorted(coordinator.state.brokers)
-    print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
-    print(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
 
     def decide(state: State) -> Decision:
         rates = [name for name in RATES if name in state.configs]
@@ -378,18 +413,30 @@ def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
+    from sparklog.cli.documents import ReassignmentDetails, ReassignmentList
     from sparklog.protocol.decide_replicas import reassignments
 
-    moving = reassignments(connect(options).state)
-    if not moving:
+    found = [
+        ReassignmentDetails(
+            topic=place.topic,
+            partition=place.partition,
+            replicas=list(one.replicas),
+            adding_replicas=list(one.adding),
+            removing_replicas=list(one.removing),
+        )
+        for place, one in sorted(reassignments(connect(options).state).items(), key=lambda item: item[0])
+    ]
+    if options.json:
+        print_json(ReassignmentList(reassignments=found))
+        return 0
+    if not found:
         print("No partition reassignments found.")
         return 0
     print("Current partition reassignments:")
-    for place in sorted(moving):
-        one = moving[place]
-        adding = f" adding: {_ids(one.adding)}." if one.adding else ""
-        removing = f" removing: {_ids(one.removing)}." if one.removing else ""
-        print(f"{place}: replicas: {_ids(one.replicas)}.{adding}{removing}")
+    for one in found:
+        adding = f" adding: {_ids(one.adding_replicas)}." if one.adding_replicas else ""
+        removing = f" removing: {_ids(one.removing_replicas)}." if one.removing_replicas else ""
+        print(f"{one.topic}-{one.partition}: replicas: {_ids(one.replicas)}.{adding}{removing}")
     return 0
 
 

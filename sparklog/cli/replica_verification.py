@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import ReplicaLag, ReplicaVerification
     from sparklog.coordinator import Coordinator
     from sparklog.maintenance.findings import Finding
     from sparklog.maintenance.runner import TaskRunner
@@ -24,14 +26,6 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 64 * 1024 * 1024
 """bytes of data files that one task reads."""
-
-
-class Lag(NamedTuple):
-    """How many records a replica lacks at the end of its log, and up to where it has all of them."""
-
-    records: int
-    offset: int
-    place: str
 
 
 def parser() -> CommandParser:
@@ -47,6 +41,7 @@ def parser() -> CommandParser:
         "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
     )
     options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N")
+    add_json(options)
     add_runner_options(options)
     return options
 
@@ -67,20 +62,32 @@ def run(options: argparse.Namespace) -> int:
             "topics or there is no topic.",
             prefixed=True,
         )
-    _say(coordinator, "verification process is started")
+    if not options.json:
+        _say(coordinator, "verification process is started")
     with task_runners(options, "replica-verification") as runners:
         findings = _differences(coordinator, topics, runners("check of data files"))
-    for finding in findings:
+    from sparklog.cli.documents import ReplicaVerification
+
+    result = ReplicaVerification(differences=findings, partitions=list(_lags(coordinator, topics)))
+    if options.json:
+        print_json(result)
+    else:
+        _print(coordinator, result)
+    return 1 if findings else 0
+
+
+def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
+    """A line for each difference, and Kafka's on the largest lag."""
+    for finding in result.differences:
         where = f" on replica {finding.broker}" if finding.broker >= 0 else ""
         at = f" at offset {finding.start_offset}" if finding.start_offset >= 0 else ""
         _say(coordinator, f"partition {finding.place}{at}{where}: {finding.kind}: {finding.path}: {finding.message}")
-    lags = list(_lags(coordinator, topics))
-    worst = max(lags, key=lambda lag: lag.records)
+    worst = max(result.partitions, key=lambda one: one.lag)
     _say(
         coordinator,
-        f"max lag is {worst.records} for partition {worst.place} at offset {worst.offset} among {len(lags)} partitions",
+        f"max lag is {worst.lag} for partition {worst.topic}-{worst.partition} at offset {worst.offset} among "
+        f"{len(result.partitions)} partitions",
     )
-    return 1 if findings else 0
 
 
 def _say(coordinator: Coordinator, text: str) -> None:
@@ -126,19 +133,21 @@ def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]
     return stores, unreachable
 
 
-def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[Lag]:
+def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[ReplicaLag]:
     """The replica of each partition that is furthest behind; those in sync hold everything."""
+    from sparklog.cli.documents import ReplicaLag
+
     state = coordinator.state
     for topic in topics:
         for number, partition in enumerate(state.topic(topic).partitions):
-            place = f"{topic}-{number}"
             held = [partition.log_end_offset]
             behind = [broker for broker in partition.replicas if broker not in partition.isr]
             if behind:
                 segments = list(coordinator.segments(topic, state).partition(number))
                 held += [_held_until(coordinator, state, broker, segments) for broker in behind]
             offset = min(held)
-            yield Lag(partition.log_end_offset - offset, offset, place)
+            lag = partition.log_end_offset - offset
+            yield ReplicaLag(topic=topic, partition=number, lag=lag, offset=offset)
 
 
 def _held_until(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:

@@ -125,6 +125,7 @@ class SegmentFile:
         self.base_offset = base_offset
         self._file = self._store.open_input(self._key)
         self._placements: list[Placement] = []
+        self._stamped: list[Placement] = []
         self.index: Index | None = None
         self.index_fault = ""
         self.index_damaged = False
@@ -159,6 +160,11 @@ class SegmentFile:
     def _reader(self) -> SegmentReader | None:
         return None if self.index is None else SegmentReader(self._file.read_at, self.index, self.name)
 
+    @property
+    def folder(self) -> str:
+        """Where it lies, as a path or URL."""
+        return self._store.root
+
     # -- where it belongs
 
     def place(self, coordinator: Coordinator) -> list[Placement]:
@@ -178,6 +184,14 @@ class SegmentFile:
         self._placements.sort(key=lambda placement: placement.segment.first_batch)
         return self._placements
 
+    def stamp(self, coordinator: Coordinator) -> None:
+        """Take the times of appends from the commit log, and nothing else: a file knows its writer's times alone."""
+        self._stamped, self._placements = self.place(coordinator), []
+
+    def _append_time_ms(self, batch: int) -> int:
+        run = _run_of(self._placements or self._stamped, batch)
+        return NO_APPEND_TIME if run is None else run.append_time_ms
+
     def _key_below(self, coordinator: Coordinator) -> str | None:
         path = f"{self._store.root}/{self._key}"
         for broker in coordinator.state.brokers.values():
@@ -187,11 +201,7 @@ class SegmentFile:
         return None
 
     def _placed(self, batch: int) -> Segment | None:
-        for placement in self._placements:
-            run = placement.segment
-            if run.first_batch <= batch < run.first_batch + run.batches:
-                return run
-        return None
+        return _run_of(self._placements, batch)
 
     def offset(self, batch: int, row: int) -> int:
         """The offset of a row of the file that belongs to this batch."""
@@ -239,7 +249,7 @@ class SegmentFile:
             position=found.position,
             size=found.length,
             max_timestamp_us=entry.max_timestamp_us,
-            append_time_ms=NO_APPEND_TIME if run is None else run.append_time_ms,
+            append_time_ms=self._append_time_ms(number),
             codec=entry.codec,
             crc=entry.crc32c,
             fault=fault,
@@ -276,7 +286,7 @@ class SegmentFile:
             position=found.position,
             size=found.length,
             max_timestamp_us=-1000 if largest is None else largest,
-            append_time_ms=NO_APPEND_TIME,
+            append_time_ms=self._append_time_ms(number),
             codec=codec,
             crc=found.crc32c,
             fault=fault,
@@ -353,3 +363,11 @@ class SegmentFile:
                 yield Mismatch(number, "timestamp", entry.max_timestamp_us // 1000, largest // 1000)
             if entry.min_timestamp_us != smallest:
                 yield Mismatch(number, "timestamp", entry.min_timestamp_us // 1000, smallest // 1000)
+
+
+def _run_of(placements: Sequence[Placement], batch: int) -> Segment | None:
+    for placement in placements:
+        run = placement.segment
+        if run.first_batch <= batch < run.first_batch + run.batches:
+            return run
+    return None

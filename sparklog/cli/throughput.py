@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -19,34 +20,57 @@ LONGEST_SLEEP_SECONDS = 0.1
 
 
 class StopRequest:
-    """SIGTERM and Ctrl-C as a wish that is granted between two records. Only the main thread can see to that."""
+    """SIGTERM, SIGHUP and Ctrl-C as a wish that is granted between two records. Only the main thread can see to that.
+
+    What waits for input besides waits for ``descriptor`` too, which can be read once there is a wish. A SIGHUP that is
+    ignored, as ``nohup`` has it, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
+        self.descriptor: int | None = None
+        self._write_end = -1
+        self._wakeup_before = -1
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            self.descriptor, self._write_end = os.pipe()
+            os.set_blocking(self._write_end, False)
+            self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+            for number in stop_signals():
                 self._before[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.descriptor is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.close(self.descriptor)
+            os.close(self._write_end)
+            self.descriptor = None
 
     def __bool__(self) -> bool:
         return self.signal != 0
 
     @property
     def exit_code(self) -> int:
-        """What a shell shows of a process that the signal ended: 143 and 130; 0 if nobody asked."""
+        """What a shell shows of a process that the signal ended: 143, 129 and 130; 0 if nobody asked."""
         return 128 + self.signal if self.signal else 0
 
     def _request(self, number: int, _: FrameType | None) -> None:
         if self.signal:  # asked twice: at once
             raise KeyboardInterrupt
         self.signal = number
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that ask a tool to end: a hang-up too, unless whoever started it wanted those ignored."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 class Throttle:

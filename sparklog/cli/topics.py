@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, logger, refuse_together, require
-from sparklog.types import printable
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, refuse_together, require
+from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
-    from sparklog.config.topic_configs import TopicConfig
     from sparklog.coordinator import Coordinator
     from sparklog.protocol.decision import Decision
-    from sparklog.protocol.state import PartitionState, State, TopicState
+    from sparklog.protocol.state import State, TopicState
 
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
 REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
+FOUND_EXIT_CODE = 2
+"""Of ``--exit-code`` where there are such partitions; 1 is a failure to look."""
+
 CONFIGS_NOTE = " (To alter topic configurations, the `sparklog configs` tool can be used.)"
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
@@ -57,6 +60,10 @@ def parser() -> CommandParser:
     only.add_argument("--under-min-isr-partitions", action="store_true", help="partitions below min.insync.replicas")
     only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
     only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
+    options.add_argument(
+        "--exit-code", action="store_true", help=f"with one of these: exit code {FOUND_EXIT_CODE} if any is shown"
+    )
+    add_json(options, "--list, --describe")
     options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
     options.add_argument("--if-not-exists", action="store_true", help="do nothing where the topic exists already")
     options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
@@ -67,9 +74,9 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     action = _check(options)
     coordinator = connect(options)
-    {"create": _create, "list": _list, "alter": _alter, "describe": _describe, "delete": _delete}[action](
-        options, coordinator
-    )
+    if action == "describe":
+        return _describe(options, coordinator)
+    {"create": _create, "list": _list, "alter": _alter, "delete": _delete}[action](options, coordinator)
     return 0
 
 
@@ -80,7 +87,7 @@ def _check(options: argparse.Namespace) -> str:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     action = actions[0]
     if options.delete_config:
-        logger.warning("delete-config option is no longer supported, use `sparklog configs --delete-config`")
+        complain("Warning: --delete-config is no longer supported here, use `sparklog configs --delete-config`.")
     if action == "describe" and options.if_exists and not (options.topic or options.topic_id):
         raise UsageError("--topic or --topic-id is required to describe a topic")
     if action not in ("list", "describe"):
@@ -98,6 +105,8 @@ def _check(options: argparse.Namespace) -> str:
         "if-not-exists": ("create",),
         "exclude-internal": ("list", "describe"),
         "topic-id": ("describe",),
+        "json": ("list", "describe"),
+        "exit-code": ("describe",),
         **dict.fromkeys(REPORTS, ("describe",)),
     }.items():
         refuse_together(options, name, [other for other in ACTIONS if other not in allowed])
@@ -105,6 +114,8 @@ def _check(options: argparse.Namespace) -> str:
         refuse_together(options, "replica-assignment", ["partitions", "replication-factor"])
     for report in REPORTS:
         refuse_together(options, report, ["topics-with-overrides"])
+    if options.exit_code and not any(given(options, report) for report in REPORTS):
+        raise UsageError(f"--exit-code goes with --{', --'.join(REPORTS)}")
     return action
 
 
@@ -112,6 +123,7 @@ def _check(options: argparse.Namespace) -> str:
 
 
 def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.cli.config_listing import say_without_effect
     from sparklog.config.cluster_configs import ClusterConfig
     from sparklog.errors import TopicAlreadyExistsError
     from sparklog.protocol.names import validate_written_topic
@@ -141,6 +153,7 @@ def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
             raise
     else:
         print(f"Created topic {name}.")
+        say_without_effect(name, configs)
 
 
 def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
@@ -234,28 +247,30 @@ def _assignment(text: str | None) -> list[list[int]] | None:
 
 def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.cli.patterns import matching_topics
+    from sparklog.cli.topic_listing import listing
     from sparklog.client.consumer_offsets import listed_topics
 
-    for name in matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal):
-        print(name)
+    names = matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal)
+    found = listing(coordinator.state, names)
+    if options.json:
+        print_json(found)
+        return
+    for topic in found.topics:
+        print(topic.topic)
 
 
-def _describe(options: argparse.Namespace, coordinator: Coordinator) -> None:
+def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
+    from sparklog.cli.topic_listing import descriptions, lines
+
     state = coordinator.state
     reports = [report for report in REPORTS if given(options, report)]
-    for topic in _described(options, state):
-        config = _topic_config(topic, state)
-        changed = [printable(f"{entry.name}={entry.value}") for entry in config.changed()]
-        if not reports and (changed or not options.topics_with_overrides):
-            print(
-                f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}"
-                f"\tReplicationFactor: {_replication_factor(topic.partitions[0])}\tConfigs: {','.join(changed)}"
-            )
-        if options.topics_with_overrides:
-            continue
-        for number, partition in enumerate(topic.partitions):
-            if not reports or _reported(partition, config, state, reports):
-                print(_partition_line(topic.name, number, partition))
+    found = descriptions(state, _described(options, state), reports, options.topics_with_overrides)
+    if options.json:
+        print_json(found)
+    else:
+        for line in lines(found, heads=not reports):
+            print(line)
+    return FOUND_EXIT_CODE if options.exit_code and found.topics else 0
 
 
 def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
@@ -268,47 +283,9 @@ def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState
             listed = [options.topic]
         return [described_topic(state, name) for name in _existing(options, listed)]
     if options.topic is not None:
-        print("Only topic id will be used when both --topic and --topic-id are specified")
+        note = "Only topic id will be used when both --topic and --topic-id are specified"
+        print(note, file=sys.stderr if options.json else sys.stdout)
     found = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
     if not found and not options.if_exists:
         raise UsageError(f"TopicId '{options.topic_id}' does not exist as expected", prefixed=True)
     return found
-
-
-def _topic_config(topic: TopicState, state: State) -> TopicConfig:
-    from sparklog.config.topic_configs import TopicConfig
-
-    return TopicConfig.resolve(topic.configs, state.configs)
-
-
-def _reported(partition: PartitionState, config: TopicConfig, state: State, reports: Sequence[str]) -> bool:
-    """Whether a partition belongs to any of the reports asked for, by Kafka's definitions of them."""
-    in_sync, least = len(partition.isr), config.min_insync_replicas
-    leader = state.brokers.get(partition.leader)
-    belongs = {
-        "under-replicated-partitions": in_sync < _replication_factor(partition),
-        "under-min-isr-partitions": partition.leader < 0 or in_sync < least,
-        "at-min-isr-partitions": in_sync == least,
-        "unavailable-partitions": leader is None or not leader.online,
-    }
-    return any(belongs[report] for report in reports)
-
-
-def _replication_factor(partition: PartitionState) -> int:
-    """How many replicas a partition is meant to have: those that a reassignment brings count when they are there."""
-    return len(partition.replicas) - len(partition.adding)
-
-
-def _partition_line(topic: str, number: int, partition: PartitionState) -> str:
-    leader = partition.leader if partition.leader >= 0 else "none"
-    moving = ""
-    if partition.adding or partition.removing:
-        moving = f"\tAdding Replicas: {_ids(partition.adding)}\tRemoving Replicas: {_ids(partition.removing)}"
-    return (
-        f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}\tReplicas: {_ids(partition.replicas)}"
-        f"\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
-    )
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ",".join(map(str, brokers))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require, suggestion
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ FLAGS = {
     "forget": ("transactional-id",),
 }
 """The actions and what each takes."""
+
+LISTINGS = ("list", "describe", "describe-producers", "find-hanging")
+"""The actions that print something, which --json prints as well."""
 
 OTHER_NAMES = {"forceTerminateTransaction": "force-terminate"}
 
@@ -45,7 +49,7 @@ def parser() -> CommandParser:
         "sparklog transactions list --bootstrap-server /data/log",
         "ACTION [OPTIONS]",
     )
-    options.add_argument("action", nargs="?", help=argparse.SUPPRESS)
+    options.add_actions(FLAGS)
     options.add_connection()
     options.add_argument("--transactional-id", "--transactionalId", metavar="ID", help="the transactional id")
     options.add_argument(
@@ -58,6 +62,7 @@ def parser() -> CommandParser:
     options.add_argument("--max-transaction-timeout", metavar="MINUTES", type=int, help="find-hanging: taken as given")
     for flag in ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"):
         options.add_argument(flag, metavar="N", type=int, help="abort: taken as given")
+    add_json(options, "list, describe, describe-producers, find-hanging")
     return options
 
 
@@ -69,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
     for name in sorted({name for names in FLAGS.values() for name in names} - set(FLAGS[action])):
         if getattr(options, name.replace("-", "_")) is not None:
             raise UsageError(f"--{name} does not belong to {action}, which takes --{', --'.join(FLAGS[action])}")
+    if options.json and action not in LISTINGS:
+        raise UsageError(f"--json does not belong to {action}, but to {', '.join(LISTINGS)}")
     _check(options, action)
     root, storage_options = bootstrap_server(options)
     from sparklog.client.admin import AdminClient
@@ -113,11 +120,22 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> int:
     found = admin.list_transactions(
         duration_filter_ms=options.duration_filter, transactional_id_pattern=options.transactional_id_pattern
     )
-    rows = [
-        (one.transactional_id, broker, one.producer_id, one.state.value)
+    from sparklog.cli.documents import TransactionList, TransactionName
+
+    named = [
+        TransactionName(
+            transactional_id=one.transactional_id,
+            coordinator=broker,
+            producer_id=one.producer_id,
+            state=one.state.value,
+        )
         for broker, listings in found.items()
         for one in listings
     ]
+    if options.json:
+        print_json(TransactionList(transactions=named))
+        return 0
+    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in named]
     _print_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
     return 0
 
@@ -131,13 +149,27 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
     except NotFoundError as error:
         complain(f"Failed to describe transaction state of transactional-id `{name}`: {error}")
         return 1
+    from sparklog.cli.documents import TransactionDetails
+
+    timeout_ms = found.transaction_timeout_ms
+    one = TransactionDetails(
+        transactional_id=name,
+        coordinator=found.coordinator_id,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        state=found.state.value,
+        transaction_timeout_ms=None if timeout_ms < 0 else timeout_ms,
+    )
+    if options.json:
+        print_json(one)
+        return 0
     headers = (
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
     )  # fmt: skip
     row = (
-        found.coordinator_id, name, found.producer_id, found.producer_epoch, found.state.value,
-        found.transaction_timeout_ms, "None", "None", "",
+        one.coordinator, one.transactional_id, one.producer_id, one.producer_epoch, one.state,
+        one.transaction_timeout_ms, "None", "None", "",
     )  # fmt: skip
     _print_table(headers, [row])
     return 0
@@ -154,16 +186,34 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
         on = "leader" if options.broker_id is None else f"broker {options.broker_id}"
         complain(f"Failed to describe producers for partition {place} on {on}: {error}")
         return 1
+    from sparklog.cli.documents import ProducerDetails, ProducerList
+
+    known = [
+        ProducerDetails(
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            last_sequence=None if one.last_sequence < 0 else one.last_sequence,
+            last_timestamp=one.last_timestamp,
+        )
+        for one in found.active_producers
+    ]
+    if options.json:
+        print_json(ProducerList(topic=place.topic, partition=place.partition, producers=known))
+        return 0
     headers = (
         "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
         "CurrentTransactionStartOffset",
     )  # fmt: skip
     rows = [
-        (one.producer_id, one.producer_epoch, one.coordinator_epoch, one.last_sequence, one.last_timestamp, "None")
-        for one in found.active_producers
+        (one.producer_id, one.producer_epoch, -1, _or(one.last_sequence, -1), one.last_timestamp, "None")
+        for one in known
     ]
     _print_table(headers, rows)
     return 0
+
+
+def _or(value: int | None, missing: int) -> int:
+    return missing if value is None else value
 
 
 def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
@@ -172,6 +222,11 @@ def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
 
     if options.topic is not None:  # as Kafka's tool, say so where there is no such partition
         admin.describe_producers([TopicPartition(options.topic, options.partition or 0)])
+    if options.json:
+        from sparklog.cli.documents import HangingTransactions
+
+        print_json(HangingTransactions(transactions=[]))
+        return 0
     headers = (
         "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
         "Duration(min)",

@@ -8,9 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, complain, connect
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
+    from sparklog.cli.documents import VacuumFile, VacuumResult
     from sparklog.maintenance.vacuum import Found, Vacuumed
 
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -37,6 +39,7 @@ def parser() -> CommandParser:
     )  # fmt: skip
     options.add_argument("--force", action="store_true", help="take also less than a day for --older-than")
     options.add_argument("--verbose", action="store_true", help=f"name every file, not only {LISTED} of them")
+    add_json(options)
     return options
 
 
@@ -57,7 +60,11 @@ def run(options: argparse.Namespace) -> int:
             print(f"vacuum: looking at broker {looked_at} of {brokers}", file=sys.stderr)
 
     result = vacuum(coordinator, older_than_ms, dry_run=not options.execute, force=options.force, check=check)
-    _print(result, options.verbose)
+    document = _document(result)
+    if options.json:
+        print_json(document)
+    else:
+        _print(document, options.verbose)
     for problem in result.problems:
         complain(f"vacuum: {problem}")
     return 1 if result.problems else 0
@@ -71,7 +78,33 @@ def milliseconds(text: str) -> int:
     return int(found.group(1)) * UNITS_MS[found.group(2)]
 
 
-def _print(result: Vacuumed, verbose: bool) -> None:
+def _document(result: Vacuumed) -> VacuumResult:
+    from sparklog.cli.documents import VacuumResult
+
+    return VacuumResult(
+        dry_run=result.dry_run,
+        fence=result.fence,
+        files=_in_order(result.files),
+        superseded=_in_order(result.superseded),
+        left_alone=_in_order(result.left_alone),
+        younger=result.younger,
+        unfinished=result.unfinished,
+        size_bytes=result.size_bytes,
+        problems=result.problems,
+    )
+
+
+def _in_order(files: list[Found]) -> list[VacuumFile]:
+    """The largest first."""
+    from sparklog.cli.documents import VacuumFile
+
+    return [
+        VacuumFile(broker=found.broker, path=found.path, size_bytes=found.size, why=found.why)
+        for found in sorted(files, key=lambda found: (-found.size, found.broker, found.path))
+    ]
+
+
+def _print(result: VacuumResult, verbose: bool) -> None:
     if result.files:
         print(f"No part of the log, begun at version {result.fence} or before:")
         _print_files(result.files, verbose)
@@ -92,15 +125,14 @@ def _print(result: Vacuumed, verbose: bool) -> None:
         print(f"Deleted {_files(result.unfinished)} that writers had not finished.")
 
 
-def _print_files(files: list[Found], verbose: bool) -> None:
-    """The largest first; by broker, size, path and reason."""
-    order = sorted(files, key=lambda found: (-found.size, found.broker, found.path))
-    shown = order if verbose else order[:LISTED]
+def _print_files(files: list[VacuumFile], verbose: bool) -> None:
+    """By broker, size, path and reason."""
+    shown = files if verbose else files[:LISTED]
     for found in shown:
-        print(f"  broker {found.broker}\t{found.size:,} bytes\t{printable(found.path)}\t{found.why}")
-    if len(shown) < len(order):
-        rest = order[len(shown) :]
-        print(f"  and {_files(len(rest))}, {sum(found.size for found in rest):,} bytes; --verbose names them")
+        print(f"  broker {found.broker}\t{found.size_bytes:,} bytes\t{printable(found.path)}\t{found.why}")
+    if len(shown) < len(files):
+        rest = files[len(shown) :]
+        print(f"  and {_files(len(rest))}, {sum(found.size_bytes for found in rest):,} bytes; --verbose names them")
 
 
 def _files(number: int) -> str:

@@ -51,7 +51,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--group-protocol", metavar="PROTOCOL", default="classic", help="classic, or consumer: the same"
     )
-    add_properties(options, ("--command-property",), "--consumer.config", "max.poll.records")
+    add_properties(options, "--consumer.config", "max.poll.records")
     options.add_without_effect("--group-remote-assignor", metavar="NAME")
     return options
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--reset-policy must be one of {', '.join(RESETS)}, not {options.reset_policy!r}")
     if options.group_protocol.lower() not in PROTOCOLS:
         raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
-    properties = read_properties(options, "--consumer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.throughput import EventLines, StopRequest
     from sparklog.client.config import cluster_of

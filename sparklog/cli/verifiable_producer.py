@@ -38,7 +38,7 @@ def parser() -> CommandParser:
     )
     options.add_argument("--value-prefix", metavar="N", type=int, help="values are N.0, N.1, …")
     options.add_argument("--repeating-keys", metavar="N", type=int, help="keys are 0 to N-1, over and over")
-    add_properties(options, ("--command-property",), "--producer.config", "linger.ms, batch.size")
+    add_properties(options, "--producer.config", "linger.ms, batch.size")
     return options
 
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     require(options, "topic")
     if options.repeating_keys is not None and options.repeating_keys <= 0:
         raise UsageError("--repeating-keys should be greater than zero.")
-    properties = read_properties(options, "--producer.config")
+    properties = read_properties(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.throughput import EventLines, StopRequest
     from sparklog.client.config import cluster_of

@@ -6,6 +6,7 @@ own, since it is a storage location: it can be described and not altered.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +19,14 @@ from sparklog.config.definitions import (
     DYNAMIC_TOPIC_CONFIG,
     ConfigEntry,
 )
+from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.errors import InvalidConfigurationError, InvalidRequestError, SparklogError
 from sparklog.protocol import decide
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.state import State
+
+logger = logging.getLogger(__name__)
 
 Configs = dict[str, dict[str, dict[str, Result]]]
 """By type of resource, name of the resource, and name of the config."""
@@ -120,10 +124,19 @@ class ConfigAdmin(AdminBase):
         names = [f"{resource.kind.name} {resource.name or ''}" for resource in resources]
         found: dict[str, dict[str, str]] = {}
         answers = self._together(names, alter, validate_only, raise_errors=False)
-        for resource, answer in zip(resources, answers, strict=True):
+        for resource, operations, answer in zip(resources, changes, answers, strict=True):
             shown = "OK" if answer.error is None else _shown(answer.error)
+            if answer.error is None:
+                _warn_without_effect(_topic_of(resource), operations)
             found.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = shown
         return found
+
+
+def _warn_without_effect(topic: str, operations: Operations) -> None:
+    """Log what was set and nothing acts on."""
+    values = {name: value for name, (kind, value) in operations.items() if kind is AlterConfigOp.SET}
+    for line in without_effect(topic, values):
+        logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line)
 
 
 def _shown(error: SparklogError) -> str:

@@ -6,6 +6,7 @@ errors are in the result, or the first of them is raised.
 
 from __future__ import annotations
 
+import logging
 import uuid  # noqa: TID251 - only to show an id as kafka-python does; none is made here
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Answer, Re
 from sparklog.client.admin_configs import config_data
 from sparklog.client.admin_types import ConfigResourceType, NewPartitions, NewTopic, error_code
 from sparklog.config.cluster_configs import ClusterConfig
+from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
@@ -32,6 +34,8 @@ from sparklog.protocol.elections import is_online
 from sparklog.protocol.names import collision_key, is_internal_topic, validate_topic_name
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.1
 """Between two looks for a topic that is waited for, as in kafka-python."""
@@ -90,6 +94,10 @@ class TopicAdmin(AdminBase):
             return decision
 
         answers = self._together(names, create, validate_only, raise_errors)
+        for new, answer in zip(wanted, answers, strict=True):
+            if answer.error is None:
+                for line in without_effect(new.name, text_configs(new.topic_configs or {})):
+                    logger.warning("topic %s: %s", new.name, line)
         state = coordinator.state
         return {"topics": [_created(state, new, answer) for new, answer in zip(wanted, answers, strict=True)]}
 

@@ -25,6 +25,7 @@ from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
 from sparklog.errors import CommitFailedError, FencedInstanceIdError, KafkaTimeoutError, SparklogError
 from sparklog.protocol.decide_groups import GroupCommit
@@ -127,10 +128,18 @@ class GroupSession:
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
+            if not member.joined:
+                self._expire_dead()
             member.join(topics)
             self._topics = topics
             self._start_heart()
         return changed
+
+    def _expire_dead(self) -> None:
+        """Take out members whose leases are too old by the storage's clock. To watch them takes a session timeout, also
+        where they have been dead for long. Best effort: where the storage does not answer, watching them is left."""
+        with contextlib.suppress(SparklogError):
+            expire_dead_members(self._coordinator, [self._config.group_id])
 
     def _apply(self, change: Change) -> None:
         if change.lost:
@@ -247,6 +256,8 @@ class GroupSession:
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
                     self._member.beat(refresh=False)  # the log is being read for records anyway
+                    if self.metadata().state not in ("Stable", "Empty"):  # others may be waited for in vain
+                        self._expire_dead()
             except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
 

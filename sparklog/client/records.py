@@ -8,8 +8,9 @@ All or nothing: a refused record means that none of the call is in the log, and 
 
 Rules: an explicit partition comes first, then murmur2 of the key bytes (as Kafka's Java client does it), and records
 without a key share a partition for about ``STICKY_BYTES`` before they move on to another. Files go to the brokers that
-``acks`` asks for; where these change meanwhile, the call writes them again. Not for: lingering, retries after failures
-of the storage, serialising, idempotent sequences.
+``acks`` asks for; where these change meanwhile, the call writes them again. A caller that retries after an outcome that
+nobody knows decides on the partitions first (``routed``) and has the records numbered (``Numbering``). Not for:
+lingering, retries after failures of the storage, serialising.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ STICKY_BYTES = 16384
 ATTEMPTS = 5
 """How often a call writes its records where brokers change in between."""
 
+SEQUENCES = 2**31
+"""Sequences count records of a partition, and start over at 0, as in Kafka."""
+
 RECORD_OVERHEAD_BYTES = 12
 """bytes. What the limit allows for beside the record itself: its default is 1 MiB and Kafka's 12 of LOG_OVERHEAD."""
 
@@ -70,6 +74,25 @@ class Record(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_us: int | None = None
     partition: int | None = None
+
+
+class Numbering:
+    """A producer id and the sequences of its partitions: what is appended under it once more, with the same records for
+    the same partitions, is in the log once. Not thread-safe. Errors as ``Coordinator.init_producer``."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.history = coordinator.log.unlinked_jumps  # before: if more come, the id is refused
+        self.identity = coordinator.init_producer()
+        self._next: dict[tuple[str, int], int] = {}
+
+    def target(self, topic: str, topic_id: str, partition: int, log_append_time: bool) -> RunTarget:
+        """A run of the records that come next in a partition."""
+        sequence = self._next.get((topic, partition), 0)
+        return RunTarget(topic, topic_id, partition, log_append_time, *self.identity, sequence)
+
+    def advance(self, topic: str, partition: int, records: int) -> None:
+        """So many more are in the log."""
+        self._next[topic, partition] = (self._next.get((topic, partition), 0) + records) % SEQUENCES
 
 
 class RecordOffset(NamedTuple):
@@ -100,25 +123,41 @@ def append_records(
     compression: str = "none",
     level: int | None = None,
     acks: int = ACKS_ALL,
+    numbering: Numbering | None = None,
 ) -> list[RecordOffset]:
     """Append records to a topic in one commit, and say where each is, in the order given.
 
     ``compression`` holds where the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
-    where ``auto.create.topics.enable`` allows it. ``acks`` is -1 for all replicas in sync, 1 for the leader alone.
+    where ``auto.create.topics.enable`` allows it. ``acks`` is -1 for all replicas in sync, 1 for the leader alone. With
+    a ``numbering`` the call may be repeated after any error, IndeterminateCommitError among them, if the records name
+    their partitions.
 
     Raises UnknownTopicOrPartitionError, InvalidTopicError, MessageSizeTooLargeError, InvalidTimestampError,
     InvalidRecordError and NotEnoughReplicasError with nothing written, and whatever ``Coordinator.append`` raises.
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return _append_records(coordinator, topic, records, compression, level, acks)
+            return _append_records(coordinator, topic, records, compression, level, acks, numbering)
         except (NotLeaderOrFollowerError, StaleWriteError) as error:
             logger.info("the records for %s are written again: %s", topic, error)
-    return _append_records(coordinator, topic, records, compression, level, acks)
+    return _append_records(coordinator, topic, records, compression, level, acks, numbering)
+
+
+def routed(coordinator: Coordinator, topic: str, records: Sequence[Record]) -> list[Record]:
+    """The same records with the partition that each goes to. Raises as ``append_records``."""
+    plan = _plan(coordinator, topic)
+    routes = _route(records, plan, coordinator.log.ids.jitter())
+    return [record._replace(partition=route) for record, route in zip(records, routes, strict=True)]
 
 
 def _append_records(
-    coordinator: Coordinator, topic: str, records: Sequence[Record], compression: str, level: int | None, acks: int
+    coordinator: Coordinator,
+    topic: str,
+    records: Sequence[Record],
+    compression: str,
+    level: int | None,
+    acks: int,
+    numbering: Numbering | None,
 ) -> list[RecordOffset]:
     if compression not in CODECS:
         raise InvalidConfigurationError(f"compression {compression!r} is none of {', '.join(CODECS)}")
@@ -135,12 +174,18 @@ def _append_records(
     appends: list[PartitionAppend] = []
     for brokers, partitions in _by_brokers(coordinator, plan, sorted(rows), acks):
         chosen = {partition: rows[partition] for partition in sorted(partitions)}
-        appends += _write(coordinator, plan, records, stamps, chosen, codec, brokers)
+        appends += _write(coordinator, plan, records, stamps, chosen, codec, brokers, numbering)
+    history = None if numbering is None else numbering.history
     try:
-        answer = coordinator.append(AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks))
+        answer = coordinator.append(
+            AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks, history=history)
+        )
     except WriteRefusedError:
         delete_files(coordinator, appends)
         raise
+    if numbering is not None:
+        for partition, chosen_rows in rows.items():
+            numbering.advance(topic, partition, len(chosen_rows))
     offsets = {appended.partition: appended.base_offset for appended in answer.appended}
     result: list[RecordOffset] = []
     for partition in routes:
@@ -328,6 +373,7 @@ def _write(
     rows: dict[int, list[int]],
     codec: tuple[str, int | None],
     brokers: Sequence[int],
+    numbering: Numbering | None,
 ) -> list[PartitionAppend]:
     """The records of these rows in one file, a run for each partition, durable on return."""
     has_key = any(record.key is not None for record in records)
@@ -341,7 +387,8 @@ def _write(
     )
     try:
         for partition in sorted(rows):
-            writer.start_run(RunTarget(plan.name, plan.topic_id, partition, log_append_time=stamped))
+            where = (plan.name, plan.topic_id, partition, stamped)
+            writer.start_run(RunTarget(*where) if numbering is None else numbering.target(*where))
             for chunk in _chunks(records, rows[partition]):
                 writer.write(_batch(schema, [records[i] for i in chunk], [stamps[i] for i in chunk]))
     except (SparklogError, pa.ArrowException, ValueError):

@@ -30,6 +30,7 @@ class UnknownTopics:
         self._looked: tuple[object, ...] = ()
         self._missing: list[str] = []
         self._said: list[str] = []
+        self._said_of_offsets = False
         self._said_at = 0.0
 
     def warn(self) -> None:
@@ -53,15 +54,25 @@ class UnknownTopics:
             ", ".join(self._missing),
         )
 
+    def _warn_of_offsets_topic(self) -> None:
+        if not self._said_of_offsets:
+            self._said_of_offsets = True
+            logger.warning(
+                "%s reads nothing of %s: it is made of the commit log, so no group has offsets in it; leave out "
+                "group_id, or assign its partitions",
+                self._client,
+                CONSUMER_OFFSETS_TOPIC,
+            )
+
     def _find(self, state: State) -> list[str]:
         """What is named and not there: topics, and partitions that were assigned by hand."""
         subscription = self._subscription
         names = set(subscription.topics or ())
         places = subscription.positions if subscription.manual else ()
         names |= {place.topic for place in places}
-        missing = sorted(name for name in names if name not in state.topics and name != CONSUMER_OFFSETS_TOPIC)
         if CONSUMER_OFFSETS_TOPIC in names and self._group and subscription.automatic:
-            missing.append(f"{CONSUMER_OFFSETS_TOPIC} for a group (leave out group_id, or assign its partitions)")
+            self._warn_of_offsets_topic()
+        missing = sorted(name for name in names if name not in state.topics and name != CONSUMER_OFFSETS_TOPIC)
         for place in sorted(places):
             found = state.topics.get(place.topic)
             if found is not None and place.partition >= len(found.partitions):

@@ -48,12 +48,24 @@ _OWN = (
         minimum=1, maximum=2**15 - 1, effective=True,
     ),
     ConfigDef("delete.topic.enable", "boolean", "true", "Whether topics may be deleted.", effective=True),
-    ConfigDef("create.topic.policy.class.name", "string", None, "The policy that has a say in new topics."),
-    ConfigDef("alter.config.policy.class.name", "string", None, "The policy that has a say in changes of configs."),
-    ConfigDef("cordoned.log.dirs", "list", "", "Storage locations that get no new replicas."),
+    ConfigDef(
+        "create.topic.policy.class.name", "string", None, "The policy that has a say in new topics.",
+        refused="no policy class is asked before a topic is created. Who may create topics is for the "
+        "permissions of the storage",
+    ),
+    ConfigDef(
+        "alter.config.policy.class.name", "string", None, "The policy that has a say in changes of configs.",
+        refused="no policy class is asked before a setting is changed. Who may change settings is for the "
+        "permissions of the storage",
+    ),
+    ConfigDef(
+        "cordoned.log.dirs", "list", "", "Storage locations that get no new replicas.",
+        refused="a location is cordoned with `sparklog brokers cordon --id N`",
+    ),
     ConfigDef(
         "log.dir.failure.timeout.ms", "long", "30000", "Time in ms until an unreachable location counts as failed.",
         minimum=1,
+        unused="an unreachable location is asked again for broker.heartbeat.interval.ms",
     ),
     ConfigDef(
         "broker.heartbeat.interval.ms", "int", "2000", "Time in ms between two checks of the storage locations.",
@@ -95,6 +107,7 @@ _OWN = (
     ConfigDef(
         "log.initial.task.delay.ms", "long", "30000", "Time in ms before the first run of the log's upkeep.",
         minimum=0, internal=True,
+        unused="`sparklog maintain` begins at once",
     ),
     ConfigDef(
         "metadata.max.retention.ms", "long", "604800000",
@@ -110,31 +123,42 @@ _OWN = (
         "log.flush.offset.checkpoint.interval.ms", "int", "60000",
         "Time in ms between two notes of the recovery point.",
         minimum=0,
+        unused="there is no recovery point to note, since the commit log says it all",
     ),
     ConfigDef(
         "log.flush.start.offset.checkpoint.interval.ms", "int", "60000",
         "Time in ms between two notes of the log start offset.",
         minimum=0,
+        unused="every commit notes the log start offsets",
     ),
     ConfigDef(
         "num.recovery.threads.per.data.dir", "int", "2", "Threads that recover the logs of one storage location.",
         minimum=1,
+        unused="a location needs no recovery",
     ),
     ConfigDef(
         "log.cleaner.enable", "boolean", "true", "Whether topics with cleanup.policy compact are compacted.",
         effective=True,
     ),
-    ConfigDef("log.cleaner.threads", "int", "1", "Partitions that are compacted at the same time.", minimum=0),
+    ConfigDef(
+        "log.cleaner.threads", "int", "1", "Partitions that are compacted at the same time.", minimum=0,
+        unused="`sparklog maintain --workers` says how many tasks run side by side",
+    ),
     ConfigDef(
         "log.cleaner.io.max.bytes.per.second", "double", DOUBLE_MAX, "Most bytes that compaction moves in a second.",
+        unused="compaction is not slowed",
     ),
     ConfigDef(
         "log.cleaner.dedupe.buffer.size", "long", "134217728", "Bytes of memory for the keys that compaction compares.",
         effective=True,
     ),
-    ConfigDef("log.cleaner.io.buffer.size", "int", "524288", "Bytes of memory for reading and writing.", minimum=0),
+    ConfigDef(
+        "log.cleaner.io.buffer.size", "int", "524288", "Bytes of memory for reading and writing.", minimum=0,
+        unused="files are read and written batch by batch",
+    ),
     ConfigDef(
         "log.cleaner.io.buffer.load.factor", "double", "0.9", "Share of the memory for keys that compaction fills.",
+        unused="the memory for keys is bounded by log.cleaner.dedupe.buffer.size alone",
     ),
     ConfigDef(
         "log.cleaner.backoff.ms", "long", "15000", "Time in ms to wait when there is nothing to compact.", minimum=0,
@@ -158,6 +182,7 @@ _OWN = (
     ),
     ConfigDef(
         "group.initial.rebalance.delay.ms", "int", "3000", "Time in ms that a new group waits for more members.",
+        unused="a new group does not wait for more members",
     ),
     ConfigDef("group.max.size", "int", str(INT_MAX), "Most members that a group may have.", minimum=1, effective=True),
     ConfigDef(
@@ -166,7 +191,7 @@ _OWN = (
     ),
     ConfigDef(
         "transaction.max.timeout.ms", "int", "900000", "Longest timeout in ms that a transaction may ask for.",
-        minimum=1,
+        minimum=1, effective=True,
     ),
     ConfigDef(
         "producer.id.expiration.ms", "int", "86400000", "Time in ms after which an idle producer's sequences go.",

@@ -36,6 +36,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+\Z")
 _SHOWN_CHARACTERS = 100
+_PLAIN = re.compile(r"[A-Za-z0-9._+-]{1,60}")
 
 
 class Synonym(NamedTuple):
@@ -78,7 +79,8 @@ class ConfigDef:
 
     ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive, ``also`` is allowed
     beside them. ``choices`` are the words a string or a list's items take. ``doc`` is one sentence in plain words;
-    ``effective`` says whether anything acts on the setting yet, or it is only stored and shown.
+    ``effective`` says whether anything acts on the setting. If not, ``unused`` says why it has no effect and is only
+    stored and shown, or ``refused`` why it has to stay at its default.
     """
 
     name: str
@@ -92,12 +94,21 @@ class ConfigDef:
     throttled_replicas: bool = False
     synonyms: tuple[Synonym, ...] = ()
     effective: bool = False
+    unused: str = ""
+    refused: str = ""
     internal: bool = False
 
     @property
     def description(self) -> str:
-        """``doc``, and whether the setting takes effect now."""
-        return f"{self.doc} {'Takes effect now.' if self.effective else 'Stored and shown; nothing acts on it yet.'}"
+        """``doc``, and whether the setting takes effect."""
+        return f"{self.doc} {self.effect}"
+
+    @property
+    def effect(self) -> str:
+        """A sentence on whether anything acts on the setting."""
+        if self.refused:
+            return f"Refused unless it is at its default: {self.refused}."
+        return "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
 
     @property
     def allowed(self) -> str:
@@ -157,9 +168,7 @@ class ConfigDef:
 
     def error(self, value: object, reason: str) -> InvalidConfigurationError:
         """The error for ``value`` in this setting."""
-        shown = ascii(value)
-        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
-        message = f"Invalid value {shown} for {self.name}: {reason}; it takes {self.allowed}."
+        message = f"Invalid value {_shown(value)} for configuration {self.name}: {reason}; it takes {self.allowed}."
         return InvalidConfigurationError(message, config=self.name, value=value)
 
     def _boolean(self, value: object) -> bool:
@@ -262,12 +271,18 @@ def unknown_name(
     """The error for a setting that does not exist."""
     reason = gone.get(name) if isinstance(name, str) else None
     if reason is not None:
-        return InvalidConfigurationError(f"{name} is no {level} config: {reason}.", config=name)
+        return InvalidConfigurationError(f"Unknown {level} config name: {name} ({reason}).", config=name)
     known = [one for one, definition in definitions.items() if not definition.internal]
     hint = _did_you_mean(name, known) if isinstance(name, str) else ""
-    shown = ascii(name)
-    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
-    return InvalidConfigurationError(f"There is no {level} config {shown}{hint}.", config=name)
+    return InvalidConfigurationError(f"Unknown {level} config name: {_shown(name)}{hint}.", config=name)
+
+
+def _shown(value: object) -> str:
+    """A plain word as Kafka's messages have it; anything else quoted, as ASCII and cut short."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    shown = ascii(value)
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
 
 def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:

@@ -1,6 +1,7 @@
-"""Writes the tables of settings out for people: ``conf/sparklog.properties``, and the end of ``docs/configuration.md``.
+"""Writes the tables of settings out for people: ``conf/sparklog.properties``, the end of ``docs/configuration.md``,
+and the list of what has no effect in ``docs/limits-and-guarantees.md``.
 
-Both files are made from the definitions, and a test fails where they differ. Not for: reading them (``properties``).
+All are made from the definitions, and a test fails where they differ. Not for: reading them (``properties``).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def render_topic_table() -> str:
     """The table of topic configs in ``docs/configuration.md``."""
     return _table(
         ["topic config", "type", "default", "takes", "cluster-level names, first wins", "effect", "what it does"],
-        ([*_cells(one), _names(one), _effect(one), one.doc] for one in TOPIC_CONFIGS.values() if not one.internal),
+        ([*_cells(one), _names(one), _effect(one), _doc(one)] for one in TOPIC_CONFIGS.values() if not one.internal),
     )
 
 
@@ -66,7 +67,7 @@ def render_cluster_table() -> str:
     rows = (one for one in CLUSTER_CONFIGS.values() if not one.synonyms and not one.internal)
     return _table(
         ["cluster config", "type", "default", "takes", "effect", "what it does"],
-        ([*_cells(one), _effect(one), one.doc] for one in rows),
+        ([*_cells(one), _effect(one), _doc(one)] for one in rows),
     )
 
 
@@ -80,7 +81,26 @@ def _names(definition: ConfigDef) -> str:
 
 
 def _effect(definition: ConfigDef) -> str:
-    return "now" if definition.effective else "stored"
+    return "now" if definition.effective else "refused" if definition.refused else "stored"
+
+
+def _doc(definition: ConfigDef) -> str:
+    """What a setting does, or is meant to do, and why it does not."""
+    why = definition.refused or definition.unused
+    return f"{definition.doc} {_why(definition)}" if why else definition.doc
+
+
+def render_without_effect() -> str:
+    """The tables of ``docs/limits-and-guarantees.md``: what is refused, and what is stored and has no effect."""
+    known = {**TOPIC_CONFIGS, **{name: one for name, one in CLUSTER_CONFIGS.items() if not one.synonyms}}
+    rows = [one for one in known.values() if not one.internal and not one.effective]
+    order = sorted(rows, key=lambda one: not one.refused)
+    return _table(["setting", "", "why"], ([f"`{one.name}`", _effect(one), _why(one)] for one in order))
+
+
+def _why(definition: ConfigDef) -> str:
+    why = definition.refused or definition.unused
+    return f"{why[0].upper()}{why[1:]}."
 
 
 def _table(header: list[str], rows: Iterable[list[str]]) -> str:

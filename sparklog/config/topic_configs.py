@@ -63,10 +63,12 @@ _TABLE = (
     ConfigDef(
         "segment.index.bytes", "int", "10485760", "Largest size in bytes of a segment's index.",
         minimum=4, synonyms=_same("log.index.size.max.bytes", "10485760"),
+        unused="an index is as large as its segment needs",
     ),
     ConfigDef(
         "flush.messages", "long", str(LONG_MAX), "Records after which a partition is forced to disk.",
         minimum=1, synonyms=_same("log.flush.interval.messages", str(LONG_MAX)),
+        unused="what is committed is durable already",
     ),
     ConfigDef(
         "flush.ms", "long", str(LONG_MAX), "Longest time in ms that a record waits before it is forced to disk.",
@@ -75,6 +77,7 @@ _TABLE = (
             Synonym("log.flush.interval.ms"),
             Synonym("log.flush.scheduler.interval.ms", 1, str(LONG_MAX)),
         ),
+        unused="what is committed is durable already",
     ),
     ConfigDef(
         "retention.bytes", "long", "-1",
@@ -151,6 +154,7 @@ _TABLE = (
     ConfigDef(
         "preallocate", "boolean", "false", "Whether the space of a new segment is reserved on disk when it is begun.",
         synonyms=_same("log.preallocate", "false"),
+        unused="a file is written once, in the size it has",
     ),
     ConfigDef(
         "message.timestamp.type", "string", CREATE_TIME,
@@ -169,46 +173,57 @@ _TABLE = (
     ),
     ConfigDef(
         "remote.storage.enable", "boolean", "false", "Whether closed segments also go to remote (tiered) storage.",
+        refused="Tiered Storage functionality is disabled, as there is one tier here. retention.ms and "
+        "retention.bytes alone say how long records stay and what they cost",
     ),
     ConfigDef(
         "local.retention.ms", "long", "-2",
         "Local age in ms above which segments that are remote too go; -2: retention.ms.",
         minimum=-2, synonyms=_same("log.local.retention.ms", "-2"),
+        unused="there is no tiered storage; retention.ms says how long records are kept",
     ),
     ConfigDef(
         "local.retention.bytes", "long", "-2",
         "Local size in bytes above which segments that are remote too go; -2: retention.bytes.",
         minimum=-2, synonyms=_same("log.local.retention.bytes", "-2"),
+        unused="there is no tiered storage; retention.bytes says how much is kept",
     ),
     ConfigDef(
         "remote.log.copy.disable", "boolean", "false", "Whether copying to remote storage stops while reading goes on.",
+        unused="there is no tiered storage",
     ),
     ConfigDef(
         "remote.copy.lag.ms", "long", "0", "Age in ms that a segment reaches before its copy; -1: its local retention.",
         minimum=-1, synonyms=_same("log.remote.copy.lag.ms", "0"),
+        unused="there is no tiered storage",
     ),
     ConfigDef(
         "remote.copy.lag.bytes", "long", "-1",
         "Bytes that a segment is behind the end before its copy; -1: local retention.",
         minimum=-1, synonyms=_same("log.remote.copy.lag.bytes", "-1"),
+        unused="there is no tiered storage",
     ),
     ConfigDef(
         "remote.log.delete.on.disable", "boolean", "false",
         "Whether turning remote.storage.enable off deletes what is in remote storage.",
+        unused="there is no tiered storage",
     ),
     ConfigDef(
         "errors.deadletterqueue.group.enable", "boolean", "false",
         "Whether share groups may use the topic as a dead letter queue.",
+        unused="there are no share groups",
     ),
     ConfigDef(
         "leader.replication.throttled.replicas", "list", "",
         "Replicas whose replication is slowed on the leader's side.",
         throttled_replicas=True,
+        unused="the rates of a throttle hold for all replicas",
     ),
     ConfigDef(
         "follower.replication.throttled.replicas", "list", "",
         "Replicas whose replication is slowed on the follower's side.",
         throttled_replicas=True,
+        unused="the rates of a throttle hold for all replicas",
     ),
     ConfigDef(
         "internal.segment.bytes", "int", None, "For tests: takes the place of segment.bytes, without its lower bound.",

@@ -201,7 +201,7 @@ class Controller:
             self._renew()
             finding = self._ask(broker)
         if finding.health is not Health.OK:
-            logger.warning("broker %d: %s: %s", broker, finding.health.value, finding.why)
+            logger.info("broker %d: %s: %s", broker, finding.health.value, finding.why)
         return finding
 
     def _ask(self, broker: int) -> Finding:

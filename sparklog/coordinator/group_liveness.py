@@ -29,8 +29,8 @@ from sparklog.protocol.state import GroupState
 
 Result = TypeVar("Result")
 
-LEASE_SLACK_MS = 10_000
-"""ms that a lease may be older than the session timeout: a renewal takes time, and storages stamp whole seconds."""
+LEASE_SLACK_MS = 1000
+"""ms that a lease may be older than the session timeout where the storage stamps whole seconds."""
 
 
 OLD_LEASE_MS = 3_600_000
@@ -90,6 +90,8 @@ class _Leases:
         if self._now_ms is not None:
             prefix = group_prefix(next(iter(self._groups))) if len(self._groups) == 1 else LEASES
             self._written = {info.key: info.modified_ms for info in coordinator.store.list(prefix)}
+        whole_seconds = all(stamp % 1000 == 0 for stamp in self._written.values())
+        self._slack_ms = LEASE_SLACK_MS if whole_seconds else 0
 
     def dead(self) -> dict[str, list[str]]:
         found = {
@@ -112,7 +114,7 @@ class _Leases:
 
     def _is_dead(self, group: str, member: str) -> bool:
         age_ms = self._age_ms(group, member)
-        return age_ms is not None and age_ms > self._groups[group].members[member].session_timeout_ms + LEASE_SLACK_MS
+        return age_ms is not None and age_ms > self._groups[group].members[member].session_timeout_ms + self._slack_ms
 
     def _age_ms(self, group: str, member: str) -> int | None:
         written_ms = self._written.get(lease_key(group, member), 0)

@@ -157,9 +157,10 @@ def _delete_files(
         if not state.brokers[broker].online:
             problems.append(f"{len(gone)} files stay at broker {broker} for now: it is offline")
             continue
-        failures = [error for error in _delete_at(coordinator, broker, gone) if error is not None]
+        outcomes = _delete_at(coordinator, broker, gone)
+        failures = [error for error in outcomes if error is not None]
         result.files += len(gone) - len(failures)
-        result.size_bytes += sum(file.size_bytes for file in gone)
+        result.size_bytes += sum(file.size_bytes for file, error in zip(gone, outcomes, strict=True) if error is None)
         if failures:
             problems.append(f"{len(failures)} files stay at broker {broker} for now: {failures[0]}")
     return problems

@@ -111,7 +111,7 @@ class Loop:
     """Runs steps when they are due. Use it once.
 
     ``check`` is called often, by every lane's thread, and raises StopRequested to end the loop. ``say`` gets the lines
-    of each report, from all of them.
+    of each report, from all of them; ``hand_on`` the reports of which there is a line.
     """
 
     def __init__(
@@ -120,11 +120,13 @@ class Loop:
         clock: Clock,
         check: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = logger.info,
+        hand_on: Callable[[Report], None] = lambda report: None,
     ) -> None:
         self._steps = steps
         self._clock = clock
         self._is_wanted = check
         self._say = say
+        self._hand_on = hand_on
         self._lane_ended = threading.Event()
 
     def _check(self) -> None:
@@ -191,8 +193,11 @@ class Loop:
             report.problem(error)
         finally:  # also where it is stopped half-way: what it has committed by then is done
             report.seconds = self._clock.monotonic() - started
-            for line in report.lines(known):
+            lines = list(report.lines(known))
+            for line in lines:
                 self._say(line)
+            if lines:
+                self._hand_on(report)
         return report
 
     def _sleep_until(self, due: float) -> None:
@@ -298,7 +303,10 @@ class Stop:
 
 @contextmanager
 def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile SIGTERM and SIGINT request the stop; a second one interrupts whatever runs (KeyboardInterrupt)."""
+    """Meanwhile SIGTERM, SIGINT and SIGHUP request the stop; a second one interrupts whatever runs (KeyboardInterrupt).
+
+    A SIGHUP that is ignored, as ``nohup`` has it, stays ignored.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.requested:
@@ -306,7 +314,10 @@ def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]
         stop.request(number)
         say(f"{signal.Signals(number).name}: stopping as soon as the present task allows; once more to stop at once")
 
-    before: Mapping[int, object] = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before: Mapping[int, object] = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

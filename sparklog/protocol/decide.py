@@ -14,6 +14,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
+from sparklog.config.effects import check_misleading
 from sparklog.config.topic_configs import canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
@@ -153,11 +154,12 @@ def create_topic(state: State, new: NewTopic) -> Decision:
     other = state.indexes.topic_names.get(collision_key(new.name))
     if other is not None:
         raise InvalidTopicError(
-            f"topic {new.name!r} collides with the existing topic {other!r}: names may not differ only in "
+            f"topic {new.name!r} collides with existing topic {other!r}: names may not differ only in "
             "'.' and '_', which metrics cannot tell apart; choose another name",
             topic=new.name,
         )
     configs = validate_topic_configs(new.configs, state.configs)
+    check_misleading(new.name, configs)
     replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new)
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
@@ -208,7 +210,8 @@ def _assignment(
     if not 1 <= factor <= len(brokers):
         raise InvalidReplicationFactorError(
             f"replication factor {factor} of topic {topic.name!r} needs 1 to {len(brokers)}: that many "
-            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned",
+            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned; `sparklog brokers add "
+            "--location …` adds one",
             topic=topic.name,
         )
     if isinstance(topic, NewTopic):
@@ -247,7 +250,8 @@ def delete_topic(state: State, topic: str) -> Decision:
 def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision:
     """Set and delete dynamic configs of a topic, or of the cluster where ``topic`` is empty.
 
-    Raises InvalidConfigurationError for unknown names and bad values, also for deletions of what is not set.
+    Raises InvalidConfigurationError for unknown names, bad values, and ones that would mislead, also for deletions of
+    what is not set.
     """
     current = state.topic(topic).configs if topic else state.configs
     absent = [name for name in deletions if name not in current]
@@ -258,6 +262,7 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
     kept = {name: value for name, value in current.items() if name not in deletions}
     if topic:  # some values only make sense together
         validate_topic_configs({**kept, **canonical}, state.configs)
+    check_misleading(topic, canonical)
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

@@ -89,9 +89,9 @@ def validate_written_topic(name: object) -> str:
     topic = validate_topic_name(name)
     if is_internal_topic(topic):
         raise InvalidTopicError(
-            f"topic {topic!r} is internal: nobody creates it or writes to it but the log itself; choose another name. "
-            "Where an older version made a topic of it, delete that with `sparklog topics --delete --topic "
-            f"{topic}`",
+            f"topic {topic!r} is internal: it is made of the commit log, and cannot be created or written to; choose "
+            "another name. If an older version of sparklog made a real topic of that name, `sparklog topics --delete "
+            f"--topic {topic}` deletes it, and finds none otherwise",
             topic=topic,
         )
     return topic
@@ -158,14 +158,20 @@ def validate_partition_increase(topic: str, current: int, requested: object) -> 
     Raises:
         InvalidPartitionsError: it is not a valid count, or not larger than ``current``.
     """
-    count = validate_partition_count(requested, topic)
-    if count == current:
-        message = f"Topic {topic!r} has {current} partitions already; ask for more than that to add some."
+    if requested == current and not isinstance(requested, bool):
+        message = f"Topic {topic!r} already has {current} partition(s); ask for more than that to add some."
         raise InvalidPartitionsError(message, topic=topic)
+    if isinstance(requested, int) and not isinstance(requested, bool) and requested < 1:
+        raise InvalidPartitionsError(
+            f"The topic {topic!r} currently has {current} partition(s); {requested} would not be an increase.",
+            topic=topic,
+        )
+    count = validate_partition_count(requested, topic)
     if count < current:
         raise InvalidPartitionsError(
-            f"Topic {topic!r} has {current} partitions and cannot be reduced to {count}: the records and offsets of a "
-            f"partition would be lost. Create a new topic with {count} partitions, copy the records into it (read the "
+            f"The topic {topic!r} currently has {current} partition(s) and cannot be reduced to {count}, which would "
+            "not be an increase: the records and offsets of a partition would be lost. "
+            f"Create a new topic with {count} partitions, copy the records into it (read the "
             "old topic, write the new one), then delete the old one.",
             topic=topic,
         )
@@ -189,7 +195,7 @@ def _validate_id(value: object, what: str, longest: int) -> str:
 
 def _invalid_topic(name: object, reason: str) -> InvalidTopicError:
     return InvalidTopicError(
-        f"The topic name {_shown(name)} is refused: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
+        f"Topic name is invalid: {_shown(name)}: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
         topic=name if isinstance(name, str) else None,
     )
 

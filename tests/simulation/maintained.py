@@ -42,6 +42,7 @@ from sparklog.testing.faulty_store import (
     Call,
     FaultyStore,
     SimulatedCrash,
+    SimulatedInterrupt,
 )
 from sparklog.testing.simulation import Machine, Simulation
 from sparklog.types import TopicPartition
@@ -212,7 +213,7 @@ class Writer:
         while self.left > 0:
             try:
                 self.live()
-            except SimulatedCrash:
+            except (SimulatedCrash, SimulatedInterrupt):
                 self.world.counts["killed"] += 1
 
     def live(self) -> None:
@@ -327,7 +328,7 @@ class Reader:
         while self.left > 0:
             try:
                 self.live(self.world.open(self.rates))
-            except SimulatedCrash:
+            except (SimulatedCrash, SimulatedInterrupt):
                 self.world.counts["killed"] += 1
 
     def live(self, coordinator: Coordinator) -> None:

@@ -20,7 +20,7 @@ from sparklog.maintenance.retention import retain
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
 from sparklog.maintenance.vacuum import vacuum
-from sparklog.testing.faulty_store import SimulatedCrash
+from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, RENEWED, SHORT, VACUUM_SECONDS, World
 
 Job = Callable[[World, Coordinator], object]
@@ -100,7 +100,7 @@ class Maintainer:
         while self.world.busy:
             try:
                 self.live(self.world.open())
-            except SimulatedCrash:
+            except (SimulatedCrash, SimulatedInterrupt):
                 self.world.counts["killed"] += 1
 
     def live(self, coordinator: Coordinator) -> None:

@@ -15,7 +15,7 @@ from sparklog.errors import (
 from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
 from sparklog.protocol.groups import listed
 from sparklog.protocol.state import GroupState, MemberState, State
-from sparklog.testing.faulty_store import SimulatedCrash
+from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.history import (
     ASSIGN,
     COMMIT_OFFSETS,
@@ -76,7 +76,7 @@ class Member:
         while not self.done:
             try:
                 self.life(self).run()
-            except SimulatedCrash:
+            except (SimulatedCrash, SimulatedInterrupt):
                 self.world.simulation.sleep(self.world.random.uniform(0, 30))
 
 

@@ -16,7 +16,14 @@ from sparklog.log.layout import commit_version
 from sparklog.maintenance.metadata_repair import end_log_at
 from sparklog.protocol.decide import AppendRequest
 from sparklog.testing.checks import check
-from sparklog.testing.faulty_store import CRASH_AFTER, CRASH_BEFORE, LOST_ANSWER, UNAVAILABLE, SimulatedCrash
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    LOST_ANSWER,
+    UNAVAILABLE,
+    SimulatedCrash,
+    SimulatedInterrupt,
+)
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import INFO, OK, READ, SEND, History
 from sparklog.types import TopicPartition
@@ -76,7 +83,7 @@ class Sender:
 
     def work(self) -> None:
         while self.left > 0:
-            with suppress(SimulatedCrash):
+            with suppress(SimulatedCrash, SimulatedInterrupt):
                 self.live()
 
     def live(self) -> None:
@@ -121,7 +128,7 @@ class Follower:
     def work(self) -> None:
         while self.left > 0:
             try:
-                with suppress(SimulatedCrash, *NOTICES):
+                with suppress(SimulatedCrash, SimulatedInterrupt, *NOTICES):
                     self.live()
             except CorruptMetadataError as error:
                 self.world.mend(error)

@@ -35,6 +35,7 @@ from sparklog.testing.faulty_store import (
     Call,
     FaultyStore,
     SimulatedCrash,
+    SimulatedInterrupt,
 )
 from sparklog.testing.history import (
     COMMITTED,
@@ -278,7 +279,7 @@ class IdempotentProducer:
         while self.left > 0:
             try:
                 self.live()
-            except SimulatedCrash:
+            except (SimulatedCrash, SimulatedInterrupt):
                 continue
 
     def live(self) -> None:
@@ -390,7 +391,7 @@ class TransactionalProducer:
         while self.left > 0:
             try:
                 self.live()
-            except (SimulatedCrash, ProducerFencedError):
+            except (SimulatedCrash, SimulatedInterrupt, ProducerFencedError):
                 self.world.simulation.sleep(self.world.random.uniform(0, 20))
 
     def live(self) -> None:
@@ -420,7 +421,7 @@ class Janitor:
 
     def work(self) -> None:
         while self.left > 0:
-            with suppress(SimulatedCrash):
+            with suppress(SimulatedCrash, SimulatedInterrupt):
                 self.live()
 
     def live(self) -> None:

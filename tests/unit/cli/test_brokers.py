@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import threading
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from sparklog.client.producer import Producer
-from sparklog.coordinator import Coordinator
-from sparklog.log.locations import read_allowed
+from sparklog.coordinator import Coordinator, probes
+from sparklog.log.locations import note_key, read_allowed, read_check
 from sparklog.protocol.commits import ChangeBroker
 
 from .conftest import Run, change_partition, commit
@@ -33,11 +36,59 @@ def test_brokers_are_listed_with_what_they_hold(run: Run, cluster: Coordinator, 
     change_partition(cluster, "t", 2, isr=[1])
     commit(cluster, ChangeBroker(broker=2, online=False), ChangeBroker(broker=2, cordoned=True))
     assert run("brokers", "list").out == (
-        "BROKER STATE            REPLICAS OUT-OF-SYNC LEADERS BYTES LOCATION\n"
-        f"0      online           3        1           1       0     {cluster.store.root}\n"
-        f"1      online           3        0           2       0     {tmp_path / 'disk1'}\n"
-        f"2      offline,cordoned 0        0           0       0     {tmp_path / 'disk2'}\n"
+        "BROKER STATE            REPLICAS OUT-OF-SYNC LEADERS BYTES LAST-SEEN LOCATION\n"
+        f"0      online           3        1           1       0     now       {cluster.store.root}\n"
+        f"1      online           3        0           2       0     now       {tmp_path / 'disk1'}\n"
+        f"2      offline,cordoned 0        0           0       0     now       {tmp_path / 'disk2'}\n"
     )
+
+
+def test_a_location_that_is_gone_is_not_listed_as_online(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    assert run("maintain", "--once", "--only", "elections").code == 0
+    checked_ms = read_check(cluster.store, note_key(1)).time_ms
+    shutil.rmtree(tmp_path / "disk1")
+    listed = run("brokers", "list", "--json")
+    gone = json.loads(listed.out)["brokers"][1]
+    assert (gone["state"], gone["last_seen_ms"]) == ("unreachable", checked_ms)
+    assert "broker.json is missing" in gone["problem"]
+    shown = run("brokers", "list")
+    last_seen = datetime.fromtimestamp(checked_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert shown.lines[2].split() == ["1", "unreachable", "0", "0", "0", "0", last_seen, str(tmp_path / "disk1")]
+    assert shown.lines[3].split()[1] == "online"
+    assert shown.err.startswith("broker 1 did not answer: ")
+
+
+def test_a_location_that_was_never_checked_was_never_seen(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    shutil.rmtree(tmp_path / "disk1")
+    assert run("brokers", "list").lines[2].split()[6] == "-"
+
+
+def test_a_location_that_hangs_is_not_waited_for(
+    run: Run, cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    go_on = threading.Event()
+
+    def hang(*_: object) -> None:
+        go_on.wait()
+
+    monkeypatch.setattr(probes, "check_identity", hang)  # a disk that hangs cannot be had in a test
+    try:
+        listed = run("brokers", "list", "--timeout", "0", "--json")
+    finally:
+        go_on.set()
+    assert [one["problem"] for one in json.loads(listed.out)["brokers"]] == [None, "no answer within 0 s"]
+
+
+def test_a_monitor_can_ask_for_an_exit_code(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    assert run("brokers", "list", "--exit-code").code == 0
+    shutil.rmtree(tmp_path / "disk1")
+    assert run("brokers", "list", "--exit-code").code == 2
+    assert run("brokers", "list").code == 0
 
 
 def test_a_broker_is_cordoned_and_uncordoned(run: Run, cluster: Coordinator, tmp_path: Path) -> None:

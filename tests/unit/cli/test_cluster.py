@@ -18,7 +18,7 @@ from sparklog.protocol.fold import Draft
 
 from .conftest import Run, commit
 
-LISTED = "create, describe, cluster-id, mirror, promote or reset-time"
+LISTED = "create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"
 
 
 def test_created_cluster_can_be_used_at_once(run: Run, tmp_path: Path) -> None:
@@ -50,7 +50,6 @@ def test_description_counts_what_is_there(run: Run, cluster: Coordinator) -> Non
     assert re.sub(r"commit [^)]*", "commit TIME", result.out).splitlines() == [
         f"Cluster ID: {cluster.state.cluster_id}",
         f"Root:       {cluster.store.root}",
-        "Format:     1",
         f"Level:      {levels.CURRENT} (needs sparklog {levels.NEEDS} or newer)",
         "Version:    3 (last commit TIME)",
         "Boundary:   none: all commits are kept",
@@ -89,7 +88,7 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: create, describe, cluster-id, mirror, promote or reset-time"),
+        ([], "an action is missing: create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"),
         (
             ["desribe"],
             f"'desribe' is no action: {LISTED}; did you mean describe?",

@@ -111,10 +111,22 @@ def test_bad_setting_is_refused_and_changes_nothing(run: Run, cluster: Coordinat
     assert cluster.refresh().version == before
 
 
-def test_deleting_what_is_not_set_is_refused(run: Run, cluster: Coordinator) -> None:
-    cluster.create_topic("t")
-    result = run("configs", "--alter", "--topic", "t", "--delete-config", "retention.ms")
-    assert result == (1, "", "Invalid config(s): retention.ms\n")
+def test_deleting_what_is_not_set_changes_nothing_and_is_said(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t", configs={"segment.bytes": "2000000"})
+    result = run("configs", "--alter", "--topic", "t", "--delete-config", "retention.ms,segment.bytes,no.such")
+    assert result.code == 0
+    assert result.out == "Completed updating config for topic t.\n"
+    assert result.err == "Note: not set, so there was nothing to delete: retention.ms, no.such\n"
+    assert cluster.refresh().topic("t").configs == {}
+
+
+def test_one_call_does_not_set_and_delete_the_same_key(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t", configs={"retention.ms": "5"})
+    alter = ("configs", "--alter", "--topic", "t", "--add-config", "retention.ms=7", "--delete-config", "retention.ms")
+    result = run(*alter)
+    assert result.code == 1
+    assert result.err.startswith("duplicate config keys: retention.ms cannot be set and deleted in one call\n")
+    assert cluster.refresh().topic("t").configs == {"retention.ms": "5"}
 
 
 @pytest.mark.parametrize(
@@ -172,3 +184,21 @@ def test_added_configs_without_a_value_are_refused(text: str) -> None:
 )  # fmt: skip
 def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
     assert run("configs", *arguments) == (1, "", f"{message}{USAGE}")
+
+
+def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinator) -> None:
+    said = "Note: stored, has no effect here: flush.messages=1 (what is committed is durable already)\n"
+    created = run("topics", "--create", "--topic", "t", "--config", "flush.messages=1")
+    assert created == (0, "Created topic t.\n", said)
+    altered = run("configs", "--alter", "--topic", "t", "--add-config", "flush.messages=1,retention.ms=1000")
+    assert altered == (0, "Completed updating config for topic t.\n", said)
+    defaults = run("configs", "--alter", "--broker-defaults", "--add-config", "log.cleaner.threads=2")
+    assert "Note: stored, has no effect here: log.cleaner.threads=2" in defaults.err
+
+
+def test_tiered_storage_is_refused(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    refused = run("configs", "--alter", "--topic", "t", "--add-config", "remote.storage.enable=true")
+    assert (refused.code, refused.out) == (1, "")
+    assert "Tiered Storage functionality is disabled" in refused.err
+    assert cluster.refresh().topic("t").configs == {}

@@ -55,7 +55,7 @@ def test_without_from_beginning_only_new_records_are_printed(run: Run, filled: C
         (["--partition", "1", "--from-beginning"], "v3\n"),
         (["--from-beginning", "--max-messages", "2"], "v0\nv1\n"),
         (["--from-beginning", "--max-messages", "0"], ""),
-        (["--consumer-property", "auto.offset.reset=earliest"], "v0\nv1\nv2\nv3\n"),
+        (["--command-property", "auto.offset.reset=earliest"], "v0\nv1\nv2\nv3\n"),
     ],
 )
 def test_start_and_end_are_chosen_by_flags(run: Run, filled: Coordinator, flags: list[str], out: str) -> None:
@@ -90,12 +90,12 @@ def test_log_append_time_is_named_and_is_the_commits(run: Run, cluster: Coordina
 def test_separators_and_null_literal_are_settings(run: Run, cluster: Coordinator) -> None:
     append_records(cluster, "t", [Record(b"k", None, [("a", b"1"), ("b", b"2")])])
     settings = ["key.separator=|", "line.separator=;", "headers.separator=&", "null.literal=-", "print.value=true"]
-    flags = [part for setting in settings for part in ("--property", setting)]
+    flags = [part for setting in settings for part in ("--formatter-property", setting)]
     assert run("console-consumer", "--topic", "t", *ALL, *shown("headers", "key"), *flags).out == "a:1&b:2|k|-;"
 
 
 def test_value_can_be_left_out(run: Run, filled: Coordinator) -> None:
-    flags = ["--partition", "0", "--property", "print.value=false"]
+    flags = ["--partition", "0", "--formatter-property", "print.value=false"]
     assert run("console-consumer", "--topic", "t", *ALL, *flags, *shown("offset")).lines == [
         "Offset:0",
         "Offset:1",
@@ -338,8 +338,10 @@ def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
          "Can't simultaneously specify --from-beginning and 'auto.offset.reset=latest', please remove one option"),
         (["--topic", "t", "--command-property", "auto.offset.reset=soonest"],
          "auto.offset.reset is earliest, latest or none, not 'soonest'"),
-        (["--topic", "t", "--property", "print.kye=true"],
-         "the formatter has no property 'print.kye'; did you mean print.key?"),
+        (["--topic", "t", "--isolation-level", "read_comitted"],
+         "Invalid value read_comitted for --isolation-level: choose read_committed or read_uncommitted"),
+        (["--topic", "t", "--command-property", "isolation.level=x"],
+         "Invalid value x for isolation.level: choose read_committed or read_uncommitted"),
         (["--topic", "t", "--formatter", "DefaultFormatter"],
          "there is no formatter 'DefaultFormatter' here, but DefaultMessageFormatter, LoggingMessageFormatter, "
          "NoOpMessageFormatter, OffsetsMessageFormatter, GroupMetadataMessageFormatter; did you mean "
@@ -359,7 +361,7 @@ def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: li
 
 @pytest.mark.parametrize("name", ["com.example.AvroDeserializer", "LongDeserialiser", "Long", "", "os.Integer"])
 def test_unknown_deserializer_is_refused_with_the_known_ones(run: Run, root: str, name: str) -> None:
-    result = run("console-consumer", "--topic", "t", *NOW, "--property", f"value.deserializer={name}")
+    result = run("console-consumer", "--topic", "t", *NOW, "--formatter-property", f"value.deserializer={name}")
     assert result.code == (1 if name else 0)
     assert name == "" or "StringDeserializer, IntegerDeserializer" in result.err
 

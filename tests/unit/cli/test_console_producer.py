@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparklog.cli import console_producer
 from sparklog.cli.common import UsageError
 from sparklog.cli.line_reader import LineReader
+from sparklog.cli.throughput import StopRequest
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.client.records import Record
 from sparklog.coordinator import Coordinator
@@ -26,6 +27,8 @@ from .conftest import Run
 
 KEYS = ["--reader-property", "parse.key=true"]
 HEADERS = ["--reader-property", "parse.headers=true"]
+PRODUCER_ID = 1
+"""The commit that gives a producer its id."""
 
 
 def records(cluster: Coordinator, topic: str = "t") -> list[ConsumerRecord]:
@@ -69,7 +72,7 @@ def test_no_input_sends_nothing(run: Run, cluster: Coordinator) -> None:
 def test_key_headers_and_nulls_are_read_from_the_line(run: Run, cluster: Coordinator) -> None:
     lines = b"a:1,b:NULL,a:2\tk\tv\nNULL\tNULL\tNULL\n\t\t\n"
     result = run(
-        "console-producer", "--topic", "t", *KEYS, *HEADERS, "--property", "null.marker=NULL",
+        "console-producer", "--topic", "t", *KEYS, *HEADERS, "--reader-property", "null.marker=NULL",
         "--reader-property", "ignore.error=true", stdin=lines,
     )  # fmt: skip
     assert result == (0, "", "")
@@ -102,7 +105,8 @@ def test_bad_line_is_named_and_the_lines_before_it_are_sent(
 
 def test_errors_can_be_ignored(run: Run, cluster: Coordinator) -> None:
     assert (
-        run("console-producer", "--topic", "t", *KEYS, "--property", "ignore.error=true", stdin=b"no key\n").code == 0
+        run("console-producer", "--topic", "t", *KEYS, "--reader-property", "ignore.error=true", stdin=b"no key\n").code
+        == 0
     )
     assert [(r.key, r.value) for r in records(cluster)] == [(None, b"no key")]
 
@@ -120,18 +124,18 @@ def test_lines_go_together_into_one_commit_unless_sync(run: Run, cluster: Coordi
     cluster.create_topic("t")
     before = cluster.refresh().version
     run("console-producer", "--topic", "t", stdin=b"line\n" * 500)
-    assert cluster.refresh().version == before + 1
+    assert cluster.refresh().version == before + PRODUCER_ID + 1
     run("console-producer", "--topic", "t", "--sync", stdin=b"line\n" * 3)
-    assert cluster.refresh().version == before + 4
+    assert cluster.refresh().version == before + 2 * PRODUCER_ID + 4
 
 
 def test_batch_size_bounds_what_is_sent_at_once(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     before = cluster.refresh().version
     run("console-producer", "--topic", "t", "--batch-size", "40", stdin=b"0123456789\n" * 12)
-    assert cluster.refresh().version == before + 3
+    assert cluster.refresh().version == before + PRODUCER_ID + 3
     run("console-producer", "--topic", "t", "--command-property", "batch.size=60", stdin=b"0123456789\n" * 12)
-    assert cluster.refresh().version == before + 5
+    assert cluster.refresh().version == before + 2 * PRODUCER_ID + 5
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_batch_size_bounds_what_is_sent_at_once(run: Run, cluster: Coordinator) 
         ([], b"none"),
         (["--compression-codec"], b"gzip"),
         (["--compression-codec", "zstd"], b"zstd"),
-        (["--producer-property", "compression.type=lz4"], b"lz4"),
+        (["--command-property", "compression.type=lz4"], b"lz4"),
     ],
 )
 def test_codec_is_chosen_as_in_kafka(run: Run, cluster: Coordinator, flags: list[str], codec: bytes) -> None:
@@ -153,7 +157,7 @@ def test_kafkas_other_flags_are_accepted(run: Run, cluster: Coordinator) -> None
     flags = (
         "--message-send-max-retries 5 --retry-backoff-ms 10 --request-required-acks all --request-timeout-ms 5 "
         "--metadata-expiry-ms 5 --max-block-ms 5 --max-memory-bytes 5 --socket-buffer-size 5 --timeout 10 "
-        "--producer-property linger.ms=5 --line-reader org.apache.kafka.tools.LineMessageReader"
+        "--command-property linger.ms=5 --line-reader org.apache.kafka.tools.LineMessageReader"
     )
     assert run("console-producer", "--topic", "t", *flags.split(), stdin=b"line\n") == (0, "", "")
     assert values(cluster) == [b"line"]
@@ -180,8 +184,6 @@ def test_hostile_topic_name_is_refused(run: Run, cluster: Coordinator, name: str
         ([], 'Missing required argument "[topic]"'),
         (["--topic", "t", "--compression-codec", "zst"],
          "there is no codec 'zst', choose from none, gzip, snappy, lz4, zstd; did you mean zstd?"),
-        (["--topic", "t", "--reader-property", "parse.keys=true"],
-         "the line reader has no property 'parse.keys'; did you mean parse.key?"),
         (["--topic", "t", "--reader-property", "parse.key"],
          "--reader-property 'parse.key' is not of the form name=value"),
         (["--topic", "t", "--reader-property", "null.marker=:"],
@@ -257,7 +259,7 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
     with open(reader) as stream, pytest.raises(InvalidRecordError, match="a line has over 1,000 bytes"):
-        console_producer._Input(stream).next_line(None)
+        console_producer._Input(stream, StopRequest()).next_line(None)
     os.close(writer)
 
 
@@ -315,6 +317,8 @@ def test_lines_are_on_the_replicas_that_acks_asks_for(run: Run, tmp_path: Path) 
         assert replicated.partition().isr == (0,)
         code, _, err = run("console-producer", *address, "--topic", "t", "--retry-backoff-ms", "0", stdin=b"c\n")
         assert code == 1
+        assert "WARN: line number 1 cannot be sent now, retrying: " in err
+        assert "line number 1: this line and those after it were not sent: " in err
         assert "min.insync.replicas" in err
         again = ["--command-property", "acks=0"]
         assert run("console-producer", *address, *again, "--topic", "t", stdin=b"d\n")[0] == 0

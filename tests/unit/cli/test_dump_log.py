@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,9 +133,21 @@ def test_log_append_time_is_known_to_the_commit_log(run: Run, cluster: Coordinat
     cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
     append_records(cluster, "t", [Record(value=b"v", timestamp_us=1000)])
     log = segment_of(cluster)
+    appended = str(cluster.refresh().timestamp_ms)
+    assert batch_line(run, log, "--bootstrap-server", cluster.store.root)["LogAppendTime"] == appended
+    assert batch_line(run, log)["LogAppendTime"] == appended, "the root above the file is asked without the flag"
+    records = run("dump-log", "--files", log, "--print-data-log").lines[3:]
+    assert records[0].startswith(f"| offset: 0 LogAppendTime: {appended} ")
+
+
+def test_a_file_that_is_all_that_is_left_shows_its_writers_times(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
+    append_records(cluster, "t", [Record(value=b"v", timestamp_us=1000)])
+    log = segment_of(cluster)
+    for path in ("cluster.json", "meta"):
+        found = Path(cluster.store.root) / path
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
     assert batch_line(run, log)["CreateTime"] == "1"
-    placed = batch_line(run, log, "--bootstrap-server", cluster.store.root)
-    assert placed["LogAppendTime"] == str(cluster.refresh().timestamp_ms)
 
 
 def test_file_that_no_commit_names_is_an_orphan(run: Run, cluster: Coordinator, log: str) -> None:
@@ -151,6 +164,7 @@ def test_several_files_are_dumped_in_order_and_unknown_ones_are_said(run: Run, l
         "Dumping notes.txt",
     ]
     assert (result.code, result.err) == (0, "Ignoring unknown file notes.txt: it ends neither in .log nor in .index\n")
+    assert run("dump-log", "--files", "notes.txt").code == 1
 
 
 def test_reading_stops_after_max_bytes(run: Run, cluster: Coordinator) -> None:

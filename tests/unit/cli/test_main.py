@@ -43,12 +43,12 @@ def test_help_of_each_command_has_an_example_that_starts_with_it(run: Run, name:
 
 @pytest.mark.parametrize("arguments", [["--version"], *[[name, "--version"] for name in COMMANDS]])
 def test_version_is_printed(run: Run, arguments: list[str]) -> None:
-    assert run(*arguments) == (0, f"sparklog {sparklog.__version__}\n", "")
+    assert run(*arguments) == (0, f"{sparklog.__version__} (sparklog)\n", "")
 
 
 def test_unknown_command_says_which_was_meant(run: Run) -> None:
     result = run("topcis", "--list")
-    assert result == (1, "", "'topcis' is no command (`sparklog --help` lists them); did you mean topics?\n")
+    assert result == (1, "", "'topcis' is not a command (`sparklog --help` lists them); did you mean topics?\n")
 
 
 def test_missing_bootstrap_server_says_how_to_give_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

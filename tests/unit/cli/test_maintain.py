@@ -191,7 +191,7 @@ def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_b
             out, err = loop.communicate(timeout=60)
     assert loop.returncode == 0
     assert "elections: partitions with another leader or isr 1" in out
-    assert err.count("broker 1: failed: ") == 1, "what is the same at every check is logged once"
+    assert f"{out}{err}".count("broker 1: failed: ") == 1, "what is the same at every check is said once"
     assert "elections: failed: broker 1: failed: " in out
     assert "replicas in sync again 1" in out
     assert out.splitlines()[-1] == "stopped"

@@ -141,7 +141,7 @@ def test_records_that_cannot_be_sent_are_an_error(run: Run, topic: Coordinator) 
         (["--num-records", "5", "--throughput", "1", "--record-key-range", "2"],
          "--key-distribution must be 'range' or 'random' when --record-key-range is specified."),
         (["--num-records", "5", "--throughput", "1", "--command-config", "a", "--producer.config", "b"],
-         "--command-config and --producer.config cannot be specified together."),
+         "Options --producer.config and --command-config cannot be specified together."),
         (["--num-records", "5", "--throughput", "1", "--command-property", "linger.ms=soon"], "linger_ms='soon'"),
         (["--num-records", "5", "--throughput", "1", "--transaction-duration-ms", "0"],
          "--transaction-duration-ms should be greater than zero."),
@@ -157,7 +157,7 @@ def test_wrong_flags_of_the_producer_are_refused(
 
 
 def test_an_unknown_setting_gets_a_warning_and_one_of_javas_none(run: Run, topic: Coordinator) -> None:
-    flags = ["--num-records", "1", "--record-size", "8", "--producer-props", "linger.sm=5", "interceptor.classes=x"]
+    flags = ["--num-records", "1", "--record-size", "8", "--command-property", "linger.sm=5", "interceptor.classes=x"]
     result = run(*SEND, *flags)
     assert result.code == 0
     assert result.err == (

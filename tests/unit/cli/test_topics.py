@@ -44,7 +44,7 @@ def test_colliding_name_is_refused(run: Run, root: str) -> None:
     run("topics", "--create", "--topic", "a.b")
     result = run("topics", "--create", "--topic", "a_b")
     assert result.code == 1
-    assert "collides with the existing topic 'a.b'" in result.err
+    assert "collides with existing topic 'a.b'" in result.err
 
 
 @pytest.mark.parametrize("name", ["../x", "", "x" * 250, "тема", ".", "..", "a b", "a/b", "a\nb", "-\x00", "a\udcff"])
@@ -228,7 +228,8 @@ def test_assignment_of_too_few_new_partitions_is_refused(run: Run, cluster: Coor
         (["--describe", "--if-exists"], "--topic or --topic-id is required to describe a topic"),
         (["--create", "--topic", "t", "--partitions", "many"], "argument --partitions: invalid int value: 'many'"),
         (["--list", "--tpoic", "t"], "--tpoic is not a recognized option; did you mean --topic?"),
-        (["--list", "stray"], "'stray' does not belong to any option"),
+        (["--list", "stray"], "'stray' does not belong to any option; did you mean --topic stray?"),
+        (["--list", "--topic", "t", "stray"], "'stray' does not belong to any option"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:

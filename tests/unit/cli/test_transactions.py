@@ -46,7 +46,7 @@ def test_a_transactional_id_is_described(run: Run, used: Coordinator) -> None:
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
     ]  # fmt: skip
-    assert [row[0], row[1], *row[4:]] == ["0", "billing", "CompleteCommit", "-1", "None", "None", ""]
+    assert [row[0], row[1], *row[4:]] == ["0", "billing", "CompleteCommit", "None", "None", "None", ""]
 
 
 def test_a_transactional_id_that_nobody_used_is_an_error(run: Run, used: Coordinator) -> None:

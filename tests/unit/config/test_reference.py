@@ -13,14 +13,22 @@ from pathlib import Path
 import pytest
 
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig, validate_cluster_configs
+from sparklog.config.definitions import ConfigDef
 from sparklog.config.properties import parse_properties, read_properties
-from sparklog.config.reference import render_cluster_table, render_properties, render_topic_table
+from sparklog.config.reference import (
+    render_cluster_table,
+    render_properties,
+    render_topic_table,
+    render_without_effect,
+)
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 
 ROOT = Path(__file__).parents[3]
 PROPERTIES = ROOT / "conf" / "sparklog.properties"
 DOCUMENT = ROOT / "docs" / "configuration.md"
+LIMITS = ROOT / "docs" / "limits-and-guarantees.md"
 TABLES = "## Topic configs\n"
+SETTINGS = re.compile(r"(?<=\n)\| setting \|.*?\n(?=\n)", re.DOTALL)
 
 
 def tables() -> str:
@@ -34,6 +42,39 @@ def test_the_properties_file_is_what_the_tables_say() -> None:
 def test_the_document_ends_with_the_tables() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert text[text.index(TABLES) :] == tables()
+
+
+def test_the_limits_list_what_has_no_effect() -> None:
+    assert SETTINGS.findall(LIMITS.read_text(encoding="utf-8")) == [render_without_effect()]
+
+
+DEFINITIONS = [*TOPIC_CONFIGS.values(), *(one for one in CLUSTER_CONFIGS.values() if not one.synonyms)]
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "sparklog").rglob("*.py"))
+    if "config" not in path.relative_to(ROOT / "sparklog").parts[:1] and path.name != "reassign_partitions.py"
+)
+"""All that may act on a setting; reassign-partitions only sets some."""
+
+
+def is_asked_for(definition: ConfigDef) -> bool:
+    """Whether the program asks for a setting: by a name of it, or by the attribute that has its value."""
+    names = [definition.name, *(synonym.name for synonym in definition.synonyms)]
+    if definition.name.startswith(("leader.replication", "follower.replication")) and definition.kind == "long":
+        names.append("replication.throttled.rate")  # the smaller of the two rates
+    if re.match(r"compression\..*\.level", definition.name):
+        names.append("compression.level")  # that of the codec
+    if definition.name == "internal.segment.bytes":
+        names.append("segment.bytes")  # in whose place it is
+    attributes = "|".join(name.replace(".", "_") for name in names)
+    return any(f'"{name}"' in SOURCES for name in names) or re.search(rf"\.({attributes})\b", SOURCES) is not None
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda one: one.name)
+def test_a_setting_is_said_to_have_an_effect_if_and_only_if_something_asks_for_it(definition: ConfigDef) -> None:
+    assert is_asked_for(definition) == definition.effective
+    assert definition.effective == (not definition.unused and not definition.refused)
+    assert not (definition.unused and definition.refused)
 
 
 def test_the_properties_file_can_be_loaded_and_changes_nothing() -> None:
@@ -63,7 +104,7 @@ def test_every_setting_says_in_one_sentence_what_it_does_and_whether_it_takes_ef
     assert doc[0].isupper()
     assert doc.endswith(".")
     assert "\n" not in doc
-    assert ("Takes effect now." in description) != ("Stored and shown" in description)
+    assert sum(said in description for said in ("Takes effect now.", "Stored and shown, has no", "Refused unless")) == 1
 
 
 def test_the_commented_settings_are_topic_configs_at_their_defaults() -> None:
@@ -76,3 +117,5 @@ if __name__ == "__main__":
     PROPERTIES.write_text(render_properties(), encoding="utf-8")
     document = DOCUMENT.read_text(encoding="utf-8")
     DOCUMENT.write_text(document.split(TABLES)[0] + tables(), encoding="utf-8")
+    limits = LIMITS.read_text(encoding="utf-8")
+    LIMITS.write_text(SETTINGS.sub(lambda _: render_without_effect(), limits), encoding="utf-8")

@@ -172,8 +172,9 @@ def test_a_bad_value_is_refused_with_its_name_and_what_the_config_takes(name: st
         ("log.retention.hours", "the cluster-level name of retention.ms"),
         ("message.downconversion.enable", "Kafka removed it in version 4"),
         ("message.timestamp.difference.max.ms", "use message.timestamp.before.max.ms"),
-        ("", "There is no topic config ''"),
-        ("x" * 100_000, "There is no topic config 'xxx"),
+        ("", "Unknown topic config name: ''"),
+        ("x" * 100_000, "Unknown topic config name: 'xxx"),
+        ("nope", "Unknown topic config name: nope."),
         ("retention.ms\n", "did you mean retention.ms?"),
     ],
 )

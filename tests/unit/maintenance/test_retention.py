@@ -13,7 +13,12 @@ from sparklog.client.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.announcements import CLOCK_SLACK_MS, READERS
-from sparklog.errors import OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    OffsetOutOfRangeError,
+    StorageError,
+    StoragePermissionError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
@@ -26,6 +31,7 @@ from sparklog.protocol.decide import AppendRequest
 from sparklog.protocol.decide_segments import HIGH_WATERMARK
 from sparklog.protocol.decision import Decision
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.faults import Call
 from sparklog.testing.faulty_store import ERROR, FaultyStore
 from sparklog.types import TopicPartition
 from tests.unit.maintenance.logs import Written, append, batch_of, live, log_files, records
@@ -229,6 +235,29 @@ def test_files_go_after_file_delete_delay_ms_and_not_before() -> None:
     assert list(coordinator.store.list(REMOVED)) == []
 
 
+class _KeepsMostLogs(MemoryStore):
+    """Refuses to delete any .log but the one that begins at offset 0."""
+
+    def delete(self, key: str) -> None:
+        if key.endswith(".log") and f"/{0:020}-" not in key:
+            raise StoragePermissionError(f"{key}: Permission denied", path=key)
+        super().delete(key)
+
+
+def test_only_what_was_deleted_counts_as_freed() -> None:
+    coordinator, clock = cluster(_KeepsMostLogs(uuid.uuid4().hex), retention_ms="60000", file_delete_delay_ms="0")
+    fill(coordinator, 3)
+    advance_to_minute(clock, 100)
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files.values()
+    before = log_files(coordinator)
+    clock.advance(1)
+    result = sweep(coordinator)
+    assert len(set(before) - set(log_files(coordinator))) == 1
+    assert (result.files, 3 * result.size_bytes) == (1, listing.size_bytes), "the three are alike"
+    assert result.problems[0].startswith("2 files stay at broker 0 for now: ")
+
+
 def test_a_deleted_topics_files_go_and_another_topics_stay() -> None:
     coordinator, clock = cluster()
     coordinator.create_topic("audit")
@@ -380,6 +409,25 @@ def test_a_file_that_cannot_be_deleted_now_is_deleted_by_the_next_sweep() -> Non
         pass
     assert sweep(coordinator).listings == 1
     assert log_files(coordinator) == []
+
+
+def test_bytes_of_files_that_could_not_be_deleted_do_not_count_as_freed() -> None:
+    coordinator, clock = cluster(retention_ms="60000", file_delete_delay_ms="0")
+    fill(coordinator, 5)
+    advance_to_minute(clock, 100)
+    retain(coordinator)
+    clock.advance(1)
+
+    def refuse(step: int, call: Call) -> None:
+        if call.operation == "delete" and call.key.endswith((".log", ".index")):
+            raise StoragePermissionError("read-only", path=call.key)
+
+    result = sweep(open_cluster(FaultyStore(coordinator.store, before=refuse), clock=clock))
+    assert result.problems
+    assert (result.files, result.size_bytes) == (0, 0)
+    freed = sweep(coordinator)
+    assert freed.files == 5
+    assert freed.size_bytes > 0
 
 
 def test_a_listing_that_was_lost_does_not_hold_the_sweep_up() -> None:

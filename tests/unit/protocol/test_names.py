@@ -135,8 +135,12 @@ def test_other_partition_counts_are_refused_with_what_is_allowed(partitions: obj
 
 def test_partitions_are_only_added() -> None:
     assert validate_partition_increase("orders", 3, 4) == 4
-    with pytest.raises(InvalidPartitionsError, match="has 3 partitions already"):
+    with pytest.raises(InvalidPartitionsError, match=r"already has 3 partition\(s\)"):
         validate_partition_increase("orders", 3, 3)
-    with pytest.raises(InvalidPartitionsError, match=r"new topic with 2 partitions, copy the records") as caught:
+    with pytest.raises(InvalidPartitionsError, match=r"currently has 3 partition\(s\); 0 would not be an increase"):
+        validate_partition_increase("orders", 3, 0)
+    with pytest.raises(
+        InvalidPartitionsError, match=r"currently has 3 partition\(s\) .* new topic with 2 partitions, copy the records"
+    ) as caught:
         validate_partition_increase("orders", 3, 2)
     assert caught.value.topic == "orders"

@@ -1,0 +1,334 @@
+"""``--json``: every command prints an object of its schema, and the files that document them are made from the structs.
+
+After a change of a struct write these again, by ``python scripts/write_cli_json.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sparklog.cli.documents import DOCUMENTS
+from sparklog.cli.json_reference import render_document, render_schema, schema
+from sparklog.cli.main import COMMANDS
+from sparklog.client.consumer import Consumer
+from sparklog.client.producer import Producer
+from sparklog.coordinator import Coordinator
+from sparklog.coordinator.brokers import add_broker
+from sparklog.protocol.commits import ApplicationWrite
+
+from .conftest import Run, change_partition, commit
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "cli-json.md"
+SCHEMA = ROOT / "docs" / "cli-json.schema.json"
+
+OTHERS = {
+    "completion", "console-producer", "console-consumer", "dump-log", "verifiable-producer", "verifiable-consumer",
+}  # fmt: skip
+"""Commands that print records, lines of their own, or JSON as Kafka's do."""
+
+
+def test_the_document_is_what_the_structs_say() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == render_document()
+
+
+def test_the_schema_is_what_the_structs_say() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == render_schema()
+
+
+def test_every_field_is_described() -> None:
+    fsck = {"FsckReport", "Finding", "Checked", "Repair"}  # docs/repair.md describes these
+    for name, definition in schema()["$defs"].items():
+        assert definition["description"], name
+        for field, node in definition["properties"].items():
+            is_list_of_objects = "$ref" in json.dumps(node)
+            assert name in fsck or is_list_of_objects or node.get("description"), f"{name}.{field}"
+
+
+def validate(node: dict[str, Any], value: object, definitions: dict[str, Any], where: str = "$") -> None:
+    """As a validator of JSON Schema would, for the words that the schema uses; and every field is in the schema."""
+    if "$ref" in node:
+        validate(definitions[node["$ref"].rpartition("/")[2]], value, definitions, where)
+    elif "anyOf" in node:
+        if not any(is_valid(choice, value, definitions) for choice in node["anyOf"]):
+            raise AssertionError(f"{where}: {value!r} is none of {node['anyOf']}")
+    elif "enum" in node:
+        assert value in node["enum"], where
+    elif node["type"] == "array":
+        assert isinstance(value, list), where
+        for number, item in enumerate(value):
+            validate(node["items"], item, definitions, f"{where}[{number}]")
+    elif node["type"] == "object":
+        assert isinstance(value, dict), where
+        properties, other = node.get("properties", {}), node.get("additionalProperties")
+        assert other is not None or value.keys() <= properties.keys(), where
+        assert set(node.get("required", ())) <= value.keys(), where
+        for name, item in value.items():
+            validate(properties.get(name, other), item, definitions, f"{where}.{name}")
+    else:
+        kinds: dict[str, type | tuple[type, ...]] = {
+            "string": str, "boolean": bool, "null": type(None), "integer": int, "number": (int, float)
+        }  # fmt: skip
+        assert isinstance(value, kinds[node["type"]]), f"{where}: {value!r} is no {node['type']}"
+        assert node["type"] == "boolean" or not isinstance(value, bool), where
+
+
+def is_valid(node: dict[str, Any], value: object, definitions: dict[str, Any]) -> bool:
+    try:
+        validate(node, value, definitions)
+    except AssertionError:
+        return False
+    return True
+
+
+def checked(command: str, text: str) -> dict[str, Any]:
+    """The object that a command printed, which is one of its schema, and of its struct."""
+    definitions = schema()["$defs"]
+    document = json.loads(text)
+    validate(definitions[DOCUMENTS[command].__name__], document, definitions)
+    msgspec.convert(document, DOCUMENTS[command], strict=True)
+    return dict(document)
+
+
+@pytest.fixture
+def busy(cluster: Coordinator, tmp_path: Path) -> Coordinator:
+    """A bit of everything: two brokers, records, a group, a transaction, an application, a reassignment."""
+    add_broker(cluster, str(tmp_path / "disk1"))
+    cluster.create_topic("orders", configs={"retention.ms": "1000"}, assignment=[[0, 1], [1, 0]])
+    cluster.create_topic("moving")
+    with Producer(bootstrap_servers=cluster.store.root, transactional_id="billing") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(4):
+            producer.send("orders", value=b"v", partition=number % 2)
+        producer.commit_transaction()
+    with Consumer(
+        "orders", bootstrap_servers=cluster.store.root, group_id="readers", auto_offset_reset="earliest"
+    ) as consumer:
+        read = 0
+        while read < 4:
+            read += sum(map(len, consumer.poll(timeout_ms=100).values()))
+        consumer.commit()
+    commit(cluster, ApplicationWrite(application="nightly", application_version=7))
+    change_partition(cluster, "moving", 0, replicas=[0, 1], adding=[1])
+    change_partition(cluster, "orders", 1, leader=0, isr=[0])
+    cluster.refresh()
+    return cluster
+
+
+def files(folder: Path) -> dict[str, str]:
+    """The JSON files that commands take."""
+    contents: dict[str, object] = {
+        "offsets": {"partitions": [{"topic": "orders", "partition": 0, "offset": 1},
+                                   {"topic": "nope", "partition": 0, "offset": 1}], "version": 1},
+        "moves": {"partitions": [{"topic": "moving", "partition": 0, "replicas": [0, 1]},
+                                 {"topic": "orders", "partition": 0, "replicas": [1]}], "version": 1},
+        "elections": {"partitions": [{"topic": "orders", "partition": 0}]},
+    }  # fmt: skip
+    for name, content in contents.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return {name: str(folder / f"{name}.json") for name in contents}
+
+
+LINES: dict[str, Sequence[str]] = {
+    "topics --list": (),
+    "topics --describe": (),
+    "configs --describe": ("--all", "--topic", "orders"),
+    "get-offsets": ("--time", "max-timestamp"),
+    "consumer-groups --list": (),
+    "consumer-groups --describe": ("--all-groups",),
+    "groups --list": (),
+    "transactions list": (),
+    "transactions describe": ("--transactional-id", "billing"),
+    "transactions describe-producers": ("--topic", "orders", "--partition", "0"),
+    "transactions find-hanging": ("--topic", "orders"),
+    "applications --list": (),
+    "brokers list": (),
+    "cluster cluster-id": (),
+    "cluster list-endpoints": (),
+    "cluster describe": (),
+    "log-dirs --describe": (),
+    "leader-election": ("--election-type", "preferred", "--path-to-json-file", "elections"),
+    "reassign-partitions --list": (),
+    "reassign-partitions --verify": ("--reassignment-json-file", "moves"),
+    "delete-records": ("--offset-json-file", "offsets"),
+    "replica-verification": (),
+    "maintain --once": (),
+    "fsck": (),
+    "vacuum": (),
+    "producer-perf-test": (
+        "--topic", "moving", "--num-records", "10", "--record-size", "5", "--throughput", "-1", "--warmup-records", "2"
+    ),
+    "consumer-perf-test": ("--topic", "orders", "--num-records", "4", "--timeout", "2000", "--print-metrics"),
+    "e2e-latency": ("--topic", "pings", "--num-records", "2", "--producer-acks", "all", "--record-size", "5"),
+}  # fmt: skip
+"""A command line for each document but that of a loop, which has a test of its own."""
+
+FAILING = {"delete-records": 1}
+
+
+def test_every_document_has_a_test() -> None:
+    assert {*LINES, "maintain --loop"} == set(DOCUMENTS)
+    assert {document.split()[0] for document in DOCUMENTS} == set(COMMANDS) - OTHERS
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_what_a_command_prints_is_of_its_schema(run: Run, busy: Coordinator, tmp_path: Path, command: str) -> None:
+    named = files(tmp_path)
+    line = [named.get(word, word) for word in LINES[command]]
+    result = run(*command.split(), *line, "--json")
+    assert result.code == FAILING.get(command, 0), result.err
+    document = checked(command, result.out)
+    assert document
+    assert result.out.isascii()
+    assert command == "fsck" or len(result.lines) == 1
+
+
+@pytest.mark.parametrize("command", [command for command in LINES if command not in ("fsck", "maintain --once")])
+def test_what_an_empty_cluster_gives_is_of_the_schema_too(run: Run, root: str, tmp_path: Path, command: str) -> None:
+    named = files(tmp_path)
+    result = run(*command.split(), *(named.get(word, word) for word in LINES[command]), "--json")
+    if result.out:
+        checked(command, result.out)
+    else:
+        assert result.code == 1
+        assert result.err
+
+
+def test_the_documents_say_what_the_tables_do(run: Run, busy: Coordinator) -> None:
+    (orders,) = checked("topics --describe", run("topics", "--describe", "--topic", "orders", "--json").out)["topics"]
+    assert (orders["partition_count"], orders["replication_factor"]) == (2, 2)
+    assert orders["configs"] == {"retention.ms": "1000"}
+    assert [(one["partition"], one["leader"], one["replicas"], one["isr"]) for one in orders["partitions"]] == [
+        (0, 0, [0, 1], [0, 1]), (1, 0, [1, 0], [0])
+    ]  # fmt: skip
+    groups = checked(
+        "consumer-groups --describe", run("consumer-groups", "--describe", "--group", "readers", "--json").out
+    )["groups"]
+    assert [(one["topic"], one["partition"], one["lag"]) for one in groups[0]["offsets"]] == [
+        ("orders", 0, 0), ("orders", 1, 0)
+    ]  # fmt: skip
+    assert groups[0]["members"] is None
+    offsets = checked("get-offsets", run("get-offsets", "--topic", "moving", "--time", "max-timestamp", "--json").out)
+    assert offsets == {"offsets": [{"topic": "moving", "partition": 0, "offset": None}]}
+    moves = checked("reassign-partitions --list", run("reassign-partitions", "--list", "--json").out)
+    assert moves["reassignments"][0]["adding_replicas"] == [1]
+
+
+def test_metrics_are_in_the_document_where_they_are_asked_for(run: Run, busy: Coordinator) -> None:
+    command = ("producer-perf-test", *LINES["producer-perf-test"], "--json")
+    assert checked("producer-perf-test", run(*command).out)["metrics"] is None
+    metrics = checked("producer-perf-test", run(*command, "--print-metrics").out)["metrics"]
+    assert metrics["producer-metrics"]["record-send-total"] == 10
+
+
+def test_members_and_state_of_a_group_are_of_the_schema(run: Run, busy: Coordinator) -> None:
+    with Consumer("orders", bootstrap_servers=busy.store.root, group_id="readers", group_instance_id="one") as consumer:
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        command = ("consumer-groups", "--describe", "--group", "readers", "--json")
+        members = checked("consumer-groups --describe", run(*command, "--members").out)["groups"][0]
+        state = checked("consumer-groups --describe", run(*command, "--state").out)["groups"][0]
+    assert [(member["group_instance_id"], len(member["assignment"])) for member in members["members"]] == [("one", 2)]
+    assert (members["offsets"], state["offsets"], state["members"]) == (None, None, None)
+    assert (state["state"], state["member_count"]) == ("Stable", 1)
+
+
+def test_a_group_that_does_not_exist_is_left_out_and_makes_the_exit_code_1(run: Run, busy: Coordinator) -> None:
+    result = run("consumer-groups", "--describe", "--group", "readers", "--group", "nope", "--json")
+    found = checked("consumer-groups --describe", result.out)["groups"]
+    assert ([group["group"] for group in found], result.code) == (["readers"], 1)
+    assert "'nope' does not exist" in result.err
+
+
+def test_only_the_reported_partitions_are_listed_and_an_exit_code_can_be_asked_for(run: Run, busy: Coordinator) -> None:
+    command = ("topics", "--describe", "--under-replicated-partitions", "--json")
+    listed = run(*command)
+    (topic,) = checked("topics --describe", listed.out)["topics"]
+    assert (topic["topic"], [one["partition"] for one in topic["partitions"]], listed.code) == ("orders", [1], 0)
+    assert run(*command, "--exit-code").code == 2
+    nothing = run("topics", "--describe", "--unavailable-partitions", "--json", "--exit-code")
+    assert (json.loads(nothing.out), nothing.code) == ({"topics": []}, 0)
+
+
+def test_exit_code_belongs_to_the_reports(run: Run, root: str) -> None:
+    refused = run("topics", "--describe", "--exit-code")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("--exit-code goes with --under-replicated-partitions")
+
+
+def test_a_failed_pass_is_a_document_and_an_exit_code(run: Run, busy: Coordinator, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "disk1")
+    result = run("maintain", "--once", "--only", "elections,roll", "--json")
+    document = checked("maintain --once", result.out)
+    assert result.code == 1
+    assert document["problems"] == 1
+    assert [step["step"] for step in document["steps"]] == ["elections", "roll"]
+    assert "broker.json is missing" in document["steps"][0]["problems"][0]
+
+
+def test_a_loop_prints_an_object_a_line(busy: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "replication", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        assert loop.stdout is not None
+        first = loop.stdout.readline()
+        loop.send_signal(signal.SIGTERM)
+        rest, _ = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    steps = [checked("maintain --loop", line) for line in [first, *rest.splitlines()]]
+    assert steps[0]["step"] == "replication"
+    assert steps[0]["counts"]["replicas_in_sync_again"] > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics --create --topic t",
+        "configs --alter --topic t --add-config retention.ms=1",
+        "consumer-groups --delete --group g",
+        "transactions forget --transactional-id t",
+        "applications --delete --application a",
+        "brokers cordon --id 1",
+        "cluster create",
+        "reassign-partitions --cancel --reassignment-json-file x",
+    ],
+)
+def test_json_belongs_to_what_lists(run: Run, root: str, line: str) -> None:
+    refused = run(*line.split(), "--json")
+    assert (refused.code, refused.out) == (1, "")
+    assert "json" in refused.err
+
+
+def test_texts_of_others_stay_one_line_of_ascii(run: Run, cluster: Coordinator) -> None:
+    commit(cluster, ApplicationWrite(application="n\u00e4chtlich\n\u2028\U0001f600", application_version=1))
+    result = run("applications", "--list", "--json")
+    assert len(result.lines) == 1
+    assert result.out.isascii()
+    assert json.loads(result.out)["applications"][0]["application"] == "n\u00e4chtlich\n\u2028\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("topics --describe --under-replicated-partitions --exit-code", 1),
+        ("brokers list --exit-code", 1),
+        ("fsck", 2),
+        ("replica-verification", 1),
+        ("maintain --once", 1),
+        ("vacuum", 1),
+    ],
+)
+def test_a_monitor_can_tell_that_nothing_was_looked_at(run: Run, tmp_path: Path, line: str, code: int) -> None:
+    result = run(*line.split(), "--json", "--bootstrap-server", str(tmp_path / "nothing"))
+    assert (result.code, result.out) == (code, "")
+    assert "is not a sparklog cluster" in result.err

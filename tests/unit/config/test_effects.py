@@ -1,0 +1,89 @@
+"""Settings without effect: said when they are set, and refused where believing in them costs something."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.admin import AdminClient
+from sparklog.client.admin_types import ConfigResource, NewTopic
+from sparklog.config.effects import without_effect
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.errors import InvalidConfigurationError
+from sparklog.protocol.commits import AlterConfig
+from sparklog.protocol.decision import Decision
+
+SAID = "stored, has no effect here: flush.messages=1 (what is committed is durable already)"
+
+REFUSED = [
+    ("orders", "remote.storage.enable", "true", "Tiered Storage functionality is disabled"),
+    ("", "create.topic.policy.class.name", "org.example.Policy", "the permissions of the storage"),
+    ("", "alter.config.policy.class.name", "org.example.Policy", "the permissions of the storage"),
+    ("", "cordoned.log.dirs", "/mnt/disk1", "sparklog brokers cordon"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Coordinator:
+    return create_cluster(str(tmp_path / "cluster"))
+
+
+def test_what_is_set_and_not_acted_on_is_named_with_the_reason() -> None:
+    assert without_effect("orders", {"flush.messages": "1", "retention.ms": "1000"}) == [SAID]
+    assert without_effect("", {"log.cleaner.threads": "4"}) == [
+        "stored, has no effect here: log.cleaner.threads=4 "
+        "(`sparklog maintain --workers` says how many tasks run side by side)"
+    ]
+
+
+def test_a_setting_at_its_default_is_worth_no_word() -> None:
+    assert without_effect("orders", {"preallocate": " FALSE ", "segment.index.bytes": "10485760"}) == []
+    assert without_effect("", {"log.index.size.max.bytes": "10485760"}) == []
+
+
+@pytest.mark.parametrize(("topic", "name", "value", "why"), REFUSED, ids=[name for _, name, _, _ in REFUSED])
+def test_what_misleads_is_refused_and_nothing_is_changed(
+    cluster: Coordinator, topic: str, name: str, value: str, why: str
+) -> None:
+    cluster.create_topic("orders")
+    version = cluster.refresh().version
+    with pytest.raises(InvalidConfigurationError, match=why) as raised:
+        cluster.alter_configs(topic, {"retention.ms" if topic else "num.partitions": "5", name: value})
+    assert raised.value.config == name
+    assert cluster.refresh().version == version
+
+
+def test_what_misleads_may_be_set_to_its_default(cluster: Coordinator) -> None:
+    cluster.create_topic("orders", configs={"remote.storage.enable": "false"})
+    cluster.alter_configs("", {"cordoned.log.dirs": ""})
+    assert cluster.refresh().topic("orders").configs == {"remote.storage.enable": "false"}
+
+
+def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coordinator) -> None:
+    cluster.create_topic("orders")
+    old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
+    cluster.submit(lambda _: Decision([old], None))
+    cluster.alter_configs("orders", {"retention.ms": "1000"})
+    cluster.alter_configs("orders", {}, ["remote.storage.enable"])
+    assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
+
+
+def test_no_topic_is_created_with_a_setting_that_misleads(cluster: Coordinator) -> None:
+    with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
+        cluster.create_topic("orders", configs={"remote.storage.enable": "true"})
+    assert "orders" not in cluster.refresh().topics
+
+
+def test_the_admin_client_logs_what_has_no_effect(cluster: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    with AdminClient(cluster=cluster) as admin, caplog.at_level(logging.WARNING, "sparklog"):
+        admin.create_topics([NewTopic("orders", topic_configs={"flush.messages": "1"}), NewTopic("plain")])
+        assert caplog.messages == [f"topic orders: {SAID}"]
+        caplog.clear()
+        admin.alter_configs([ConfigResource("broker", "", {"log.cleaner.threads": "4", "num.partitions": "2"})])
+        assert len(caplog.messages) == 1
+        assert caplog.messages[0].startswith("the cluster: stored, has no effect here: log.cleaner.threads=4")
+        caplog.clear()
+        admin.reset_configs([ConfigResource("topic", "orders", ["flush.messages"])])
+        assert caplog.messages == []
