@@ -32,7 +32,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log import checkpoint
-from sparklog.log.commit_files import LogEnd, not_there, read_log_end
+from sparklog.log.commit_files import LogEnd, check_mounted, not_there, read_log_end
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary, read_certain_boundary
 from sparklog.protocol.commit_bytes import EncodedCommit, actions_key, decode_commit, stored_digest
@@ -108,12 +108,17 @@ class CommitAttempt:
             try:
                 if self._store.get(key, limits.MAX_COMMIT_BYTES) == self._encoded.data:
                     self._store.delete(key)
-                self._delete_spilled()
             except ObjectNotFoundError:
-                self._delete_spilled()
+                pass  # looked for before the root itself: one that is not mounted now may come back, with this commit
             except SparklogError:
                 self._clock.sleep(0.05 * 2**attempt)
                 continue
+            try:
+                check_mounted(self._store)
+            except SparklogError:
+                self._clock.sleep(0.05 * 2**attempt)
+                continue
+            self._delete_spilled()
             return True
         return False
 
