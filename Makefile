@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ test-s3: $(STAMP) ## the tests that need a real S3 server, which they start (Go 
 
 test-hdfs: $(STAMP) ## the tests that need a NameNode and DataNodes, which they start (Maven fetches them once)
 	@$(WITH_JAVA) $(PY) -m pytest -m hdfs $(PYTEST_ARGS) tests
+
+# Without a network there is no such environment, and the tests say that they are skipped.
+test-thirdparty: $(STAMP) ## programs written for kafka-python, run as they are (installs them once, into .venv-thirdparty)
+	-@bash scripts/thirdparty.sh
+	@$(PY) -m pytest -m thirdparty $(PYTEST_ARGS) tests/thirdparty
 
 test-slow: $(STAMP) ## the tests that take minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m slow $(PYTEST_ARGS) tests

@@ -23,7 +23,7 @@ __version__ = "0.2.0"
 
 TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from sparklog import errors
+    from sparklog import errors, kafka
     from sparklog.client.admin import AdminClient
     from sparklog.client.admin import AdminClient as KafkaAdminClient
     from sparklog.client.admin_types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
@@ -62,6 +62,7 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "errors",
+    "kafka",
     "read",
     "register",
     "scan",
@@ -91,6 +92,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "errors": ("sparklog.errors", None),
+    "kafka": ("sparklog.kafka", None),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),

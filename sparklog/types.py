@@ -44,12 +44,23 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class TopicPartitionReplica(NamedTuple):
+    """One replica of a partition; ``broker_id`` is the storage location that holds it."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+
 class OffsetAndMetadata(NamedTuple):
-    """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read."""
+    """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read.
+
+    None for either is taken as well, and stored as the empty text and -1.
+    """
 
     offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
+    metadata: str | None = ""
+    leader_epoch: int | None = -1
 
 
 class OffsetAndTimestamp(NamedTuple):

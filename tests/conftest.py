@@ -23,6 +23,7 @@ ELSEWHERE = {
     "s3": "make test-s3",
     "hdfs": "make test-hdfs",
     "faults": "make test-faults",
+    "thirdparty": "make test-thirdparty",
     "slow": "make test-slow",
     "soak": "pytest -m soak",
 }

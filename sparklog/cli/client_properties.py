@@ -59,9 +59,9 @@ def read_properties(options: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, object]:
+def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
     """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
-    arguments: dict[str, object] = {}
+    arguments: dict[str, Any] = {}
     unknown: list[str] = []
     for name, text in properties.items():
         argument = name.replace(".", "_")

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.types import printable
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STORAGE_PROPERTY_PREFIX = "storage."
 """In a --command-config file, what follows it is the name of a storage option."""
 
@@ -148,7 +148,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(
             "--bootstrap-server",
             metavar="ROOT",
-            help=f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${BOOTSTRAP_VARIABLE})",
+            help=f"the cluster's root: a path or a URL such as s3://bucket/log (default: ${ROOT_VARIABLE})",
         )
         self.add_argument(
             "--storage-option",
@@ -304,10 +304,10 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
     properties: dict[str, str] = {}
     if options.command_config:
         properties = read_properties_file(options.command_config, "--command-config")
-    root = options.bootstrap_server or properties.get("bootstrap.servers") or os.environ.get(BOOTSTRAP_VARIABLE)
+    root = options.bootstrap_server or properties.get("bootstrap.servers") or default_root()
     if not root:
         raise UsageError(
-            f"--bootstrap-server must be specified: the cluster's root, a path or URL (or set {BOOTSTRAP_VARIABLE})"
+            f"--bootstrap-server must be specified: the cluster's root, a path or URL (or set {ROOT_VARIABLE})"
         )
     check_root(root)
     return root, storage_options(options, properties)

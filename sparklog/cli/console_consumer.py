@@ -362,7 +362,7 @@ def _consume_in_group(
     from sparklog.client.consumer import Consumer
     from sparklog.client.consumer_config import DEFAULTS
 
-    arguments = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
+    arguments: dict[str, Any] = {"client_id": "console-consumer", **client_arguments(properties, DEFAULTS)}
     arguments.update(cluster=coordinator, group_id=group, auto_offset_reset=reset)
     consumer = Consumer(**arguments)
     limit = -1 if options.max_messages is None else options.max_messages

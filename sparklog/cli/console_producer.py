@@ -27,7 +27,7 @@ from sparklog.cli.common import (
     suggestion,
 )
 from sparklog.cli.throughput import StopRequest
-from sparklog.errors import InvalidRecordError, MessageSizeTooLargeError
+from sparklog.errors import MessageSizeTooLargeError, RefusedRecordError
 
 if TYPE_CHECKING:
     from sparklog.cli.line_reader import LineReader
@@ -265,13 +265,13 @@ class _Input:
 
 
 def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _Settings, clock: Clock) -> None:
-    """Send every line. Raises InvalidRecordError for the first that cannot be, after those before it are sent."""
+    """Send every line. Raises RefusedRecordError for the first that cannot be, after those before it are sent."""
     while not lines.ended:
         batch: list[Record] = []
         try:
             for line in _batch(lines, settings, clock):
                 batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))
-        except InvalidRecordError:
+        except RefusedRecordError:
             sender.send(batch)
             raise
         sender.send(batch)

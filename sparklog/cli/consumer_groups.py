@@ -293,13 +293,13 @@ def _note(name: str, group: GroupState, in_log: int) -> None:
 
 def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
     from sparklog.coordinator.group_liveness import without_dead_members
-    from sparklog.errors import InvalidRequestError, NotFoundError
+    from sparklog.errors import InvalidCallError, NotFoundError
 
     failed: dict[str, str] = {}
     for group in groups:
         try:
             without_dead_members(coordinator, group, partial(coordinator.delete_group, group))
-        except (InvalidRequestError, NotFoundError) as error:
+        except (InvalidCallError, NotFoundError) as error:
             failed[group] = f"{type(error).__name__}: {error}"
     deleted = ", ".join(f"'{printable(group)}'" for group in groups if group not in failed)
     if not failed:

@@ -19,7 +19,7 @@ from sparklog.client.sender import may_pass
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
-    InvalidRecordError,
+    RefusedRecordError,
     ReplicaError,
     SparklogError,
     StorageFullError,
@@ -79,13 +79,13 @@ class LineSender:
     def send(self, batch: list[Record]) -> None:
         """Append all, or those before the first that the topic refuses, and then say which line that was.
 
-        Raises InvalidRecordError and its like for a line, and what ended the retries; the message names the line.
+        Raises RefusedRecordError and its like for a line, and what ended the retries; the message names the line.
         """
         if not batch:
             return
         try:
             self._append(batch)
-        except InvalidRecordError as error:
+        except RefusedRecordError as error:
             refused = error.index
             if refused is None or self._unclear:
                 raise self._given_up(error, len(batch)) from error

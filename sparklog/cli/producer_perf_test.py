@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.client.producer import Producer
     from sparklog.client.producer_config import DEFAULTS
 
-    arguments = {"client_id": CLIENT_ID, **client_arguments(properties, DEFAULTS)}
+    arguments: dict[str, Any] = {"client_id": CLIENT_ID, **client_arguments(properties, DEFAULTS)}
     cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
     transaction_ms = _transaction_ms(options, arguments, cluster.log.ids.write_id)
     clock = cluster.log.clock
@@ -123,7 +123,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--key-distribution must be 'range' or 'random' when --record-key-range is specified.")
 
 
-def _transaction_ms(options: argparse.Namespace, arguments: dict[str, object], new_id: Callable[[], str]) -> int | None:
+def _transaction_ms(options: argparse.Namespace, arguments: dict[str, Any], new_id: Callable[[], str]) -> int | None:
     """How long a transaction lasts, None without transactions; a transactional id is put among the arguments."""
     chosen = options.transactional_id or arguments.get("transactional_id")
     if chosen is None and options.transaction_duration_ms is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
     return stop.exit_code
 
 
-def _arguments(options: argparse.Namespace) -> dict[str, object]:
-    found: dict[str, object] = {
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "group_id": options.group_id,
         "enable_auto_commit": options.enable_autocommit,
         "auto_offset_reset": options.reset_policy,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sparklog.client.admin_base import with_deadlines
 from sparklog.client.admin_cluster import ClusterAdmin
@@ -36,7 +36,6 @@ from sparklog.client.admin_types import (
     MemberToRemove,
     NewPartitions,
     NewTopic,
-    NoError,
     OffsetSpec,
     OffsetTimestamp,
     PartitionProducerState,
@@ -45,9 +44,22 @@ from sparklog.client.admin_types import (
     TransactionListing,
     TransactionState,
 )
-from sparklog.client.config import CLUSTER_ARGUMENTS, SOCKET_ARGUMENTS, check_arguments, cluster_of, whole_number
-from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+from sparklog.client.config import (
+    CLUSTER_ARGUMENTS,
+    SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
+    check_arguments,
+    cluster_of,
+    shown_config,
+    whole_number,
+)
+from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import AdminArguments
 
 __all__ = [
     "AbortTransactionSpec",
@@ -89,6 +101,16 @@ _WITHOUT_STORAGE = frozenset({"close", "bootstrap_connected", "wait_for_topics"}
 """Calls without a deadline of their own; ``wait_for_topics`` looks at its ``timeout_ms`` itself."""
 
 
+DEFAULT_CONFIG: Mapping[str, object] = {
+    **SOCKET_DEFAULTS,
+    "default_api_timeout_ms": 60_000,
+    "metadata_max_age_ms": 300_000,
+    "retry_backoff_ms": 100,
+    **DEFAULTS,
+}
+"""Both together, but for what only kafka-python 2 has: ``AdminClient.DEFAULT_CONFIG``."""
+
+
 class MemberInformation(NamedTuple):
     """A member of a group as kafka-python 2 describes it."""
 
@@ -115,20 +137,23 @@ class GroupInformation(NamedTuple):
 class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
-    Arguments have kafka-python's names; unknown ones raise InvalidConfigurationError. ``bootstrap_servers`` is the
-    cluster's root, a folder or an address; ``storage_options`` go to its storage's client; ``cluster`` is a coordinator
-    that is open already.
+    Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is
+    the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its
+    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them,
+    those that were not given by default.
 
     A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
     KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
     """
 
-    def __init__(self, **configs: object) -> None:
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, **configs: Unpack[AdminArguments]) -> None:
         arguments = check_arguments("AdminClient", configs, DEFAULTS, NO_EFFECT)
         milliseconds = whole_number("AdminClient", arguments, "request_timeout_ms", least=1)
         self._request_timeout = milliseconds / 1000 if milliseconds < 2**63 - 1 else math.inf
-        self.config = arguments
         self._coordinator = cluster_of("AdminClient", arguments)
+        self.config = shown_config(DEFAULT_CONFIG, configs, self._coordinator)
         self._closed = False
 
     def __enter__(self) -> AdminClient:

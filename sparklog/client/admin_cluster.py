@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Result
-from sparklog.errors import InvalidRequestError
+from sparklog.client.admin_transactions import coordinator_of
+from sparklog.errors import InvalidRequestError, SecurityDisabledError
 
 PERMISSIONS = (
     "there are no servers that could check it: who may read and write is decided by the permissions of the storage, so "
@@ -23,13 +24,14 @@ class ClusterAdmin(AdminBase):
     def describe_cluster(self) -> Result:
         """Cluster id and brokers, which are storage locations: ``host`` is the address, and there is no port.
 
-        One that does not pass its checks is fenced. The controller is no broker, so its id is -1.
+        One that does not pass its checks is fenced. The controller is no broker: the first
+        one stands for it.
         """
         state = self._state()
         root = self._coordinator.store.root
         return {
             "cluster_id": state.cluster_id,
-            "controller_id": -1,
+            "controller_id": coordinator_of(state),
             "brokers": [
                 {
                     "broker_id": number,
@@ -46,16 +48,16 @@ class ClusterAdmin(AdminBase):
     # -- what there is no server for
 
     def create_acls(self, acls: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"create_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"create_acls: {PERMISSIONS}")
 
     def describe_acls(self, acl_filter: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"describe_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"describe_acls: {PERMISSIONS}")
 
     def delete_acls(self, acl_filters: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
-        raise InvalidRequestError(f"delete_acls: {PERMISSIONS}")
+        """Raises SecurityDisabledError: the storage's permissions decide."""
+        raise SecurityDisabledError(f"delete_acls: {PERMISSIONS}")
 
     def alter_user_scram_credentials(self, alterations: object) -> NoReturn:
         """Raises InvalidRequestError: the storage's permissions decide."""

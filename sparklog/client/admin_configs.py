@@ -21,7 +21,13 @@ from sparklog.config.definitions import (
 )
 from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
-from sparklog.errors import InvalidConfigurationError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    SparklogError,
+)
 from sparklog.protocol import decide
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.state import State
@@ -45,7 +51,7 @@ class ConfigAdmin(AdminBase):
     ) -> Configs:
         """Configs by resource type, resource and name: those that were set (``modified``), or ``all``, and so on.
 
-        Raises UnknownTopicOrPartitionError, InvalidRequestError.
+        Raises UnknownTopicOrPartitionError, InvalidArgumentError.
         """
         state = self._state()
         wanted = member_of(ConfigFilterType, config_filter)
@@ -147,15 +153,15 @@ def _shown(error: SparklogError) -> str:
 
 
 def _resources(given: Iterable[ConfigResource]) -> list[ConfigResource]:
-    """Those that have configs here. Raises InvalidRequestError for others."""
+    """Those that have configs here. Raises InvalidArgumentError for others."""
     if isinstance(given, ConfigResource):
-        raise InvalidRequestError("config_resources takes a list of ConfigResource objects, not one of them")
+        raise InvalidArgumentTypeError("config_resources takes a list of ConfigResource objects, not one of them")
     found = list(given)
     for resource in found:
         if not isinstance(resource, ConfigResource):
-            raise InvalidRequestError(f"config_resources has {resource!r}, which is no ConfigResource")
+            raise InvalidArgumentTypeError(f"config_resources has {resource!r}, which is no ConfigResource")
         if resource.kind not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
-            raise InvalidRequestError(
+            raise InvalidArgumentError(
                 f"{resource.kind.name} {resource.name!r} has no configs here: topics have, and the cluster, which is "
                 "ConfigResource('BROKER', '')"
             )
@@ -166,7 +172,7 @@ def _topic_of(resource: ConfigResource) -> str:
     """The topic's name, empty for the cluster. Raises InvalidRequestError for a single broker."""
     if resource.kind is ConfigResourceType.TOPIC:
         if not resource.name:
-            raise InvalidRequestError("a topic's ConfigResource needs its name")
+            raise InvalidArgumentError("a topic's ConfigResource needs its name")
         return resource.name
     if resource.name:
         raise InvalidRequestError(
@@ -177,9 +183,9 @@ def _topic_of(resource: ConfigResource) -> str:
 
 
 def _operations(resource: ConfigResource) -> Operations:
-    """What to do with each config. Raises InvalidRequestError."""
+    """What to do with each config. Raises InvalidArgumentError."""
     if resource.configs is not None and not isinstance(resource.configs, Mapping):
-        raise InvalidRequestError(
+        raise InvalidArgumentTypeError(
             f"configs of {resource.name!r} must be a dict of name to value, not {resource.configs!r}"
         )
     found: Operations = {}
@@ -236,7 +242,7 @@ def _entries(state: State, resource: ConfigResource) -> list[ConfigEntry]:
         topic = state.topic(_topic_of(resource))
         return TopicConfig.resolve(topic.configs, state.configs).describe(everything=True)
     if resource.name and resource.name not in map(str, state.brokers):
-        raise InvalidRequestError(f"there is no broker {resource.name}; there are {sorted(state.brokers)}")
+        raise InvalidArgumentError(f"there is no broker {resource.name}; there are {sorted(state.brokers)}")
     return ClusterConfig.resolve(state.configs).describe(everything=True)
 
 

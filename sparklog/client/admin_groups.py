@@ -16,7 +16,6 @@ from sparklog.client.admin_types import (
     GroupType,
     IsolationLevel,
     MemberToRemove,
-    NoError,
     OffsetSpec,
     OffsetTimestamp,
     member_of,
@@ -25,7 +24,10 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator.group_liveness import abandoned_emptied, without_dead_members
 from sparklog.errors import (
     GroupIdNotFoundError,
-    InvalidRequestError,
+    GroupSubscribedToTopicError,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    NoError,
     NonEmptyGroupError,
     SparklogError,
     UnknownMemberIdError,
@@ -115,7 +117,7 @@ class GroupAdmin(AdminBase):
         for member in members:
             shown = member.member_id or member.group_instance_id
             if not shown:
-                raise InvalidRequestError("a member to remove needs member_id or group_instance_id", group=group_id)
+                raise InvalidArgumentError("a member to remove needs member_id or group_instance_id", group=group_id)
             actual = member.member_id or member_of_instance(group, member.group_instance_id or "")
             results[shown] = UnknownMemberIdError
             if actual in group.members:
@@ -139,7 +141,7 @@ class GroupAdmin(AdminBase):
             group_specs = [group_specs]
         specs = dict(group_specs) if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
         if not specs:
-            raise InvalidRequestError("group_specs names no group")
+            raise InvalidArgumentError("group_specs names no group")
         state = self._state()
         found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
@@ -156,7 +158,7 @@ class GroupAdmin(AdminBase):
     ) -> dict[TopicPartition, ErrorClass]:
         """Commit offsets of a group that has no members: the error class of each partition.
 
-        Raises InvalidRequestError for an offset that none can be; then nothing is committed.
+        Raises InvalidArgumentError for an offset that none can be; then nothing is committed.
         """
         state = self._state()
         results: dict[TopicPartition, ErrorClass] = {}
@@ -190,7 +192,7 @@ class GroupAdmin(AdminBase):
         for place, spec in offset_specs.items():
             raw = found[place].offset if place in found else spec
             if isinstance(raw, bool) or not isinstance(raw, int):
-                raise InvalidRequestError(
+                raise InvalidArgumentTypeError(
                     f"the offset of {TopicPartition(*place)} is {raw!r}; give an OffsetSpec, an OffsetTimestamp or a "
                     "whole number",
                     topic=place[0],
@@ -207,7 +209,8 @@ class GroupAdmin(AdminBase):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, ErrorClass]:
-        """Forget a group's offsets of these partitions, except of topics that its members read (NonEmptyGroupError).
+        """Forget a group's offsets of these partitions, except of topics that its members read
+        (GroupSubscribedToTopicError).
 
         Raises GroupIdNotFoundError.
         """
@@ -222,7 +225,7 @@ class GroupAdmin(AdminBase):
                 delete = partial(coordinator.delete_group_offsets, group_id, places)
                 without_dead_members(coordinator, group_id, delete)
             except NonEmptyGroupError:
-                outcome = NonEmptyGroupError
+                outcome = GroupSubscribedToTopicError
             results.update({TopicPartition(*place): outcome for place in places})
         return results
 
@@ -236,7 +239,7 @@ class GroupAdmin(AdminBase):
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Offsets by OffsetSpec, or of the first record at or after a time in milliseconds; -1 where there is none.
 
-        Raises UnknownTopicOrPartitionError, and InvalidRequestError for what is no time.
+        Raises UnknownTopicOrPartitionError, and InvalidArgumentError for what is no time.
         """
         member_of(IsolationLevel, isolation_level)
         state = self._state()
@@ -288,14 +291,15 @@ def _exists(state: State, place: tuple[str, int]) -> bool:
 def _names(given: Iterable[str], what: str) -> list[str]:
     """The names in a list. One name is no list, although it could be taken for one of letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidRequestError(f"{what}={given!r}: give a list")
+        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
     return list(dict.fromkeys(given))
 
 
 def _find(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:
     """The offset and the time in milliseconds of the record, each -1 where there is none."""
     if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
-        raise InvalidRequestError(
+        kind = InvalidArgumentError if isinstance(spec, int) else InvalidArgumentTypeError
+        raise kind(
             f"the offset of {topic}-{partition} is asked for as {spec!r}; give an OffsetSpec, or a time in "
             "milliseconds since 1970",
             topic=topic,

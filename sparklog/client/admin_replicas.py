@@ -13,7 +13,13 @@ from typing import NoReturn
 from sparklog.client.admin_base import AdminBase, Result
 from sparklog.client.admin_types import ElectionType, error_code, member_of
 from sparklog.coordinator.unclean import look_for_leader
-from sparklog.errors import ElectionNotNeededError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    ElectionNotNeededError,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidRequestError,
+    SparklogError,
+)
 from sparklog.protocol.decide_replicas import alter_reassignments, reassignments
 from sparklog.protocol.elections import UncleanElection, elect_preferred, elect_unclean
 from sparklog.protocol.state import State
@@ -43,7 +49,7 @@ class ReplicaAdmin(AdminBase):
         wanted = sorted(state.brokers) if brokers is None else list(brokers)
         for number in wanted:
             if number not in state.brokers:
-                raise InvalidRequestError(f"there is no broker {number}; there are {sorted(state.brokers)}")
+                raise InvalidArgumentError(f"there is no broker {number}; there are {sorted(state.brokers)}")
         places = _places(state, topic_partitions)
         return [
             {"broker": number, "log_dirs": [_log_dir(state, number, self._coordinator.store.root, places)]}
@@ -102,11 +108,11 @@ class ReplicaAdmin(AdminBase):
         """Begin to move partitions to these brokers, the preferred leader first; None cancels a move under way.
 
         Returns an error class by partition, None for those accepted: UnknownTopicOrPartitionError,
-        InvalidReplicaAssignmentError, NoReassignmentInProgressError. Raises InvalidRequestError for an empty list.
+        InvalidReplicaAssignmentError, NoReassignmentInProgressError. Raises InvalidArgumentError for an empty list.
         """
         for place, replicas in reassignments.items():
             if replicas is not None and not list(replicas):
-                raise InvalidRequestError(f"no brokers for {place}; name some, or give None to cancel a move")
+                raise InvalidArgumentError(f"no brokers for {place}; name some, or give None to cancel a move")
         wanted = {(place[0], place[1]): replicas for place, replicas in reassignments.items()}
         outcome = self._opened().submit(partial(alter_reassignments, wanted=wanted))
         return {place: None if error is None else type(error) for place, error in outcome.items()}
@@ -152,7 +158,7 @@ def _places(state: State, given: Given) -> dict[str, list[int]]:
 def _named(state: State, given: Given) -> Iterable[tuple[str, list[int]]]:
     """What is named, as it is named. Raises UnknownTopicOrPartitionError for a topic of which all are meant."""
     if isinstance(given, str):
-        raise InvalidRequestError(f"topic_partitions={given!r}: give a dict or a list of topics")
+        raise InvalidArgumentTypeError(f"topic_partitions={given!r}: give a dict or a list of topics")
     if isinstance(given, Mapping):
         return [(topic, list(numbers)) for topic, numbers in given.items()]
     topics = sorted(state.topics) if given is None else given

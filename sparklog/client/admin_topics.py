@@ -21,9 +21,10 @@ from sparklog.config.effects import without_effect
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator.topic_removals import deletion_of
 from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
-    InvalidRequestError,
     InvalidTopicError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
@@ -71,7 +72,7 @@ class TopicAdmin(AdminBase):
             InvalidConfigurationError: with ``raise_errors``; the topics without an error are created all the same.
         """
         if validate_only and wait_for_metadata:
-            raise InvalidRequestError("validate_only creates no topic that wait_for_metadata could wait for")
+            raise InvalidArgumentError("validate_only creates no topic that wait_for_metadata could wait for")
         wanted = _new_topics(new_topics)
         names = [new.name for new in wanted]
         coordinator = self._opened()
@@ -120,7 +121,7 @@ class TopicAdmin(AdminBase):
         found = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
-                "topic_id": as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic,
+                "topic_id": str(as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic),
                 **answer.codes(),
             }
             for topic, answer in zip(wanted, answers, strict=True)
@@ -202,7 +203,7 @@ class TopicAdmin(AdminBase):
     ) -> Result:
         """Partitions of these topics, a page of so many at a time; ``next_cursor`` names where the next one begins."""
         if response_partition_limit < 1:
-            raise InvalidRequestError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
+            raise InvalidArgumentError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
         state = self._state()
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
@@ -232,7 +233,7 @@ _NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_kn
 def _several(given: Iterable[Any], what: str) -> list[Any]:
     """The items of a list. One name is no list, although it could be taken for one of letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise InvalidRequestError(f"{what}={given!r}: give a list")
+        raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
     return list(given)
 
 
@@ -240,18 +241,18 @@ def _new_topics(given: object) -> list[NewTopic]:
     if isinstance(given, Mapping):
         return [_topic_of(name, options) for name, options in given.items()]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise InvalidRequestError(f"new_topics={given!r}: give a list of names or NewTopic objects, or a dict")
+        raise InvalidArgumentTypeError(f"new_topics={given!r}: give a list of names or NewTopic objects, or a dict")
     found = [NewTopic(one) if isinstance(one, str) else one for one in given]
     wrong = next((one for one in found if not isinstance(one, NewTopic)), None)
     if wrong is not None or not found:
-        raise InvalidRequestError(f"no valid topics found in new_topics: {wrong!r}; give names or NewTopic objects")
+        raise InvalidArgumentError(f"no valid topics found in new_topics: {wrong!r}; give names or NewTopic objects")
     return found
 
 
 def _topic_of(name: str, options: Mapping[str, Any]) -> NewTopic:
     unknown = sorted(set(options) - {"num_partitions", "replication_factor", "assignments", "configs"})
     if unknown:
-        raise InvalidRequestError(
+        raise InvalidArgumentError(
             f"new topic {name!r} has the unknown option {unknown[0]!r}; it takes num_partitions, replication_factor, "
             "assignments and configs",
             topic=name,
@@ -270,9 +271,9 @@ def _decided_topic(state: State, new: NewTopic, topic_id: str) -> decide.NewTopi
     assignments = dict(new.replica_assignments or {})
     for what, number in (("num_partitions", new.num_partitions), ("replication_factor", new.replication_factor)):
         if isinstance(number, bool) or not isinstance(number, int):
-            raise InvalidRequestError(f"{what}={number!r} of topic {new.name!r} is no whole number", topic=new.name)
+            raise InvalidArgumentTypeError(f"invalid {what} of topic {new.name!r}: {number!r}", topic=new.name)
     if assignments and (new.num_partitions, new.replication_factor) != (-1, -1):
-        raise InvalidRequestError(
+        raise InvalidArgumentError(
             f"topic {new.name!r} has both a replica assignment and a number of partitions or replicas; leave these -1",
             topic=new.name,
         )
@@ -303,7 +304,7 @@ def _new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -
         return NewPartitions(given)
     if isinstance(given, Mapping) and "count" in given:
         return NewPartitions(given["count"], given.get("assignments"))
-    raise InvalidRequestError(
+    raise InvalidArgumentError(
         f"new partitions of topic {name!r} are {given!r}; give a number, NewPartitions, or a dict with 'count'",
         topic=name,
     )
@@ -332,12 +333,12 @@ def _name_of(state: State, topic: str | uuid.UUID) -> str:
 
 
 def as_uuid(topic_id: str) -> uuid.UUID:
-    """A topic id as kafka-python shows it."""
+    """A topic id as kafka-python takes it; results have it as text."""
     return uuid.UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 
 def _created(state: State, new: NewTopic, answer: Answer) -> Result:
-    data: Result = {"name": new.name, "topic_id": as_uuid(answer.result or _NO_ID), **answer.codes()}
+    data: Result = {"name": new.name, "topic_id": str(as_uuid(answer.result or _NO_ID)), **answer.codes()}
     if answer.error is not None:
         return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
     decided = _decided_topic(state, new, answer.result)
@@ -360,7 +361,7 @@ def _described(state: State, topic: str | uuid.UUID) -> Result:
         return {
             "error_code": error_code(error),
             "name": None if by_id else topic,
-            "topic_id": topic if by_id else as_uuid(_NO_ID),
+            "topic_id": str(topic if by_id else as_uuid(_NO_ID)),
             "is_internal": False,
             "partitions": [],
             "topic_authorized_operations": UNKNOWN_OPERATIONS,
@@ -371,7 +372,7 @@ def _topic_data(state: State, topic: TopicState) -> Result:
     return {
         "error_code": 0,
         "name": topic.name,
-        "topic_id": as_uuid(topic.topic_id),
+        "topic_id": str(as_uuid(topic.topic_id)),
         "is_internal": is_internal_topic(topic.name),
         "partitions": [_partition_data(state, number, one) for number, one in enumerate(topic.partitions)],
         "topic_authorized_operations": UNKNOWN_OPERATIONS,

@@ -21,7 +21,12 @@ from sparklog.client.admin_types import (
     TransactionState,
     member_of,
 )
-from sparklog.errors import InvalidRequestError, InvalidTxnStateError, NotFoundError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidTxnStateError,
+    TransactionalIdNotFoundError,
+)
 from sparklog.protocol import decide_expiry
 from sparklog.protocol import state as states
 from sparklog.protocol.state import State
@@ -66,15 +71,15 @@ class TransactionAdmin(AdminBase):
         return {coordinator_of(state): [] if running else found}
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Producer and epoch of these transactional ids. Raises NotFoundError for one that nobody has used."""
+        """Producer and epoch of these ids. Raises TransactionalIdNotFoundError for one that nobody has used."""
         if isinstance(transactional_ids, str):
-            raise InvalidRequestError(f"transactional_ids={transactional_ids!r}: give a list")
+            raise InvalidArgumentTypeError(f"transactional_ids={transactional_ids!r}: give a list")
         state = self._state()
         known = {producer.transactional_id: (number, producer) for number, producer in transactional(state)}
         found: dict[str, TransactionDescription] = {}
         for name in transactional_ids:
             if name not in known:
-                raise NotFoundError(
+                raise TransactionalIdNotFoundError(
                     f"transactional id {name!r} is not known: no producer has called init_transactions() with it, or "
                     "not for transactional.id.expiration.ms"
                 )
@@ -117,7 +122,7 @@ class TransactionAdmin(AdminBase):
     def fence_producers(self, transactional_ids: Iterable[str]) -> None:
         """Stop whoever uses these transactional ids: what they have not committed yet never is.
 
-        Raises NotFoundError for one that nobody has used; then none is fenced.
+        Raises TransactionalIdNotFoundError for one that nobody has used; then none is fenced.
         """
         names = list(transactional_ids)
         self.describe_transactions(names)
@@ -127,7 +132,7 @@ class TransactionAdmin(AdminBase):
     def forget_transactional_ids(self, transactional_ids: Iterable[str]) -> None:
         """Forget these, as their expiration does: who uses one commits no more, and a new producer gets a new id.
 
-        Raises NotFoundError for one that nobody has used; then none is forgotten.
+        Raises TransactionalIdNotFoundError for one that nobody has used; then none is forgotten.
         """
         names = list(transactional_ids)
         self._opened().submit(lambda state: decide_expiry.forget_transactional_ids(state, names))
@@ -158,4 +163,4 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if not text else re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidRequestError(f"transactional_id_pattern={text!r} is no regular expression: {error}") from error
+        raise InvalidArgumentError(f"transactional_id_pattern={text!r}: invalid regular expression: {error}") from error

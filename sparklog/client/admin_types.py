@@ -10,66 +10,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog import errors
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.types import TopicPartition
 
 Kind = TypeVar("Kind", bound=Enum)
 
 
-class NoError(SparklogError):
-    """What a call that reports per partition or member says of those that it worked for. Never raised."""
-
-
-ERROR_CODES: Mapping[type[SparklogError], int] = {
-    NoError: 0,
-    errors.OffsetOutOfRangeError: 1,
+_NEAREST: Mapping[type[SparklogError], int] = {
     errors.CorruptionError: 2,
-    errors.UnknownTopicOrPartitionError: 3,
     errors.KafkaTimeoutError: 7,
-    errors.MessageSizeTooLargeError: 10,
-    errors.InvalidTopicError: 17,
-    errors.IllegalGenerationError: 22,
-    errors.UnknownMemberIdError: 25,
-    errors.RebalanceInProgressError: 27,
-    errors.StoragePermissionError: 31,
-    errors.UnsupportedVersionError: 35,
-    errors.TopicAlreadyExistsError: 36,
-    errors.InvalidPartitionsError: 37,
-    errors.InvalidReplicationFactorError: 38,
-    errors.InvalidConfigurationError: 40,
-    errors.PolicyViolationError: 44,
-    errors.NonEmptyGroupError: 68,
-    errors.GroupIdNotFoundError: 69,
-    errors.InvalidRequestError: 42,
-    errors.LeaderNotAvailableError: 5,
-    errors.NotLeaderOrFollowerError: 6,
-    errors.BrokerNotAvailableError: 8,
-    errors.ControllerMovedError: 11,
-    errors.NotEnoughReplicasError: 19,
-    errors.InvalidReplicaAssignmentError: 39,
-    errors.ReassignmentInProgressError: 60,
-    errors.PreferredLeaderNotAvailableError: 80,
-    errors.EligibleLeadersNotAvailableError: 83,
-    errors.ElectionNotNeededError: 84,
-    errors.NoReassignmentInProgressError: 85,
-    errors.DuplicateBrokerRegistrationError: 101,
-    errors.BrokerIdNotRegisteredError: 102,
+    errors.InvalidCallError: 42,
 }
-"""Kafka's numbers of the errors that results carry (org.apache.kafka.common.protocol.Errors)."""
+"""Numbers of Kafka's that say best what errors without one mean, by group."""
 
 
 def error_code(error: SparklogError | None) -> int:
-    """Kafka's number: of the error's own class, else of the nearest above it, -1 for what Kafka has no number for."""
+    """Kafka's number of an error, or of what is nearest to it; 0 for none, -1 for what Kafka has no number for."""
     if error is None:
         return 0
-    return next((ERROR_CODES[kind] for kind in type(error).__mro__ if kind in ERROR_CODES), -1)
+    if error.errno is not None:
+        return error.errno
+    return next((_NEAREST[kind] for kind in type(error).__mro__ if kind in _NEAREST), -1)
 
 
 def member_of(kind: type[Kind], given: object) -> Kind:
-    """The member of an enumeration that is meant. Raises InvalidRequestError."""
+    """The member of an enumeration that is meant. Raises InvalidArgumentError."""
     if isinstance(given, kind):
         return given
     for one in kind:
@@ -80,7 +48,21 @@ def member_of(kind: type[Kind], given: object) -> Kind:
         elif given == one.value and not isinstance(given, bool):
             return one
     shown = ", ".join(one.name for one in kind)
-    raise InvalidRequestError(f"{given!r} is no {kind.__name__}; give one of {shown}")
+    raise InvalidArgumentError(f"invalid {kind.__name__}: {given!r}; give one of {shown}")
+
+
+class _Named:
+    """Members by what programs of kafka-python call them: ``build_from`` and ``value_for`` of its enumerations."""
+
+    @classmethod
+    def build_from(cls, given: object) -> Any:
+        """The member that is meant. Raises InvalidRequestError, which is a ValueError."""
+        return member_of(cls, given)  # type: ignore[type-var]
+
+    @classmethod
+    def value_for(cls, given: object) -> Any:
+        """Its value. Raises as ``build_from``."""
+        return cls.build_from(given).value
 
 
 # -- topics
@@ -116,7 +98,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-class OffsetSpec(IntEnum):
+class OffsetSpec(_Named, IntEnum):
     """Which offset of a partition is asked for, where it is not a time."""
 
     LATEST = -1
@@ -124,6 +106,14 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+
+
+class OffsetResetStrategy(IntEnum):
+    """Where a consumer begins without an offset, as the number that stands for it."""
+
+    LATEST = -1
+    EARLIEST = -2
+    NONE = 0
 
 
 class OffsetTimestamp(int):
@@ -135,7 +125,7 @@ class OffsetTimestamp(int):
         return f"OffsetTimestamp({int(self)})"
 
 
-class IsolationLevel(IntEnum):
+class IsolationLevel(_Named, IntEnum):
     """Both read the same here: what is not committed has no offset."""
 
     READ_UNCOMMITTED = 0
@@ -145,7 +135,7 @@ class IsolationLevel(IntEnum):
 # -- configs
 
 
-class ConfigResourceType(IntEnum):
+class ConfigResourceType(_Named, IntEnum):
     """What has configs in Kafka; here topics have, and BROKER stands for the cluster's settings."""
 
     UNKNOWN = 0
@@ -156,7 +146,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigFilterType(IntEnum):
+class ConfigFilterType(_Named, IntEnum):
     """Which configs ``describe_configs`` shows; DYNAMIC is ALL, since all can be changed at any time."""
 
     ALL = 0
@@ -166,7 +156,7 @@ class ConfigFilterType(IntEnum):
     STATIC = 4
 
 
-class AlterConfigOp(IntEnum):
+class AlterConfigOp(_Named, IntEnum):
     """What ``alter_configs`` does with a value. APPEND and SUBTRACT are for lists."""
 
     SET = 0
@@ -195,7 +185,7 @@ class ConfigResource:
 # -- groups
 
 
-class GroupState(str, Enum):
+class GroupState(_Named, str, Enum):
     """Kafka's states of a group; groups here are EMPTY, PREPARING_REBALANCE or STABLE."""
 
     UNKNOWN = "Unknown"
@@ -208,7 +198,7 @@ class GroupState(str, Enum):
     RECONCILING = "Reconciling"
 
 
-class GroupType(str, Enum):
+class GroupType(_Named, str, Enum):
     """Kafka's types of a group; groups here are CLASSIC: their members name the assignors."""
 
     UNKNOWN = "Unknown"
@@ -229,7 +219,7 @@ class MemberToRemove:
 # -- transactions
 
 
-class TransactionState(str, Enum):
+class TransactionState(_Named, str, Enum):
     """Kafka's states of a transactional id; here EMPTY before its first commit and COMPLETE_COMMIT after it."""
 
     EMPTY = "Empty"

@@ -4,8 +4,9 @@
     coordinator = cluster_of("Producer", config)
 
 Rules: names and defaults are those of kafka-python (2.3 and 3.1), so that a program moves by changing the import and
-``bootstrap_servers``. What only makes sense with sockets is accepted and does nothing, which a line in the debug log
-says; a name that no client has is refused with the nearest one that exists.
+``bootstrap_servers``; without the latter, SPARKLOG_BOOTSTRAP_SERVER names the cluster. What only makes sense with
+sockets is accepted and does nothing, which a line in the debug log says; a name that no client has is refused with the
+nearest one that exists.
 
 Not for: what the arguments do, and settings of topics and of the cluster (``sparklog.config``).
 """
@@ -21,59 +22,66 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sparklog.clock import SystemClock
+from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.coordinator import shared_cluster
-from sparklog.errors import InvalidConfigurationError, StorageUnavailableError
+from sparklog.errors import InvalidClientConfigurationError, StorageUnavailableError
 
 logger = logging.getLogger(__name__)
 
-SOCKET_ARGUMENTS = frozenset(
-    {
-        "api_version",
-        "api_version_auto_timeout_ms",
-        "bootstrap_topics_filter",
-        "client_dns_lookup",
-        "connections_max_idle_ms",
-        "kafka_client",
-        "max_in_flight_requests_per_connection",
-        "metric_group_prefix",
-        "metric_reporters",
-        "metrics_enabled",
-        "metrics_num_samples",
-        "metrics_sample_window_ms",
-        "net",
-        "proxy_url",
-        "receive_buffer_bytes",
-        "receive_message_max_bytes",
-        "reconnect_backoff_max_ms",
-        "reconnect_backoff_ms",
-        "sasl_kerberos_domain_name",
-        "sasl_kerberos_name",
-        "sasl_kerberos_service_name",
-        "sasl_mechanism",
-        "sasl_oauth_token_provider",
-        "sasl_plain_password",
-        "sasl_plain_username",
-        "security_protocol",
-        "selector",
-        "send_buffer_bytes",
-        "sock_chunk_buffer_count",
-        "sock_chunk_bytes",
-        "socket_connection_setup_timeout_max_ms",
-        "socket_connection_setup_timeout_ms",
-        "socket_options",
-        "socks5_proxy",
-        "ssl_cafile",
-        "ssl_certfile",
-        "ssl_check_hostname",
-        "ssl_ciphers",
-        "ssl_context",
-        "ssl_crlfile",
-        "ssl_keyfile",
-        "ssl_password",
-    }
-)
-"""What kafka-python's clients take for connections and their metrics. There are no connections: accepted, no effect."""
+SOCKET_DEFAULTS: Mapping[str, object] = {
+    "api_version": None,
+    "client_dns_lookup": "use_all_dns_ips",
+    "connections_max_idle_ms": 540_000,
+    "kafka_client": None,
+    "max_in_flight_requests_per_connection": 5,
+    "metric_reporters": [],
+    "metrics_num_samples": 2,
+    "metrics_sample_window_ms": 30_000,
+    "net": None,
+    "proxy_url": None,
+    "receive_buffer_bytes": None,
+    "receive_message_max_bytes": 100_000_000,
+    "reconnect_backoff_max_ms": 30_000,
+    "reconnect_backoff_ms": 50,
+    "sasl_kerberos_domain_name": None,
+    "sasl_kerberos_name": None,
+    "sasl_kerberos_service_name": "kafka",
+    "sasl_mechanism": None,
+    "sasl_oauth_token_provider": None,
+    "sasl_plain_password": None,
+    "sasl_plain_username": None,
+    "security_protocol": "PLAINTEXT",
+    "selector": None,
+    "send_buffer_bytes": None,
+    "socket_connection_setup_timeout_max_ms": 30_000,
+    "socket_connection_setup_timeout_ms": 10_000,
+    "socket_options": [(6, 1, 1)],
+    "socks5_proxy": None,
+    "ssl_cafile": None,
+    "ssl_certfile": None,
+    "ssl_check_hostname": True,
+    "ssl_context": None,
+    "ssl_crlfile": None,
+    "ssl_keyfile": None,
+    "ssl_password": None,
+}
+"""What all of kafka-python's clients take for connections and their metrics, with its defaults. There are no
+connections: accepted, shown in ``config``, no effect."""
+
+SOCKET_ARGUMENTS = frozenset(SOCKET_DEFAULTS) | {
+    "api_version_auto_timeout_ms",
+    "bootstrap_topics_filter",
+    "metric_group_prefix",
+    "metrics_enabled",
+    "sock_chunk_buffer_count",
+    "sock_chunk_bytes",
+    "ssl_ciphers",
+}
+"""The same with what only some clients, or only those of kafka-python 2, take."""
+
+API_VERSION = (4, 2)
+"""What ``config["api_version"]`` says, which in kafka-python is the version of Kafka that was found."""
 
 CLUSTER_ARGUMENTS: Mapping[str, object] = {
     "bootstrap_servers": None,
@@ -84,7 +92,9 @@ CLUSTER_ARGUMENTS: Mapping[str, object] = {
 """What names the cluster: its root, how long to try to open it, the options of the storage's client, or a coordinator
 that is open already."""
 
-_HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
+_BROKER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}"
+_BROKERS = re.compile(rf"\s*(?:localhost|{_BROKER}(?:\s*,\s*{_BROKER})*)\s*")
+"""Addresses of Kafka's brokers; ``localhost`` is kafka-python's default."""
 
 OPEN_PAUSE_SECONDS = 0.1
 """seconds between two tries to open a cluster whose storage does not answer."""
@@ -102,7 +112,7 @@ def check_arguments(
     class's name, for messages.
 
     Raises:
-        InvalidConfigurationError: a name that is neither, with the nearest one that is.
+        InvalidClientConfigurationError: a name that is neither, with the nearest one that is.
     """
     config = dict(known)
     for name, value in given.items():
@@ -115,20 +125,35 @@ def check_arguments(
     return config
 
 
-def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidConfigurationError:
+def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClientConfigurationError:
     underscored = name.replace(".", "_")
     nearest = [underscored] if underscored in known else difflib.get_close_matches(name[:100], known, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else f"; it takes {', '.join(sorted(known))}"
-    return InvalidConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
+    return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
+
+
+def shown_config(
+    defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
+) -> dict[str, Any]:
+    """What a client shows as its ``config``: every argument that it takes, as given or as it is by default."""
+    servers = given.get("bootstrap_servers")
+    config: dict[str, Any] = {**defaults, **given}
+    if config.get("api_version") is None:
+        config["api_version"] = API_VERSION
+    if servers is None:
+        config["bootstrap_servers"] = coordinator.store.root
+    elif isinstance(servers, os.PathLike):
+        config["bootstrap_servers"] = os.fspath(servers)
+    return config
 
 
 # -- values
 
 
 def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
-    """The value of an argument that is a whole number in these bounds, inclusive. Raises InvalidConfigurationError.
+    """The value of an argument that is a whole number in these bounds, inclusive.
 
-    ``math.inf``, kafka-python's word for no limit, is the greatest int64.
+    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError.
     """
     value = config[name]
     if value == math.inf:
@@ -137,18 +162,20 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}({name}={value!r}): give a whole number {bounds}", config=name, value=value
         )
     return value
 
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:
-    """The value of an argument that is one of these. Raises InvalidConfigurationError."""
+    """The value of an argument that is one of these. Raises InvalidClientConfigurationError."""
     value = config[name]
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices)
-        raise InvalidConfigurationError(f"{client}({name}={value!r}): give one of {shown}", config=name, value=value)
+        raise InvalidClientConfigurationError(
+            f"{client}({name}={value!r}): give one of {shown}", config=name, value=value
+        )
     return value
 
 
@@ -160,12 +187,12 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
 
     A storage that does not answer is asked again for ``bootstrap_timeout_ms``, as Kafka's clients do.
 
-    Raises InvalidConfigurationError where they name none, or what ``shared_cluster`` raises.
+    Raises InvalidClientConfigurationError where they name none, or what ``shared_cluster`` raises.
     """
     given = config.get("cluster")
     if given is not None:
         if not isinstance(given, Coordinator):
-            raise InvalidConfigurationError(
+            raise InvalidClientConfigurationError(
                 f"{client}(cluster=...) takes an open Coordinator, not {type(given).__name__}; give an address as "
                 "bootstrap_servers",
                 config="cluster",
@@ -173,7 +200,7 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
         return given
     options = config.get("storage_options")
     if options is not None and not isinstance(options, Mapping):
-        raise InvalidConfigurationError(
+        raise InvalidClientConfigurationError(
             f"{client}(storage_options=...) takes a dict for the storage's client, not {type(options).__name__}",
             config="storage_options",
         )
@@ -195,20 +222,44 @@ def _opened(root: str, options: Mapping[str, object] | None, seconds: float) -> 
             clock.sleep(OPEN_PAUSE_SECONDS)
 
 
-def root_of(client: str, servers: object) -> str:
-    """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that.
+_root_for_brokers: list[str | None] = []
+"""Empty: addresses of brokers are refused. Else they stand for this root, or None for that of the environment."""
 
-    Raises InvalidConfigurationError for anything else.
+
+def answer_brokers_with(root: str | None) -> None:
+    """From now on, in this process, addresses of Kafka's brokers stand for this cluster: for programs that cannot be
+    edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused."""
+    _root_for_brokers[:] = [root]
+
+
+def root_of(client: str, servers: object) -> str:
+    """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that. None is what
+    SPARKLOG_BOOTSTRAP_SERVER says.
+
+    Raises InvalidClientConfigurationError for anything else.
     """
-    found = servers
+    if servers is None:
+        servers = default_root()
+    root = servers
     if isinstance(servers, list | tuple | set | frozenset) and len(servers) == 1:
-        found = next(iter(servers))
-    if isinstance(found, os.PathLike):
-        found = os.fspath(found)
-    if not isinstance(found, str) or not found.strip() or _HOST_AND_PORT.fullmatch(found):
-        raise InvalidConfigurationError(
+        root = next(iter(servers))
+    if isinstance(root, os.PathLike):
+        root = os.fspath(root)
+    if _are_brokers(servers):
+        root = (_root_for_brokers[0] or default_root()) if _root_for_brokers else None
+        if root is not None:
+            logger.info("%s(bootstrap_servers=%r): using the cluster at %s", client, servers, root)
+    if not isinstance(root, str) or not root.strip():
+        raise InvalidClientConfigurationError(
             f"{client}(bootstrap_servers={servers!r}): give the one root of the cluster, a folder or an address such "
-            "as '/data/log' or 's3://bucket/log'; there is no server with a port",
+            f"as '/data/log' or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
             config="bootstrap_servers",
         )
-    return found
+    return root
+
+
+def _are_brokers(servers: object) -> bool:
+    addresses = [servers] if isinstance(servers, str) else servers
+    if not isinstance(addresses, list | tuple | set | frozenset) or not addresses:
+        return False
+    return all(isinstance(one, str) and _BROKERS.fullmatch(one) for one in addresses)

@@ -4,9 +4,7 @@
         for record in consumer:
             print(record.offset, record.value)
 
-Beside kafka-python's arguments it takes ``storage_options`` (for the storage's client), ``cluster`` (an open
-Coordinator instead of an address), ``tail_backoff_ms`` and ``tail_backoff_max_ms`` (how often it looks for new commits
-while none come). ``poll_batches`` hands out Arrow record batches.
+Its arguments are in ``arguments`` and ``consumer_config``. ``poll_batches`` hands out Arrow record batches.
 
 Rules: one thread at a time may use a consumer, and none but ``close`` and ``wakeup`` may be called while another thread
 is in it: IllegalStateError otherwise, as after a fork. Positions move when records are handed out.
@@ -18,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, consumer_config
+from sparklog.client.consumer_calls import PositionCalls
+from sparklog.client.consumer_config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer_group import CommitFuture, GroupSession
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
 from sparklog.client.consumer_records import (
     ConsumerGroupMetadata,
     ConsumerRecord,
+    DeserializerFailure,
     RecordBatches,
     to_consumer_records,
 )
@@ -36,8 +36,8 @@ from sparklog.client.patience import Repeatable
 from sparklog.client.subscription import (
     PartitionPosition,
     Subscription,
-    as_offset,
     as_partition,
+    as_partitions,
     as_seconds,
     committable,
     positive,
@@ -47,15 +47,19 @@ from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
-    InvalidRequestError,
+    InvalidArgumentTypeError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
-    SerializationError,
     StorageUnavailableError,
 )
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, is_internal_topic
 from sparklog.protocol.state import State
-from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import ConsumerArguments
 
 _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictError)
 """What ``poll`` waits out when it happens in managing the group: the same is tried again."""
@@ -67,17 +71,22 @@ ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
 
 
-class Consumer:
+class Consumer(PositionCalls):
     """Reads records of topics. See this module for what it may be used from.
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
-    records DataLossError, CorruptRecordError and CorruptIndexError as well.
+    records DataLossError, CorruptRecordError and CorruptIndexError as well. ``config`` has all arguments.
     """
 
-    def __init__(self, *topics: str, **configs: Any) -> None:
-        """``topics`` are subscribed to. Raises InvalidConfigurationError, ClusterNotFoundError, InvalidTopicError."""
-        self.config = dict(configs)
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, *topics: str, **configs: Unpack[ConsumerArguments]) -> None:
+        """``topics`` are subscribed to.
+
+        Raises InvalidClientConfigurationError, ClusterNotFoundError, InvalidTopicError.
+        """
         self._config, self._coordinator = consumer_config(configs)
+        self.config = self._config.shown
         self._clock = self._coordinator.log.clock
         self._alone = OneThread()
         self._subscription = Subscription(self._config.allow_internal)
@@ -123,11 +132,9 @@ class Consumer:
     def __del__(self) -> None:
         """Nobody has this consumer any more: its threads end. Nothing is committed, as in kafka-python, and the group
         finds out by the session timeout. Takes no locks, since the garbage collector runs anywhere."""
-        read_ahead, group = getattr(self, "_read_ahead", None), getattr(self, "_group", None)
-        if read_ahead is not None:
-            read_ahead.abandon()
-        if group is not None:
-            group.abandon()
+        for part in (getattr(self, "_read_ahead", None), getattr(self, "_group", None)):
+            if part is not None:
+                part.abandon()
 
     # -- what to read
 
@@ -135,7 +142,7 @@ class Consumer:
         """Subscribe to topics by name, or to all whose name matches a regular expression, instead of what was before.
 
         A group decides on the partitions; without a group this consumer has all of them. Topics may come later.
-        Raises IllegalStateError after ``assign`` and for neither or both, InvalidTopicError, InvalidRequestError.
+        Raises IllegalStateError after ``assign`` and for both, InvalidArgumentError for neither, InvalidTopicError.
         """
         with self._alone:
             self._subscription.subscribe(topics, pattern, listener)
@@ -143,9 +150,13 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
+        None at all is ``unsubscribe()``.
 
-        Raises IllegalStateError after ``subscribe``, InvalidRequestError.
+        Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
         """
+        partitions = as_partitions(partitions)
+        if not partitions:
+            return self.unsubscribe()
         with self._alone:
             self._put_back()
             if self._group is not None and self._subscription.manual:
@@ -211,17 +222,19 @@ class Consumer:
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records by partition, as soon as there are any, and none after ``timeout_ms``.
+        """Records by partition, as soon as there are any, and none after ``timeout_ms`` or where nothing is assigned.
 
-        At most ``max_records`` (default ``max_poll_records``). Without ``update_offsets`` the same ones come again.
-        Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
-        OffsetOutOfRangeError, SerializationError, FencedInstanceIdError.
+        At most ``max_records`` (default ``max_poll_records``), and so many where as many are there to be read within
+        ``fetch_max_wait_ms``; with a timeout of 0 what has been read ahead. Without ``update_offsets`` the same
+        ones come again. Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
+        OffsetOutOfRangeError, FencedInstanceIdError, KafkaError where the listener failed, and as it is what a
+        deserializer raises: the same record comes next.
         """
         most = self._config.max_poll_records if max_records is None else positive("max_records", max_records)
         with self._alone:
             records: dict[TopicPartition, list[ConsumerRecord]] = {}
             ends: list[tuple[Taken, int]] = []
-            found = self._poll(as_seconds(timeout_ms), most)
+            found = self._poll(as_seconds(timeout_ms), most, self._config.fetch_max_wait)
             for number, taken in enumerate(found):
                 if not taken.batches.batch.num_rows:
                     ends.append((taken, taken.batches.end_offset))
@@ -245,7 +258,8 @@ class Consumer:
                 self._advance(taken, taken.batches.end_offset, True)
             return [taken.batches for taken in found if taken.batches.batch.num_rows]
 
-    def _poll(self, timeout: float, most: int | None) -> list[Taken]:
+    def _poll(self, timeout: float, most: int | None, gather: float = 0.0) -> list[Taken]:
+        """What there is, as soon as there is something; but then wait up to ``gather`` seconds for the rest of it."""
         self._put_back()
         deadline = self._clock.monotonic() + timeout
         if self._group is not None:
@@ -254,6 +268,9 @@ class Consumer:
             while True:
                 seen = self._coordinator.state
                 pause = self._update()
+                if gather and timeout and most is not None:
+                    left = deadline - self._clock.monotonic()
+                    self._read_ahead.gather(most, min(gather, max(left, 0)), self._config.look_age)
                 taken = self._take(most)
                 left = deadline - self._clock.monotonic()
                 if any(one.batches.batch.num_rows for one in taken) or left <= 0 or self._closing:
@@ -269,8 +286,6 @@ class Consumer:
     def _update(self) -> float:
         """Do what is due beside reading; how many seconds until something is due again."""
         subscription, pause = self._subscription, 60.0
-        if not subscription.automatic and not subscription.manual:
-            raise IllegalStateError("this consumer reads nothing: subscribe() to topics or assign() partitions first")
         try:
             if self._group is not None:
                 pause = self._update_group(self._group)
@@ -287,6 +302,7 @@ class Consumer:
     def _update_group(self, group: GroupSession) -> float:
         if self._subscription.automatic and group.update():
             self._positions.stale = True
+        group.raise_listener_error()
         group.call_back()
         group.auto_commit()
         return min(self._config.auto_commit_interval, self._config.session_timeout_ms / 1000)
@@ -329,17 +345,17 @@ class Consumer:
         try:
             try:
                 return to_consumer_records(batches, config.deserialize_key, config.deserialize_value)
-            except SerializationError as error:
-                good, failure = batches.rows_before(int(error.offset)), error
+            except DeserializerFailure as failed:
+                good, failure = batches.rows_before(failed.offset), failed
             part = batches.slice(0, good)
             made = to_consumer_records(part, config.deserialize_key, config.deserialize_value) if good else []
         except BaseException:
             everything = [*before, *found]
             self._give_back(everything, everything[0].batches.base_offset)
             raise
-        self._give_back(found, int(failure.offset))
+        self._give_back(found, failure.offset)
         if not made and not before:
-            raise failure
+            raise failure.error
         return made
 
     def _give_back(self, found: Sequence[Taken], offset: int) -> None:
@@ -363,7 +379,7 @@ class Consumer:
     # -- iteration
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self._iterate()
+        return self._iterate() if type(self).__next__ is _NEXT else self  # where it is wrapped, call it
 
     def __next__(self) -> ConsumerRecord:
         if self._iterator is None:
@@ -437,74 +453,6 @@ class Consumer:
             position.guard = object()
         self._give_back(found, offset)
 
-    # -- positions
-
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record. Raises IllegalStateError, UnknownTopicOrPartitionError and
-        NoOffsetForPartitionError."""
-        with self._alone:
-            at = self._subscription.at(partition)
-            if at.position is None:
-                self._refresh(timeout_ms)
-                self._positions.bounds_of(partition)
-                self._positions.find(at)
-            assert at.position is not None
-            return at.position
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset. Raises IllegalStateError, InvalidRequestError for one that none can be."""
-        with self._alone:
-            self._put_back()
-            at = self._subscription.at(partition)
-            self._positions.seek(at, as_offset(at.place, getattr(offset, "offset", offset)))
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Read on from the first record there is, in these partitions or all. Raises IllegalStateError."""
-        self._seek_to(partitions, EARLIEST_RESET)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Read on after the last record there is, in these partitions or all. Raises IllegalStateError."""
-        self._seek_to(partitions, LATEST_RESET)
-
-    def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
-        with self._alone:
-            self._put_back()
-            for position in self._subscription.chosen(partitions):
-                self._positions.seek(position, None, reset)
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each. Raises UnknownTopicOrPartitionError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=True)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=False)
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time in milliseconds, None where there is none. Raises
-        UnknownTopicOrPartitionError, InvalidRequestError."""
-        with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.for_times(timestamps)
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record as far as this consumer has read the log, without asking the storage.
-        Raises IllegalStateError."""
-        with self._alone:
-            place = self._subscription.at(partition).place
-            bounds = self._reader.bounds(*place)
-            return None if bounds is None else bounds.end
-
     # -- commits
 
     def commit(
@@ -545,9 +493,9 @@ class Consumer:
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for ``send_offsets_to_transaction``. Raises IllegalStateError."""
+        """Who this consumer is in its group, for ``send_offsets_to_transaction``; without a group, nobody."""
         with self._alone:
-            return self._grouped("group_metadata").metadata()
+            return ConsumerGroupMetadata(None) if self._group is None else self._group.metadata()
 
     def _grouped(self, method: str) -> GroupSession:
         if self._group is None:
@@ -560,12 +508,8 @@ class Consumer:
         if offsets is None:
             return group.positions()
         if not isinstance(offsets, Mapping):
-            raise InvalidRequestError("offsets is a dict of OffsetAndMetadata by TopicPartition")
+            raise InvalidArgumentTypeError("offsets is a dict of OffsetAndMetadata by TopicPartition")
         return {as_partition(place): committable(as_partition(place), at) for place, at in offsets.items()}
-
-    def _refresh(self, timeout_ms: float | None) -> State:
-        """The newest state there is. Raises KafkaTimeoutError."""
-        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))
 
     def _retrying(self, action: Callable[[float], None], timeout_ms: float | None) -> None:
         """Try again what the storage did not answer, for as long as the caller's patience lasts."""
@@ -643,4 +587,8 @@ class Consumer:
         finally:
             self._read_ahead.close(seconds)
             self._reader.close()
+            self._config.close_deserializers()
             self._alone.__exit__()
+
+
+_NEXT = Consumer.__next__

@@ -11,18 +11,26 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from sparklog.client.assignors import (
+    CooperativeStickyAssignor,
+    RangePartitionAssignor,
+    RoundRobinPartitionAssignor,
+    overrides_assign,
+)
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
     one_of,
+    shown_config,
     whole_number,
 )
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError
 from sparklog.protocol.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_client_id
 
@@ -58,7 +66,7 @@ DEFAULTS: Mapping[str, object] = {
     "max_poll_interval_ms": 300000,
     "max_poll_records": 500,
     "metadata_max_age_ms": 300000,
-    "partition_assignment_strategy": ("range", "roundrobin"),
+    "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
     "request_timeout_ms": 30000,
     "retry_backoff_ms": 100,
     "session_timeout_ms": 45000,
@@ -68,8 +76,17 @@ DEFAULTS: Mapping[str, object] = {
 }
 """What ``Consumer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
 
-Deserialize = Callable[[str, Any], Any]
-"""(topic, bytes or None) -> anything."""
+DEFAULT_CONFIG: Mapping[str, object] = {
+    **SOCKET_DEFAULTS,
+    "metric_group_prefix": "consumer",
+    "metrics_enabled": True,
+    "ssl_ciphers": None,
+    **DEFAULTS,
+}
+"""The same with those arguments of version 3 that do nothing: ``Consumer.DEFAULT_CONFIG``."""
+
+Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
+"""(topic, headers, bytes or None) -> anything."""
 
 EARLIEST_RESET = "earliest"
 LATEST_RESET = "latest"
@@ -106,9 +123,11 @@ class ConsumerConfig:
     commit_callback: Callable[..., object] | None
     consumer_timeout: float
     api_timeout: float
+    close_deserializers: Callable[[], None]
     deserialize_key: Deserialize | None
     deserialize_value: Deserialize | None
     fetch_max_bytes: int
+    fetch_max_wait: float
     group_id: str
     heartbeat_interval: float
     instance_id: str
@@ -119,14 +138,21 @@ class ConsumerConfig:
     reset: OffsetReset
     retry_backoff: float
     session_timeout_ms: int
+    shown: dict[str, Any]
     tail_backoff: float
     tail_backoff_max: float
+
+    @property
+    def look_age(self) -> float:
+        """How many seconds old a look may be that says what there is: on a local disk a look is cheap."""
+        return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
 
 
 def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
     """The checked arguments, and the cluster they name.
 
-    Raises InvalidConfigurationError for an unknown name or a value that cannot be, and what ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
     """
     arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -151,9 +177,11 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         commit_callback=_callback(arguments["default_offset_commit_callback"]),
         consumer_timeout=_endless(arguments),
         api_timeout=seconds("default_api_timeout_ms"),
+        close_deserializers=lambda: _close(arguments["key_deserializer"], arguments["value_deserializer"]),
         deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
         deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
         fetch_max_bytes=number("fetch_max_bytes", 1),
+        fetch_max_wait=seconds("fetch_max_wait_ms"),
         group_id=_text(arguments, "group_id"),
         heartbeat_interval=seconds("heartbeat_interval_ms", 1),
         instance_id=_text(arguments, "group_instance_id"),
@@ -164,10 +192,12 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
         session_timeout_ms=number("session_timeout_ms", 1),
+        shown=shown_config(DEFAULT_CONFIG, given, coordinator),
         tail_backoff=tail_backoff,
         tail_backoff_max=max(tail_backoff, _tail_backoff_max(arguments, coordinator)),
     )
     _check_together(config)
+    _check_timeouts(arguments, given)
     return config, coordinator
 
 
@@ -180,6 +210,19 @@ def _check_together(config: ConsumerConfig) -> None:
         )
     if config.instance_id and not config.group_id:
         raise _wrong("group_instance_id", config.instance_id, "it needs a group_id")
+
+
+def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]) -> None:
+    """A request lasts longer than the wait for records in it, and a connection longer than a request."""
+    request_ms = whole_number("Consumer", arguments, "request_timeout_ms")
+    wait_ms = whole_number("Consumer", arguments, "fetch_max_wait_ms")
+    if wait_ms >= request_ms:
+        if "fetch_max_wait_ms" in given:
+            raise _wrong("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
+        raise _wrong("request_timeout_ms", request_ms, f"give more than fetch_max_wait_ms={wait_ms}")
+    idle_ms = given.get("connections_max_idle_ms")
+    if isinstance(idle_ms, int | float) and idle_ms <= request_ms:
+        raise _wrong("connections_max_idle_ms", idle_ms, f"give more than request_timeout_ms={request_ms}")
 
 
 def _text(arguments: Mapping[str, object], name: str) -> str:
@@ -233,10 +276,20 @@ def _assignors(given: object) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_assignor(item) for item in items))
     if not names:
         raise _wrong("partition_assignment_strategy", given, f"give some of {', '.join(ASSIGNORS)}")
+    if len(names) > 1 and CooperativeStickyAssignor.name in names:
+        raise _wrong(
+            "partition_assignment_strategy",
+            names,
+            f"{CooperativeStickyAssignor.name} rebalances by another protocol than the others; give it alone",
+        )
     return names
 
 
 def _assignor(item: object) -> str:
+    if overrides_assign(item):
+        raise _wrong(
+            "partition_assignment_strategy", item, f"an assignor of your own is not asked; give {', '.join(ASSIGNORS)}"
+        )
     name: object = item if isinstance(item, str) else getattr(item, "name", None)
     if isinstance(name, str):
         if name in ASSIGNORS:
@@ -249,18 +302,25 @@ def _assignor(item: object) -> str:
 
 def deserializer(name: str, given: object) -> Deserialize | None:
     """What makes a key or value of bytes, as one signature: from a function of the bytes, or from an object with
-    ``deserialize(topic, bytes)`` or ``deserialize(topic, headers, bytes)``. Raises InvalidConfigurationError."""
+    ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidClientConfigurationError."""
     if given is None:
         return None
     method: Any = getattr(given, "deserialize", None)
     if method is not None and callable(method):
         if _takes(method, "topic", [], b""):
-            return lambda topic, data: method(topic, [], data)
-        return lambda topic, data: method(topic, data)
+            return cast("Deserialize", method)
+        return lambda topic, headers, data: method(topic, data)
     if callable(given):
         function: Any = given
-        return lambda topic, data: function(data)
-    raise _wrong(name, given, "give a function of the bytes, or an object with deserialize(topic, bytes)")
+        return lambda topic, headers, data: function(data)
+    raise _wrong(name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)")
+
+
+def _close(*deserializers: object) -> None:
+    for one in deserializers:
+        close = getattr(one, "close", None)
+        if callable(close):
+            close()
 
 
 def _takes(method: Callable[..., object], *arguments: object) -> bool:
@@ -273,5 +333,5 @@ def _takes(method: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"Consumer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(f"Consumer({name}={value!r}): {what}", config=name, value=value)

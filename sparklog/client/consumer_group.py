@@ -23,11 +23,18 @@ from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
-from sparklog.client.subscription import Subscription
+from sparklog.client.subscription import Subscription, finish
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
-from sparklog.errors import CommitFailedError, FencedInstanceIdError, KafkaTimeoutError, SparklogError
+from sparklog.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaError,
+    KafkaTimeoutError,
+    SparklogError,
+    UnknownMemberIdError,
+)
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -87,6 +94,7 @@ class GroupSession:
             rebalance_timeout_ms=int(config.max_poll_interval * 1000),
         )
         self._topics: frozenset[str] = frozenset()
+        self._listener_error: Exception | None = None
         self._heart: threading.Thread | None = None
         self._stopping = threading.Event()
         self._abandoned = False
@@ -189,7 +197,7 @@ class GroupSession:
         self._subscription.remove(partitions)
 
     def _call(self, method: str, partitions: frozenset[TopicPartition]) -> None:
-        """Tell the listener. What it raises is logged, as in kafka-python, and the rebalance goes on."""
+        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python."""
         listener = self._subscription.listener
         called = getattr(listener, method, None)
         if called is None and method == "on_partitions_lost":
@@ -197,9 +205,20 @@ class GroupSession:
         if called is None:
             return
         try:
-            called(set(partitions))
-        except Exception:
+            finish(called(set(partitions)))
+        except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
+            self._listener_error = self._listener_error or error
+
+    def raise_listener_error(self) -> None:
+        """Tell who polls that the listener has failed: at the end of the rebalance, and once. Raises KafkaError."""
+        error, self._listener_error = self._listener_error, None
+        if error is not None:
+            raise KafkaError(
+                f"the rebalance listener of group {self._config.group_id} failed: {error!r}, see __cause__; the "
+                "rebalance is over, and this consumer has its partitions",
+                group=self._config.group_id,
+            ) from error
 
     def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
         """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; without heartbeats the session
@@ -207,6 +226,7 @@ class GroupSession:
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
             self._call("on_partitions_revoked", owned)
+            self._listener_error = None  # it was logged; whoever leaves has no use for it
             try:
                 self.finish_commits(seconds)
             except KafkaTimeoutError as error:  # it leaves all the same, or it would hold what it reads no more
@@ -303,11 +323,17 @@ class GroupSession:
         if self._subscription.automatic:
             self._member.commit(_plain(offsets))
         else:
-            self._coordinator.commit_group_offsets(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
+            self._commit_as_outsider(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
         for place, at in offsets.items():
             position = self._subscription.positions.get(place)
             if position is not None:
                 position.committed = at.offset
+
+    def _commit_as_outsider(self, commit: GroupCommit) -> None:
+        try:
+            self._coordinator.commit_group_offsets(commit)
+        except UnknownMemberIdError as error:  # what kafka-python makes of it
+            raise CommitFailedError(error.message, **error.context) from error
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
         """Commit in another thread; the callback runs within a later call of the consumer's own."""

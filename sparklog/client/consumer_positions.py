@@ -15,7 +15,8 @@ from sparklog.client.reader import Bounds
 from sparklog.client.subscription import PartitionPosition, Subscription, as_partition, as_partitions
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
-    InvalidRequestError,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
@@ -73,7 +74,8 @@ class Positions:
         committed = None if position.reset else self.committed(position.place)
         if committed is not None:
             self._go(position, committed.offset)
-            position.epoch, position.committed = committed.leader_epoch, committed.offset
+            position.committed = committed.offset
+            position.epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
         else:
             reset = OffsetReset(position.reset) if position.reset else self._config.reset
             self._go(position, self._reset(position.place, bounds, reset, None))
@@ -147,12 +149,12 @@ class Positions:
     def for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds), None where there is none."""
         if not isinstance(timestamps, Mapping):
-            raise InvalidRequestError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
+            raise InvalidArgumentTypeError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
         return {as_partition(place): self._for_time(as_partition(place), at) for place, at in timestamps.items()}
 
     def _for_time(self, place: TopicPartition, timestamp_ms: object) -> OffsetAndTimestamp | None:
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
-            raise InvalidRequestError(
+            raise InvalidArgumentError(
                 f"the time {timestamp_ms!r} for {place}: give milliseconds since the epoch, from 0",
                 topic=place.topic,
                 partition=place.partition,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.client.consumer_config import Deserialize
-from sparklog.errors import SerializationError
+from sparklog.client.user_code import add_note
 from sparklog.log.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
 from sparklog.types import TopicPartition
 
@@ -72,20 +72,39 @@ class RecordBatches(NamedTuple):
         return rows_before(self.base_offset, self.batch.num_rows, self.offsets, offset)
 
 
-class ConsumerGroupMetadata(NamedTuple):
-    """Who a consumer is in its group: what a transaction that commits its offsets is checked against."""
+class MemberState:
+    """The ``state`` of a consumer that has not joined its group, whose group rebalances, and that owns partitions."""
 
-    group_id: str
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who a consumer is in its group: what a transaction that commits its offsets is checked against.
+
+    ``group_id`` is None of a consumer without a group."""
+
+    group_id: str | None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     state: str = ""
 
 
+class DeserializerFailure(Exception):
+    """A deserializer of the program's raised ``error`` at ``offset``. The consumer hands out the records before that
+    one, and raises the error itself."""
+
+    def __init__(self, offset: int, error: Exception) -> None:
+        super().__init__(offset, error)
+        self.offset, self.error = offset, error
+
+
 def to_consumer_records(
     batches: RecordBatches, deserialize_key: Deserialize | None = None, deserialize_value: Deserialize | None = None
 ) -> list[ConsumerRecord]:
-    """Arrow records as Python objects. Raises SerializationError where a deserializer fails."""
+    """Arrow records as Python objects. Raises DeserializerFailure."""
     topic, partition, base_offset, batch, timestamp_type, leader_epoch, offsets = batches
     names = batch.schema.names
     keys = _column(batch, names, "key")
@@ -93,10 +112,12 @@ def to_consumer_records(
     stamps = [stamp // 1000 for stamp in batch.column("timestamp").view("int64").to_pylist()]
     headers, header_sizes = _headers(batch, names)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
-    if deserialize_key is not None:
-        keys = _deserialized(deserialize_key, "key", batches, keys or [None] * batch.num_rows)
-    if deserialize_value is not None:
-        values = _deserialized(deserialize_value, "value", batches, values or [None] * batch.num_rows)
+    if deserialize_key is not None or deserialize_value is not None:
+        headers = list(headers)
+        if deserialize_key is not None:
+            keys = _deserialized(deserialize_key, "key", batches, keys or [None] * batch.num_rows, headers)
+        if deserialize_value is not None:
+            values = _deserialized(deserialize_value, "value", batches, values or [None] * batch.num_rows, headers)
     columns = zip(
         repeat(topic),
         repeat(partition),
@@ -146,19 +167,20 @@ def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any
     ]
 
 
-def _deserialized(deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any]) -> list[Any]:
+def _deserialized(
+    deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
+) -> list[Any]:
     topic = batches.topic
     made: list[Any] = []
     try:
-        for value in values:
-            made.append(deserialize(topic, value))
+        for value, its_headers in zip(values, headers, strict=True):
+            made.append(deserialize(topic, its_headers, value))
     except Exception as error:
         offset = offset_at(batches.base_offset, batches.offsets, len(made))
-        raise SerializationError(
-            f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}: {error!r}; mend it, or "
-            f"seek past the record: consumer.seek(TopicPartition({topic!r}, {batches.partition}), {offset + 1})",
-            topic=topic,
-            partition=batches.partition,
-            offset=offset,
-        ) from error
+        add_note(
+            error,
+            f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}; mend it, or seek past "
+            f"the record: consumer.seek(TopicPartition({topic!r}, {batches.partition}), {offset + 1})",
+        )
+        raise DeserializerFailure(offset, error) from error
     return made

@@ -132,6 +132,7 @@ class ReadAhead:
         self._turns: deque[Stream] = deque()
         self._size = 0
         self._woken = False
+        self._look_wanted = False
         self._closed = False
         self._idle = False
         self._exhausted = False
@@ -254,6 +255,38 @@ class ReadAhead:
                 self._changed.wait(min(left, 3600.0))
             self._woken = False
 
+    def gather(self, rows: int, seconds: float, age: float) -> None:
+        """Where records wait, but fewer than ``rows``: wait until so many do, or all that is there has been read.
+
+        At most so many ``seconds``. What was committed ``age`` seconds ago counts as there, and with 0 whatever was
+        committed before the call. So one poll returns what several small writes have left.
+        """
+        deadline = self._clock.monotonic() + seconds
+        with self._changed:
+            if not 0 < self._waiting_rows(rows) < rows:
+                return
+            if not _looked_since(self._coordinator, age):
+                self._look_wanted = True
+                self._worth_a_try()
+            while not (self._woken or self._failure or self._closed or self._waiting_rows(rows) >= rows):
+                left = deadline - self._clock.monotonic()
+                caught_up = self._exhausted or self._size >= self._total_bytes
+                if left <= 0 or (caught_up and not self._look_wanted):
+                    break
+                self._changed.wait(min(left, 3600.0))
+
+    def _waiting_rows(self, enough: int) -> int:
+        """How many records may be taken, counted up to ``enough``."""
+        rows = 0
+        for stream in self._streams.values():
+            if stream.paused:
+                continue
+            for taken in stream.chunks:
+                rows += int(taken.batches.batch.num_rows)
+                if rows >= enough:
+                    return rows
+        return rows
+
     def _ready(self) -> bool:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
 
@@ -311,35 +344,46 @@ class ReadAhead:
         deadline = self._clock.monotonic() + seconds
         with self._changed:
             self._idle = True
-            while not self._closed and self._next_stream() is None:
+            while not self._closed and not self._look_wanted and self._next_stream() is None:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
             self._idle = False
-            return self._next_stream() is not None
+            return self._look_wanted or self._next_stream() is not None
 
     def _look(self, pause: float) -> bool:
         """Whether there are new commits; they are read then. Of several consumers that share a coordinator and look as
         often, one asks the storage for all."""
+        wanted = self._look_wanted
         try:
-            if not _looked_lately(self._coordinator, pause):
+            if not _looked_lately(self._coordinator, 0 if wanted else pause):
                 self.looks += 1
                 if self.looks % FULL_LOOK_EVERY:
                     self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
                 self._coordinator.refresh()
         except ObjectNotFoundError:
-            pass
+            self._answer_look(wanted)
         except (FencedError, CorruptionError, UnsupportedVersionError):
             raise  # it does not pass: whoever polls has to know
         except SparklogError as error:
+            self._answer_look(wanted)
             self._warn_of(error)
+        else:
+            self._answer_look(wanted)
         if self._coordinator.state is self._noticed:
             return False
         self._noticed = self._coordinator.state
         with self._changed:
             self._worth_a_try()
         return True
+
+    def _answer_look(self, wanted: bool) -> None:
+        """Whoever wanted a look that began after that has had it, once what it found may be read."""
+        if wanted:
+            with self._changed:
+                self._look_wanted = False
+                self._worth_a_try()
 
     def _warn_of(self, error: SparklogError) -> None:
         """Say that the storage cannot be read, once in a while, and do not ask it again at once."""
@@ -397,6 +441,8 @@ class ReadAhead:
         wanting = [stream for stream in self._streams.values() if self._wants_more(stream)]
         self._turns.extend(sorted(wanting, key=lambda stream: stream.size))
         self._exhausted = not wanting
+        if self._exhausted:
+            self._changed.notify_all()  # whoever gathers records has all there is
         return self._turns[0] if wanting else None
 
     def _wants_more(self, stream: Stream) -> bool:
@@ -435,6 +481,12 @@ def _nothing_before(stream: Stream) -> RecordBatches:
 
 _looks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
 _looks_lock = ProcessLock()
+
+
+def _looked_since(coordinator: Coordinator, age: float) -> bool:
+    """Whether somebody in this process has begun a look in the last ``age`` seconds."""
+    with _looks_lock:
+        return coordinator.log.clock.monotonic() - _looks.get(coordinator, -math.inf) < age
 
 
 def _looked_lately(coordinator: Coordinator, pause: float) -> bool:

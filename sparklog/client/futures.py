@@ -206,6 +206,11 @@ class FutureRecordMetadata(Future[RecordMetadata]):
         self._outcome = outcome
         self._index = index
 
+    @property
+    def _produce_future(self) -> Outcome:
+        """Where instrumentations for kafka-python look for the record's partition."""
+        return self._outcome
+
     def _result(self) -> RecordMetadata:
         outcome = self._outcome
         assert isinstance(outcome, RecordBatchResult)

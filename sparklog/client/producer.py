@@ -21,40 +21,49 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog import limits
 from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
-from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, longest_wait
+from sparklog.client.cluster_metadata import ClusterMetadata
+from sparklog.client.config import shown_config
+from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, longest_wait
+from sparklog.client.partitioners import ChoosePartition
 from sparklog.client.patience import within
-from sparklog.client.producer_config import producer_config
+from sparklog.client.producer_config import DEFAULT_CONFIG, producer_config
 from sparklog.client.producer_metrics import GROUP, ProducerMetrics
 from sparklog.client.record_checks import (
     RawHeaders,
     as_bytes,
-    check_size,
+    check_request_size,
     check_timestamp,
     checked_headers,
     neither_key_nor_value,
     no_key,
+    refusal_by_topic,
 )
 from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
 from sparklog.client.transactions import Transactions
+from sparklog.client.user_code import add_note
 from sparklog.clock import SystemClock
 from sparklog.errors import (
     IllegalStateError,
-    InvalidConfigurationError,
-    InvalidRecordError,
+    InvalidArgumentError,
+    KafkaError,
     KafkaTimeoutError,
-    SerializationError,
     SparklogError,
+    UnknownTopicOrPartitionError,
+    UnknownTopicTimeoutError,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
+
+    from sparklog.client.arguments import ProducerArguments
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +75,9 @@ EXIT_TIMEOUT_SECONDS = 10.0
 """How long the end of the interpreter waits for the records of all producers that nobody closed. kafka-python waits a
 second for each; a commit to an object store may take longer."""
 
+LONGEST_TOPIC_PAUSE_SECONDS = 1.0
+"""Between two looks for a topic that does not exist yet."""
+
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _dropped: dict[threading.Thread, Accumulator] = {}
 """The threads of producers that are gone, and what they still send."""
@@ -74,12 +86,17 @@ _dropped: dict[threading.Thread, Accumulator] = {}
 class Producer:
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
-    Arguments have kafka-python's names and defaults; unknown ones raise InvalidConfigurationError.
-    ``bootstrap_servers`` is the cluster's root, a folder or an address; ``storage_options`` go to its storage's client.
+    Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
+    ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
+    ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
     """
 
-    def __init__(self, **configs: object) -> None:
+    DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
+
+    def __init__(self, **configs: Unpack[ProducerArguments]) -> None:
         config, coordinator = producer_config(configs)
+        self.config = shown_config(DEFAULT_CONFIG, configs, coordinator)
+        self.config.update(acks=config.acks, enable_idempotence=config.idempotent)
         self._config = config
         self._coordinator = coordinator
         self._client_id = configs.get("client_id")
@@ -89,6 +106,7 @@ class Producer:
         self._accumulator = Accumulator(config, clock)
         self._topics = Topics(coordinator, config, self._accumulator)
         self._known = self._topics.known
+        self._metadata = ClusterMetadata(coordinator)  # instrumentations look for the name, too
         self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
         self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._transactions: Transactions | None = None
@@ -132,18 +150,21 @@ class Producer:
         Raises:
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
-            SerializationError: a key, value or header is no bytes, or a serializer failed.
+            SerializationError: a key, value or header is not bytes. What a serializer raises comes out as it is.
             InvalidRecordError: neither key nor value, no key on a compacted topic, or a bad timestamp.
-            UnknownTopicOrPartitionError: no such topic and it is not to be created, or no such partition.
+            UnknownTopicTimeoutError: no such topic within ``max_block_ms``, and it is not to be created.
+            InvalidPartitionError: the topic has no such partition.
             InvalidTopicError: a name that no topic can have.
-            MessageSizeTooLargeError: over ``max_request_size`` or the topic's ``max.message.bytes``.
+            MessageSizeTooLargeError: over ``max_request_size``; over ``max.message.bytes`` the future fails.
             KafkaTimeoutError: no memory was free within ``max_block_ms``.
             StorageError: the storage did not say what the topic is.
         """
         accumulator = self._accumulator
         if accumulator.refusal is not None:
             raise accumulator.refusal()
+        given_key, given_value = key, value
         if self._serializes:
+            headers = headers if isinstance(headers, list) else list(headers or ())
             key, value = self._serialize(topic, headers, key, value)
         found = self._known.get(topic)
         if found is None:
@@ -163,24 +184,34 @@ class Producer:
         if headers:
             stored, more = checked_headers(headers, topic)
             size += more
+        refusal = None
         if size > found.max_counted_bytes:
-            check_size(size - RECORD_OVERHEAD_BYTES, found)
+            check_request_size(size - RECORD_OVERHEAD_BYTES, found)
+            refusal = refusal_by_topic(size - RECORD_OVERHEAD_BYTES, key, value, stored, found)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         else:
             check_timestamp(timestamp_ms, found, self._now_ms())
         if partition is not None:
             queue = found.queue_of_partition(partition)
-        elif self._config.partitioner is not None:
-            queue = self._ask_partitioner(self._config.partitioner, key, found)
+        elif self._config.choose_partition is not None:
+            queue = self._ask(self._config.choose_partition, found, given_key, key, given_value, value)
         elif key is not None:
             queue = found.queue_of_key(key)
         else:
             found.sticky_left -= size
-            queue = (
-                found.sticky if found.sticky_left >= 0 and found.sticky is not None else self._next_sticky(found, size)
-            )
+            queue = found.current_sticky() or self._next_sticky(found, size)
+        if refusal is not None:
+            return self._failed(queue, refusal)
         return accumulator.append(queue, value, key, stored, timestamp_ms, size)
+
+    def _failed(self, queue: PartitionQueue, error: KafkaError) -> FutureRecordMetadata:
+        """The future of a record that its topic does not take. A transaction that it is part of can only be aborted."""
+        if self._transactions is not None:
+            self._transactions.lose_record(error)
+        outcome = RecordBatchResult(self._accumulator.changed, queue.place)
+        outcome.error, outcome.done = error, True
+        return FutureRecordMetadata(outcome, 0)
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch, partition: int | None = None) -> FutureOffsets:
         """Send a table's rows as records; the future resolves to the offsets they got, when all are committed.
@@ -210,25 +241,42 @@ class Producer:
             rows += piece.columns.num_rows
         return future.watch()
 
-    def _serialize(self, topic: str, headers: RawHeaders | None, key: Any, value: Any) -> tuple[Any, Any]:
-        given: list[tuple[str, Any]] = list(headers or ())
+    def _serialize(self, topic: str, headers: list[tuple[str, Any]], key: Any, value: Any) -> tuple[Any, Any]:
         config, what = self._config, "key"
         try:
             if config.serialize_key is not None:
-                key = config.serialize_key(topic, given, key)
+                key = config.serialize_key(topic, headers, key)
             what = "value"
             if config.serialize_value is not None:
-                value = config.serialize_value(topic, given, value)
+                value = config.serialize_value(topic, headers, value)
         except Exception as error:
-            raise SerializationError(
-                f"the {what} of a record for topic {topic!r} cannot be serialized: {error!r}; see __cause__",
-                topic=topic,
-            ) from error
+            add_note(error, f"the {what}_serializer failed for a record of topic {topic!r}, which is not sent")
+            raise
         return key, value
 
     def _find(self, topic: object) -> TopicMetadata:
+        """A topic, once there is one: somebody may be about to create it."""
         self._start()
-        return within(self._config.max_block, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+        clock = self._coordinator.log.clock
+        deadline = clock.monotonic() + self._config.max_block
+        pause, waiting = self._config.retry_backoff, False
+        while True:
+            left = max(deadline - clock.monotonic(), 0)
+            try:
+                return within(left, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+            except UnknownTopicOrPartitionError as error:
+                if clock.monotonic() + pause >= deadline:
+                    raise UnknownTopicTimeoutError(
+                        f"{error.message}. Waited {self._config.max_block:g} s for it, which is max_block_ms",
+                        topic=topic,
+                    ) from error
+                if not waiting:
+                    waiting = True
+                    logger.warning("%s waits for at most %g s: %s", self, left, error)
+            clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
+            if self._accumulator.refusal is not None:
+                raise self._accumulator.refusal()
 
     def _checked(self, topic: str) -> TopicMetadata | None:
         """What is known of a topic; the storage is asked where that is old."""
@@ -240,16 +288,16 @@ class Producer:
         checked = self._checked(found.name) or found
         return checked.next_sticky(self._jitter(), self._config.batch_size - size)
 
-    def _ask_partitioner(
-        self, partitioner: Callable[..., object], key: bytes | None, found: TopicMetadata
+    def _ask(
+        self, choose: ChoosePartition, found: TopicMetadata, key: Any, key_bytes: Any, value: Any, value_bytes: Any
     ) -> PartitionQueue:
-        found = self._checked(found.name) or found
-        chosen = partitioner(key, list(range(len(found.queues))), found.available())
-        if chosen is None:
-            raise InvalidRecordError(
-                f"the partitioner gave no partition for a record of {found.name!r}", topic=found.name
-            )
-        return found.queue_of_partition(chosen)
+        """What the partitioner chooses; asked twice where a record without a key begins a batch and it rotates then."""
+        found, cluster = self._checked(found.name) or found, self._metadata
+        queue = found.queue_of_partition(choose(found.name, key, key_bytes, value, value_bytes, cluster))
+        if self._config.rotate_partition is not None and key_bytes is None and queue.open is None:
+            self._config.rotate_partition(found.name, cluster, queue.place.partition)
+            queue = found.queue_of_partition(choose(found.name, key, key_bytes, value, value_bytes, cluster))
+        return queue
 
     def _start(self) -> None:
         with self._lock:
@@ -276,15 +324,15 @@ class Producer:
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Send what is there, at most for ``timeout`` seconds (default: until it is sent or has failed), and end.
 
-        What is not committed by then fails. Closing twice is fine.
+        What is not committed by then fails. Closing twice is fine. Raises InvalidArgumentError.
         """
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"close(timeout={timeout}): give seconds from 0, or None")
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         _open_producers.discard(self)
-        if timeout is not None and timeout < 0:
-            raise InvalidConfigurationError(f"close(timeout={timeout}): give seconds from 0, or None")
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():
@@ -331,7 +379,7 @@ class Producer:
         """Take over the transactional id, before anything else: older instances with it are fenced.
 
         Raises IllegalStateError without a ``transactional_id``, KafkaTimeoutError after ``max_block_ms``,
-        InvalidConfigurationError where ``transaction_timeout_ms`` is over the cluster's limit.
+        InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over the cluster's limit.
         """
         self._transactional().init()
 
@@ -345,7 +393,7 @@ class Producer:
         ``offsets`` are ``{TopicPartition: OffsetAndMetadata}``, the next to read; ``group_metadata`` is what
         ``consumer.group_metadata()`` gives, which lets the commit refuse a member that was replaced, or a group id.
 
-        Raises InvalidTxnStateError, InvalidRequestError.
+        Raises InvalidTxnStateError, InvalidArgumentTypeError.
         """
         self._transactional().add_offsets(offsets, group_metadata)
 

@@ -11,13 +11,15 @@ from typing import Any
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
     SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
     one_of,
     whole_number,
 )
+from sparklog.client.partitioners import ChoosePartition, RotatePartition, as_choice
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidClientConfigurationError, InvalidConfigurationError
 from sparklog.format.codec import CODECS, compressor
 from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.names import validate_client_id
@@ -51,11 +53,14 @@ DEFAULTS: Mapping[str, object] = {
 }
 """What ``Producer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
 
+DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "metrics_enabled": True, "ssl_ciphers": None, **DEFAULTS}
+"""The same with those arguments of version 3 that do nothing: ``Producer.DEFAULT_CONFIG``."""
+
+IN_FLIGHT_OF_IDEMPOTENCE = 5
+"""requests. More than these under way at once, and Kafka's brokers could not tell repetitions."""
+
 Serialize = Callable[[str, "list[tuple[str, Any]]", Any], Any]
 """(topic, headers, value) -> bytes, bytearray, memoryview or None."""
-
-Partitioner = Callable[["bytes | None", "list[int]", "list[int]"], int]
-"""(key bytes, all partitions, available partitions) -> partition."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class ProducerConfig:
     max_block: float
     max_request_size: int
     metadata_max_age: float
-    partitioner: Partitioner | None
+    choose_partition: ChoosePartition | None
+    rotate_partition: RotatePartition | None
     retries: int
     retry_backoff: float
     close_key: Callable[[], object] | None
@@ -88,7 +94,8 @@ class ProducerConfig:
 def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
     """The checked arguments, and the cluster they name.
 
-    Raises InvalidConfigurationError for an unknown name or a value that cannot be, and what ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
     """
     arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -102,6 +109,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     transactional_id = _transactional_id(arguments)
     _check_client_id(arguments["client_id"])
     codec, level = _codec(arguments)
+    choose_partition, rotate_partition = as_choice(arguments["partitioner"])
     config = ProducerConfig(
         acks=ACKS_ALL if acks == "all" else acks,
         batch_size=number("batch_size"),
@@ -115,7 +123,8 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         max_block=seconds("max_block_ms"),
         max_request_size=number("max_request_size"),
         metadata_max_age=seconds("metadata_max_age_ms"),
-        partitioner=_partitioner(arguments["partitioner"]),
+        choose_partition=choose_partition,
+        rotate_partition=rotate_partition,
         retries=number("retries"),
         retry_backoff=seconds("retry_backoff_ms"),
         close_key=getattr(arguments["key_serializer"], "close", None),
@@ -125,7 +134,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         transactional_id=transactional_id,
         transaction_timeout=number("transaction_timeout_ms", 1) / 1000,
     )
-    _check_together(config)
+    _check_together(config, given)
     return config, cluster_of("Producer", arguments)
 
 
@@ -143,13 +152,39 @@ def _check_client_id(client_id: object) -> None:
         validate_client_id(client_id, "client_id")
 
 
-def _check_together(config: ProducerConfig) -> None:
+def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None:
+    """Refuse what contradicts each other. Idempotence that is only the default is kept instead of refused."""
     if config.transactional_id and not config.idempotent:
         raise _wrong("enable_idempotence", False, "a producer with a transactional_id is idempotent; leave it out")
     if config.transactional_id and config.acks != ACKS_ALL:
         raise _wrong("acks", config.acks, "a transaction is acknowledged by all; leave it out")
     if config.delivery_timeout < config.linger:
         raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
+    if config.idempotent and (config.transactional_id or "enable_idempotence" in given):
+        _check_idempotence(config, given)
+    if "request_timeout_ms" in given and "delivery_timeout_ms" in given:
+        least = config.linger * 1000 + whole_number("Producer", given, "request_timeout_ms")
+        if config.delivery_timeout * 1000 < least:
+            raise _wrong(
+                "delivery_timeout_ms",
+                given["delivery_timeout_ms"],
+                f"give at least {least:.0f}, which is linger_ms and request_timeout_ms together",
+            )
+
+
+def _check_idempotence(config: ProducerConfig, given: Mapping[str, object]) -> None:
+    why = "a producer with enable_idempotence=True or a transactional_id"
+    if config.acks != ACKS_ALL:
+        raise _wrong("acks", config.acks, f"{why} is acknowledged by all; leave one of them out")
+    if not config.retries:
+        raise _wrong("retries", 0, f"{why} repeats what was not answered; leave one of them out")
+    in_flight = given.get("max_in_flight_requests_per_connection")
+    if isinstance(in_flight, int) and in_flight > IN_FLIGHT_OF_IDEMPOTENCE:
+        raise _wrong(
+            "max_in_flight_requests_per_connection",
+            in_flight,
+            f"{why} takes at most {IN_FLIGHT_OF_IDEMPOTENCE}; leave one of them out",
+        )
 
 
 def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
@@ -167,15 +202,9 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
     return str(codec), level
 
 
-def _partitioner(given: object) -> Partitioner | None:
-    if given is None or callable(given):
-        return given
-    raise _wrong("partitioner", given, "give a function of (key bytes, all partitions, available partitions)")
-
-
 def serializer(name: str, given: object) -> Serialize | None:
     """What turns a key or value into bytes, as one signature: from a function of the value, or from an object with
-    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidConfigurationError."""
+    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidClientConfigurationError."""
     if given is None:
         return None
     method: Any = getattr(given, "serialize", None)
@@ -199,5 +228,5 @@ def _takes_headers(method: Callable[..., object]) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidConfigurationError:
-    return InvalidConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)

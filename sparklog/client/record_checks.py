@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sparklog.client.topic_metadata import TopicMetadata
+from sparklog.client.accumulator import Headers
+from sparklog.client.topic_metadata import LOG_OVERHEAD_BYTES, TopicMetadata
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError, SerializationError
+from sparklog.format.codec import compressor
 
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
 
@@ -73,15 +75,45 @@ def no_key(topic: str) -> InvalidRecordError:
 
 
 def check_size(size: int, topic: TopicMetadata) -> None:
-    """Refuse a record of ``size`` bytes that is over a limit. Raises MessageSizeTooLargeError."""
-    for name, limit, overhead in topic.size_limits:
-        if size + overhead > limit:
-            raise MessageSizeTooLargeError(
-                f"a record for topic {topic.name!r} has {size + overhead:,} bytes, and {name} is {limit:,}; send less, "
-                "or raise the setting",
-                topic=topic.name,
-                size=size,
-            )
+    """Refuse a row of ``size`` bytes that is over a limit. Raises MessageSizeTooLargeError."""
+    check_request_size(size, topic)
+    if size + LOG_OVERHEAD_BYTES > topic.settings.max_message_bytes:
+        raise _too_large(topic, size, size + LOG_OVERHEAD_BYTES, *_topic_limit(topic))
+
+
+def check_request_size(size: int, topic: TopicMetadata) -> None:
+    """Refuse a record of ``size`` bytes that the producer itself may not send. Raises MessageSizeTooLargeError."""
+    if size > topic.max_request_size:
+        raise _too_large(topic, size, size, "the producer's max_request_size", topic.max_request_size)
+
+
+def refusal_by_topic(
+    size: int, key: bytes | None, value: bytes | None, headers: Headers | None, topic: TopicMetadata
+) -> MessageSizeTooLargeError | None:
+    """Why the topic does not take this record of ``size`` bytes, if it does not: its limit is for what is stored, so
+    where records are compressed, for the compressed ones."""
+    limit = topic.settings.max_message_bytes
+    stored = size + LOG_OVERHEAD_BYTES
+    codec = compressor(topic.codec, topic.level) if stored > limit else None
+    if codec is not None:
+        parts = [key or b"", value or b""]
+        for name, content in headers or ():
+            parts += [name.encode(), content or b""]
+        stored = codec.compress(b"".join(parts)).size + LOG_OVERHEAD_BYTES
+    return _too_large(topic, size, stored, *_topic_limit(topic)) if stored > limit else None
+
+
+def _topic_limit(topic: TopicMetadata) -> tuple[str, int]:
+    return "the topic's max.message.bytes", topic.settings.max_message_bytes
+
+
+def _too_large(topic: TopicMetadata, size: int, counted: int, name: str, limit: int) -> MessageSizeTooLargeError:
+    return MessageSizeTooLargeError(
+        f"a record for topic {topic.name!r} has {counted:,} bytes, and {name} is {limit:,}; send less, or raise the "
+        "setting",
+        topic=topic.name,
+        size=size,
+    )
 
 
 def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> None:

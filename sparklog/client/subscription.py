@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sparklog.errors import IllegalStateError, InvalidRequestError
+from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -34,6 +35,36 @@ class ConsumerRebalanceListener:
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
         """These partitions are gone already. By default the same as revoked, as in Kafka."""
         self.on_partitions_revoked(lost)
+
+
+class AsyncConsumerRebalanceListener:
+    """The same with coroutines, each of which has ended when the rebalance continues."""
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """These partitions are about to go to other members."""
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """These partitions were added; called after each rebalance, also with none."""
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """These partitions are gone already. By default the same as revoked, as in Kafka."""
+        await self.on_partitions_revoked(lost)
+
+
+def finish(answer: object) -> None:
+    """Run what a listener answered to its end, if it is a coroutine; in a thread of its own where this one has a loop
+    already."""
+    if not isinstance(answer, Coroutine):
+        return
+    import asyncio  # costs more to import than most consumers need it
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(answer)
+    else:
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(asyncio.run, answer).result()
 
 
 class PartitionPosition:
@@ -78,19 +109,26 @@ class Subscription:
         """Whether a group is to decide on the partitions."""
         return self.topics is not None
 
+    @property
+    def subscription(self) -> set[str] | None:
+        """The topics by name, as instrumentations for kafka-python ask for them."""
+        return None if self.topics is None else set(self.topics)
+
     def subscribe(self, topics: Iterable[str], pattern: str | None, listener: object) -> None:
-        """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidRequestError."""
+        """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidArgumentError and its kind."""
         if self.manual:
             raise IllegalStateError(
                 "subscribe() after assign(): a consumer has either its own partitions or those a group gives it; "
                 "call unsubscribe() first"
             )
         named = _names(topics)
-        if bool(named) == bool(pattern):
-            raise IllegalStateError("subscribe() takes topics or a pattern, one of the two; unsubscribe() ends it")
+        if not named and not pattern:
+            raise InvalidArgumentError("subscribe() takes topics or a pattern; unsubscribe() ends a subscription")
+        if named and pattern:
+            raise IllegalStateError("subscribe() takes topics or a pattern, one of the two")
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if listener is not None and not callable(getattr(listener, method, None)):
-                raise InvalidRequestError(
+                raise InvalidArgumentTypeError(
                     f"the listener {listener!r} has no {method}(); use a ConsumerRebalanceListener"
                 )
         self.pattern = _compiled(pattern) if pattern else None
@@ -143,11 +181,11 @@ class Subscription:
                 gone.move(None)
 
     def at(self, partition: object) -> PartitionPosition:
-        """The position in a partition that is assigned. Raises IllegalStateError."""
+        """The position in a partition that is assigned. Raises NotAssignedError."""
         place = as_partition(partition)
         found = self.positions.get(place)
         if found is None:
-            raise IllegalStateError(
+            raise NotAssignedError(
                 f"{place} is not assigned to this consumer; assign() it, or poll until its group gives it",
                 topic=place.topic,
                 partition=place.partition,
@@ -155,26 +193,26 @@ class Subscription:
         return found
 
     def chosen(self, partitions: Iterable[object]) -> list[PartitionPosition]:
-        """The positions in these partitions, or in all that are assigned. Raises IllegalStateError."""
+        """The positions in these partitions, or in all that are assigned. Raises NotAssignedError."""
         found = [self.at(one) for one in partitions] or list(self.positions.values())
         if not found:
-            raise IllegalStateError("no partitions are assigned; assign() some, or poll until a group gives some")
+            raise NotAssignedError("no partitions are assigned; assign() some, or poll until a group gives some")
         return found
 
 
 def as_partition(given: object) -> TopicPartition:
-    """A (topic, partition) as a TopicPartition. Raises InvalidRequestError."""
+    """A (topic, partition) as a TopicPartition. Raises InvalidArgumentTypeError."""
     if isinstance(given, tuple) and len(given) == 2:
         topic, partition = given
         if isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
             return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
-    raise InvalidRequestError(f"{given!r} is no TopicPartition of a topic's name and a number from 0")
+    raise InvalidArgumentTypeError(f"invalid TopicPartition: {given!r}; give a topic's name and a number from 0")
 
 
 def as_offset(place: TopicPartition, offset: object) -> int:
-    """An offset to read from. Raises InvalidRequestError."""
+    """An offset to read from. Raises InvalidArgumentError."""
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
-        raise InvalidRequestError(
+        raise InvalidArgumentError(
             f"offset {offset!r} of {place}: give a whole number from 0; seek_to_beginning() and seek_to_end() go to "
             "the ends",
             topic=place.topic,
@@ -184,16 +222,16 @@ def as_offset(place: TopicPartition, offset: object) -> int:
 
 
 def as_partitions(given: object) -> list[TopicPartition]:
-    """Any collection of partitions. Raises InvalidRequestError."""
+    """Any collection of partitions. Raises InvalidArgumentTypeError."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise InvalidRequestError(f"give a list of TopicPartitions, not {given!r}")
+        raise InvalidArgumentTypeError(f"give a list of TopicPartitions, not {given!r}")
     return [as_partition(one) for one in given]
 
 
 def _names(topics: object) -> list[str]:
     names = [topics] if isinstance(topics, str) else topics
     if not isinstance(names, Iterable):
-        raise InvalidRequestError(f"subscribe() takes a list of topics' names, not {topics!r}")
+        raise InvalidArgumentTypeError(f"subscribe() takes a list of topics' names, not {topics!r}")
     return [validate_topic_name(name) for name in names]
 
 
@@ -203,30 +241,34 @@ def _compiled(pattern: object) -> re.Pattern[str]:
     try:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
     except (re.error, TypeError) as error:
-        raise InvalidRequestError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+        raise InvalidArgumentError(f"invalid regular expression {pattern!r}: {error}") from error
 
 
 def committable(place: TopicPartition, at: object) -> OffsetAndMetadata:
-    """An offset to commit. Raises InvalidRequestError."""
+    """An offset to commit; no text and no leader epoch may be None. Raises InvalidArgumentError and its kind."""
     if isinstance(at, int):
         return OffsetAndMetadata(as_offset(place, at))
     if isinstance(at, tuple) and 1 <= len(at) <= 3:
         found = OffsetAndMetadata(*at)
-        return OffsetAndMetadata(as_offset(place, found.offset), found.metadata or "", found.leader_epoch)
-    raise InvalidRequestError(
+        return found._replace(offset=as_offset(place, found.offset))
+    raise InvalidArgumentTypeError(
         f"the offset of {place} is {at!r}: give an OffsetAndMetadata", topic=place.topic, partition=place.partition
     )
 
 
 def as_seconds(timeout_ms: object) -> float:
-    """Milliseconds as seconds. Raises InvalidRequestError."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
-        raise InvalidRequestError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
+    """Milliseconds as seconds. Raises InvalidArgumentError, InvalidArgumentTypeError."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
+        raise InvalidArgumentTypeError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
+    if not timeout_ms >= 0:
+        raise InvalidArgumentError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
     return min(timeout_ms / 1000, math.inf)
 
 
 def positive(name: str, value: object) -> int:
-    """A whole number from 1. Raises InvalidRequestError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequestError(f"{name}={value!r}: give a whole number from 1")
+    """A whole number from 1. Raises InvalidArgumentError, InvalidArgumentTypeError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgumentTypeError(f"{name}={value!r}: give a whole number from 1")
+    if value < 1:
+        raise InvalidArgumentError(f"{name}={value!r}: give a whole number from 1")
     return value

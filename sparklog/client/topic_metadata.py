@@ -3,8 +3,8 @@
 Rules: read from the coordinator's state and kept until that state says otherwise or ``metadata_max_age_ms`` has passed.
 A topic that does not exist is created by the first record for it, where both the cluster
 (``auto.create.topics.enable``) and the producer (``allow_auto_create_topics``) allow that, as Kafka's metadata request
-does. A key goes where murmur2 says; records without a key go to one partition until it has ``batch_size`` bytes, then
-to one drawn by lot, as Kafka's BuiltInPartitioner has it.
+does. A key goes where murmur2 says; records without a key go to one partition until its batch has ``batch_size`` bytes
+or is sent, and then to another one, pseudo-random but even. So one record at a time reaches every partition too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from sparklog.client.producer_config import ProducerConfig
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError, InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    InvalidPartitionError,
+    InvalidRecordError,
+    InvalidRecordTypeError,
+    InvalidTopicTypeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.partitioner import StickyPartitions, partition_for_key
 from sparklog.protocol.state import State, TopicState
@@ -40,11 +47,8 @@ class TopicMetadata:
         self.configs, self.cluster_configs = found.configs, state.configs
         self.checked_at = 0.0
         self.settings = settings
-        self.size_limits = (
-            ("the topic's max.message.bytes", settings.max_message_bytes, LOG_OVERHEAD_BYTES),
-            ("the producer's max_request_size", config.max_request_size, 0),
-        )
-        self.max_record_bytes = min(limit - overhead for _, limit, overhead in self.size_limits)
+        self.max_request_size = config.max_request_size
+        self.max_record_bytes = min(settings.max_message_bytes - LOG_OVERHEAD_BYTES, config.max_request_size)
         self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
         self.needs_key = "compact" in settings.cleanup_policy
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
@@ -78,19 +82,19 @@ class TopicMetadata:
         return queue
 
     def queue_of_partition(self, partition: object) -> PartitionQueue:
-        """The partition a record names. Raises UnknownTopicOrPartitionError, InvalidRecordError."""
+        """The partition a record names. Raises InvalidPartitionError, InvalidRecordError."""
         if partition is None:
             raise InvalidRecordError(
                 f"the partitioner gave no partition for a record of {self.name!r}", topic=self.name
             )
         if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
-            raise InvalidRecordError(
+            raise InvalidRecordTypeError(
                 f"a record for topic {self.name!r} names {partition!r} as its partition; give a whole number or None",
                 topic=self.name,
             )
         number = operator.index(partition)
         if not 0 <= number < len(self.queues):
-            raise UnknownTopicOrPartitionError(
+            raise InvalidPartitionError(
                 f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {number}",
                 topic=self.name,
                 partition=number,
@@ -107,6 +111,11 @@ class TopicMetadata:
         """The partitions that have a leader, as far as is known; all, where that is none."""
         led = [number for number, partition in enumerate(self._partitions) if partition.leader >= 0]
         return led or list(range(len(self.queues)))
+
+    def current_sticky(self) -> PartitionQueue | None:
+        """The partition for another record without a key: the same while its batch is open and below ``batch_size``."""
+        sticky = self.sticky
+        return sticky if self.sticky_left >= 0 and sticky is not None and sticky.open is not None else None
 
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
         """Another partition, with a leader, for the records without a key that come now; ``drawn`` is from [0, 1)."""
@@ -144,7 +153,7 @@ class Topics:
         Raises InvalidTopicError, UnknownTopicOrPartitionError, StorageError.
         """
         if not isinstance(topic, str):
-            raise InvalidTopicError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
+            raise InvalidTopicTypeError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
         validate_written_topic(topic)
         state = self._coordinator.state
         if topic not in state.topics or topic in self.known:

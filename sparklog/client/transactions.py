@@ -38,14 +38,17 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
-    InvalidConfigurationError,
-    InvalidRequestError,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    KafkaError,
     KafkaTimeoutError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     SparklogError,
     TransactionAbortedError,
+    TransactionStateError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
     UnlinkedHistoryError,
@@ -126,7 +129,7 @@ class Transactions:
     def init(self) -> None:
         """Take the transactional id over: older instances are fenced. Once done, doing it again does nothing.
 
-        Raises InvalidConfigurationError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
+        Raises InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
         KafkaTimeoutError after ``max_block_ms``.
         """
         with self._lock:
@@ -153,7 +156,7 @@ class Transactions:
     def _init_producer(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
         limit = ClusterConfig.resolve(self._coordinator.refresh().configs).get("transaction.max.timeout.ms")
         if isinstance(limit, int) and self._config.transaction_timeout * 1000 > limit:
-            raise InvalidConfigurationError(
+            raise InvalidTransactionTimeoutError(
                 f"Producer(transaction_timeout_ms={self._config.transaction_timeout * 1000:.0f}) is over the cluster's "
                 f"transaction.max.timeout.ms, {limit}; give less, or raise that",
                 config="transaction_timeout_ms",
@@ -174,7 +177,7 @@ class Transactions:
             self._enter(IN_TRANSACTION)
 
     def add_offsets(self, offsets: Mapping[Any, Any], group_metadata: object) -> None:
-        """Commit these offsets of a group with the transaction. Raises InvalidTxnStateError, InvalidRequestError."""
+        """Commit these offsets with the transaction. Raises InvalidTxnStateError, InvalidArgumentTypeError."""
         with self._lock:
             self._check("send_offsets_to_transaction")
             commit = group_commit(offsets, group_metadata)
@@ -259,6 +262,12 @@ class Transactions:
             self._drop(TransactionAbortedError("the transaction was aborted"))
             self._enter(READY)
 
+    def lose_record(self, error: KafkaError) -> None:
+        """A record of the open transaction was refused, so it can only be aborted."""
+        with self._lock:
+            if self._state == IN_TRANSACTION:
+                self._make_abortable(error)
+
     def close(self, error: BaseException) -> None:
         """Fail what is not committed, and delete its files unless they may be committed."""
         with self._lock:
@@ -310,7 +319,7 @@ class Transactions:
     def _refuse_send(self) -> Exception:
         if self._error is not None:
             return self._refusal_of_error("send")
-        return InvalidTxnStateError(
+        return TransactionStateError(
             f"send() of transactional id {self._config.transactional_id!r} in state {self._state}: {self._hint()}"
         )
 
@@ -554,7 +563,7 @@ def may_be_written(error: SparklogError) -> bool:
 def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCommit:
     """The offsets of a group as the protocol takes them, from a group id or a consumer's ``group_metadata()``.
 
-    Raises InvalidRequestError for what is neither, or no such mapping.
+    Raises InvalidArgumentTypeError for what is neither, or no such mapping.
     """
     if isinstance(group_metadata, str):
         group, member, generation, instance = group_metadata, "", -1, ""
@@ -563,12 +572,17 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
         group, member, generation = metadata.group_id, metadata.member_id or "", metadata.generation_id
         instance = getattr(metadata, "group_instance_id", None) or ""
     else:
-        raise InvalidRequestError(
+        raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a group id or consumer.group_metadata(), not {group_metadata!r}"
         )
     validate_group_id(group)
+    if generation > 0 and not member:
+        raise InvalidArgumentError(
+            f"invalid group metadata: generation {generation} of group {group!r} without a member id; give what "
+            "consumer.group_metadata() gives, or the group id alone"
+        )
     if not isinstance(offsets, Mapping):
-        raise InvalidRequestError(
+        raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"
         )
     positions = dict(_position(place, offset) for place, offset in offsets.items())
@@ -585,7 +599,7 @@ def _position(place: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetada
             offset.offset, offset.metadata or "", -1 if epoch is None else epoch
         )
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidRequestError(
+        raise InvalidArgumentTypeError(
             f"{place!r}: {offset!r} is no offset to commit; give TopicPartition(topic, partition): "
             "OffsetAndMetadata(offset, metadata, leader_epoch)"
         ) from error

@@ -1,4 +1,4 @@
-"""Says which topics a consumer names that do not exist: a misspelt one would else be silence.
+"""Says which topics a consumer names that do not exist, or that it names none: that would else be silence.
 
 Not for: patterns, which may match nothing yet, as in Kafka.
 """
@@ -30,12 +30,15 @@ class UnknownTopics:
         self._looked: tuple[object, ...] = ()
         self._missing: list[str] = []
         self._said: list[str] = []
+        self._reads_nothing = False
         self._said_of_offsets = False
         self._said_at = 0.0
 
     def warn(self) -> None:
         """Warn, unless the same was said a moment ago."""
         state, subscription = self._coordinator.state, self._subscription
+        if not subscription.automatic and not subscription.manual:
+            return self._warn_of_nothing()
         looked = (subscription.topics, subscription.manual, len(subscription.positions))
         if state is not self._state or looked != self._looked:
             self._state, self._looked, self._missing = state, looked, self._find(state)
@@ -53,6 +56,11 @@ class UnknownTopics:
             self._coordinator.store.root,
             ", ".join(self._missing),
         )
+
+    def _warn_of_nothing(self) -> None:
+        if not self._reads_nothing:
+            self._reads_nothing = True
+            logger.warning("%s reads nothing: subscribe() to topics or assign() partitions first", self._client)
 
     def _warn_of_offsets_topic(self) -> None:
         if not self._said_of_offsets:

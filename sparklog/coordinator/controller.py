@@ -33,7 +33,7 @@ from sparklog.coordinator.unclean import look_for_leader, waiting_for_unclean_el
 from sparklog.errors import (
     ControllerMovedError,
     CorruptMetadataError,
-    InvalidRequestError,
+    InvalidCallError,
     ObjectNotFoundError,
     SparklogError,
     StoragePermissionError,
@@ -208,7 +208,7 @@ class Controller:
         log = self.coordinator.log
         try:
             store = self.coordinator.brokers.store_of(log.state, broker)
-        except (InvalidRequestError, StoragePermissionError) as error:  # not to be opened from here
+        except (InvalidCallError, StoragePermissionError) as error:  # not to be opened from here
             return Finding(broker, Health.UNKNOWN, error.message)
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)

@@ -25,7 +25,7 @@ from sparklog.errors import (
     CommitConflictError,
     IllegalStateError,
     IndeterminateCommitError,
-    InvalidRequestError,
+    InvalidCallError,
     RootReplacedError,
     SparklogError,
     UnlinkedHistoryError,
@@ -298,7 +298,7 @@ class Coordinator:
         """Commit these requests; afterwards each is answered, whatever happened."""
         try:
             self._commit_until_won(requests)
-        except InvalidRequestError as error:
+        except InvalidCallError as error:
             if len(requests) == 1:
                 requests[0].error = error
             else:  # too much for one commit, or one of them cannot be stored: alone each may

@@ -16,7 +16,7 @@ from typing import cast
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig
-from sparklog.errors import NotFoundError
+from sparklog.errors import NotFoundError, TransactionalIdNotFoundError
 from sparklog.protocol.commits import Action, ForgetApplications, ForgetPartitionProducers, ForgetProducers
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.state import State
@@ -84,12 +84,12 @@ def expire_applications(state: State, before_version: int) -> Decision:
 
 
 def forget_transactional_ids(state: State, transactional_ids: Iterable[str]) -> Decision:
-    """Forget these transactional ids; the result is how many. Raises NotFoundError for one that is not known."""
+    """Forget these transactional ids; the result is how many. Raises TransactionalIdNotFoundError."""
     numbers = []
     for name in dict.fromkeys(transactional_ids):
         number = state.indexes.transactional_ids.get(name)
         if number is None:
-            raise NotFoundError(
+            raise TransactionalIdNotFoundError(
                 f"transactional id {name!r} is not known: no producer has called init_transactions() with it, or not "
                 "for transactional.id.expiration.ms"
             )

@@ -21,6 +21,7 @@ from sparklog.errors import (
     InvalidRequestError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
+    OffsetMetadataTooLargeError,
     UnknownMemberIdError,
 )
 from sparklog.protocol.assignors import ASSIGNORS, choose_assignor
@@ -284,16 +285,17 @@ def _check_same_topics(state: State, commit: GroupCommit) -> None:
 
 def _committed(state: State, topic: str, partition: int, position: OffsetAndMetadata | int) -> CommittedOffset:
     state.partition(topic, partition)
-    at = position if isinstance(position, tuple) else OffsetAndMetadata(position)
+    at = OffsetAndMetadata(*position) if isinstance(position, tuple) else OffsetAndMetadata(position)
+    metadata = at.metadata or ""
     if not 0 <= at.offset < 2**63:
         raise InvalidRequestError(
             f"offset {at.offset!r} of {topic}-{partition} is no whole number from 0 to 2^63 - 1",
             topic=topic,
             partition=partition,
         )
-    if len(at.metadata) > MAX_METADATA_CHARACTERS:
-        raise InvalidRequestError(
-            f"the metadata of the offset of {topic}-{partition} has {len(at.metadata)} characters, and "
+    if len(metadata) > MAX_METADATA_CHARACTERS:
+        raise OffsetMetadataTooLargeError(
+            f"the metadata of the offset of {topic}-{partition} has {len(metadata)} characters, and "
             f"{MAX_METADATA_CHARACTERS} are the most",
             topic=topic,
             partition=partition,
@@ -303,8 +305,8 @@ def _committed(state: State, topic: str, partition: int, position: OffsetAndMeta
         topic_id=state.topics[topic].topic_id,
         partition=partition,
         offset=at.offset,
-        leader_epoch=at.leader_epoch,
-        metadata=at.metadata,
+        leader_epoch=-1 if at.leader_epoch is None else at.leader_epoch,
+        metadata=metadata,
     )
 
 

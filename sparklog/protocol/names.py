@@ -11,7 +11,13 @@ from __future__ import annotations
 
 import re
 
-from sparklog.errors import InvalidPartitionsError, InvalidRequestError, InvalidTopicError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    InvalidTopicTypeError,
+)
 from sparklog.limits import (
     MAX_APPLICATION_ID_LENGTH,
     MAX_CLIENT_ID_LENGTH,
@@ -104,7 +110,8 @@ def validate_group_id(group_id: object) -> str:
     and kept in readable commits.
 
     Raises:
-        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+        InvalidArgumentTypeError: it is not text.
+        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(group_id, "group id", MAX_GROUP_ID_LENGTH)
 
@@ -113,7 +120,8 @@ def validate_application_id(application_id: object) -> str:
     """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be kept in the state.
 
     Raises:
-        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+        InvalidArgumentTypeError: it is not text.
+        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(application_id, "application id (txnAppId)", MAX_APPLICATION_ID_LENGTH)
 
@@ -122,7 +130,8 @@ def validate_client_id(client_id: object, what: str = "client.id") -> str:
     """Return a ``client.id``, a ``group.instance.id`` or a host (``what``) if it can be kept and shown; may be empty.
 
     Raises:
-        InvalidRequestError: it is not text, too long, or has a control character or half a surrogate pair.
+        InvalidArgumentTypeError: it is not text.
+        InvalidArgumentError: it is too long, or has a control character or half a surrogate pair.
     """
     return "" if client_id == "" else _validate_id(client_id, what, MAX_CLIENT_ID_LENGTH)
 
@@ -131,7 +140,8 @@ def validate_transactional_id(transactional_id: object) -> str:
     """Return ``transactional_id`` if a new producer may have it.
 
     Raises:
-        InvalidRequestError: it is not text, empty, too long, or has a control character or half a surrogate pair.
+        InvalidArgumentTypeError: it is not text.
+        InvalidArgumentError: it is empty, too long, or has a control character or half a surrogate pair.
     """
     return _validate_id(transactional_id, "transactional.id", MAX_TRANSACTIONAL_ID_LENGTH)
 
@@ -181,20 +191,21 @@ def validate_partition_increase(topic: str, current: int, requested: object) -> 
 def _validate_id(value: object, what: str, longest: int) -> str:
     rule = f"it must be 1 to {longest} characters of text without control characters"
     if not isinstance(value, str):
-        raise InvalidRequestError(f"The {what} is of type {type(value).__name__}, not text; {rule}.")
+        raise InvalidArgumentTypeError(f"The {what} is of type {type(value).__name__}, not text; {rule}.")
     if not value.strip():
-        raise InvalidRequestError(f"The {what} is {'blank' if value else 'empty'}; {rule}.")
+        raise InvalidArgumentError(f"The {what} is {'blank' if value else 'empty'}; {rule}.")
     if len(value) > longest:
-        raise InvalidRequestError(f"The {what} {_shown(value)} has {len(value)} characters; {rule}.")
+        raise InvalidArgumentError(f"The {what} {_shown(value)} has {len(value)} characters; {rule}.")
     refused = _CONTROL.search(value)
     if refused:
         where = f"the character {refused.group()!a} at position {refused.start()}"
-        raise InvalidRequestError(f"The {what} {_shown(value)} has {where}; {rule}.")
+        raise InvalidArgumentError(f"The {what} {_shown(value)} has {where}; {rule}.")
     return value
 
 
 def _invalid_topic(name: object, reason: str) -> InvalidTopicError:
-    return InvalidTopicError(
+    kind = InvalidTopicError if isinstance(name, str) else InvalidTopicTypeError
+    return kind(
         f"Topic name is invalid: {_shown(name)}: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
         topic=name if isinstance(name, str) else None,
     )

@@ -15,7 +15,6 @@ Not for: what a member does (``group_task``).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, SparklogError
 from sparklog.protocol.assignors import ASSIGNORS
@@ -44,7 +44,6 @@ from sparklog.types import TopicPartition
 
 RESETS = ("earliest", "latest", "none")
 ROOT_SETTING = "spark.sparklog.bootstrap.servers"
-ROOT_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STOP_PREFIX = "leases/stop/"
 
 
@@ -158,7 +157,7 @@ def _check(
 
 
 def _root(spark: SparkSession, root: str | None) -> str:
-    found = root or spark.conf.get(ROOT_SETTING, None) or os.environ.get(ROOT_VARIABLE)
+    found = root or spark.conf.get(ROOT_SETTING, None) or default_root()
     if not found:
         raise InvalidOptionError(
             f"which cluster? Give root=, or set {ROOT_SETTING} on the session, or {ROOT_VARIABLE} in the environment"

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from sparklog.clock import Clock, SystemClock
+from sparklog.config.environment import default_root
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.spark.api import register
@@ -61,7 +62,7 @@ def add_cluster_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap-server",
         metavar="ROOT",
-        default=os.environ.get("SPARKLOG_BOOTSTRAP_SERVER"),
+        default=default_root(),
         help="the cluster's root: a path or a URL such as s3://bucket/log ($SPARKLOG_BOOTSTRAP_SERVER)",
     )
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.offsets import (
     EveryPartition,
@@ -342,14 +343,18 @@ def _note_kafka_option(name: str) -> None:
 
 
 def address(options: Options) -> Address:
-    """The cluster that the options name. Raises InvalidOptionError where they name none, or two."""
+    """The cluster that the options name, else the environment. Raises InvalidOptionError where they name none, or
+    two."""
     named = {name: _root(options.text(name)) for name in (*BOOTSTRAP, "path") if options.text(name)}
     if options.is_table and len(named) > 1:
         named.pop("path", None)  # Spark gives a table a folder of its own
+    root = default_root()
+    if not named and root is not None:
+        named = {ROOT_VARIABLE: _root(root)}
     if not named:
         raise InvalidOptionError(
             "which cluster? Give its root, a URL or a folder, as option kafka.bootstrap.servers or bootstrap.servers, "
-            "or to load() and save()",
+            f"or to load() and save(), or set {ROOT_VARIABLE}",
             option=BOOTSTRAP[0],
         )
     if len(set(named.values())) > 1:

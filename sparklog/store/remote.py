@@ -24,7 +24,7 @@ from typing import Any
 
 from sparklog.errors import (
     CorruptMetadataError,
-    InvalidRequestError,
+    InvalidCallError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -294,7 +294,7 @@ class FsspecOutputFile:
 
 def translate_client_error(error: Exception, operation: str, path: str) -> Exception:
     """The error to raise instead of one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
-    if isinstance(error, (StorageError, InvalidRequestError)):
+    if isinstance(error, (StorageError, InvalidCallError)):
         return error
     reason = f"{operation} {path}: {type(error).__name__}: {error}"
     if isinstance(error, FileNotFoundError):

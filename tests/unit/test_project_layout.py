@@ -34,8 +34,12 @@ def test_all_names_what_the_package_exports_and_nothing_else() -> None:
 @pytest.mark.parametrize("name", sorted(sparklog._LAZY))
 def test_exported_name_is_defined_where_the_package_looks_for_it(name: str) -> None:
     module, attribute = sparklog._LAZY[name]
-    source = ROOT / Path(*module.split(".")).with_suffix(".py")
-    defined = {getattr(node, "name", None) for node in ast.parse(source.read_text()).body}
+    folder = ROOT / Path(*module.split("."))
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    body = ast.parse(source.read_text()).body
+    defined = {getattr(node, "name", None) for node in body}
+    if folder.is_dir():  # a package may have it from a module of its own
+        defined |= {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert attribute is None or attribute in defined, f"{source} does not define {attribute}"
 
 

@@ -20,7 +20,7 @@ from sparklog.cli.throughput import StopRequest
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.client.records import Record
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidRecordError
+from sparklog.errors import RefusedRecordError
 from tests.replicated import brokers
 
 from .conftest import Run
@@ -258,7 +258,7 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
-    with open(reader) as stream, pytest.raises(InvalidRecordError, match="a line has over 1,000 bytes"):
+    with open(reader) as stream, pytest.raises(RefusedRecordError, match="a line has over 1,000 bytes"):
         console_producer._Input(stream, StopRequest()).next_line(None)
     os.close(writer)
 

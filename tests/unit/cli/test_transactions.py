@@ -116,7 +116,7 @@ def test_a_terminated_producer_cannot_commit_what_it_has_begun(run: Run, used: C
          "The --partition argument requires --topic to be provided"),
         (["abort", "--topic", "orders", "--partition", "0"],
          "The transaction to abort must be identified either with --start-offset"),
-        (["list", "--transactional-id-pattern", "("], "no regular expression"),
+        (["list", "--transactional-id-pattern", "("], "invalid regular expression"),
     ],
 )  # fmt: skip
 def test_wrong_flags_are_refused(run: Run, used: Coordinator, arguments: list[str], complaint: str) -> None:

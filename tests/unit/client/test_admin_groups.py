@@ -17,6 +17,7 @@ from sparklog.client.admin import (
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     InvalidRequestError,
     NonEmptyGroupError,
     UnknownMemberIdError,
@@ -53,7 +54,9 @@ def test_groups_are_listed_by_state_and_type(admin: AdminClient, cluster: Coordi
     assert admin.list_groups(states_filter=[GroupState.EMPTY, "preparing-rebalance"]) == [idle]
     assert admin.list_groups(types_filter=["classic"]) == [idle, live]
     assert admin.list_groups(types_filter=["consumer"]) == []
-    with pytest.raises(InvalidRequestError, match="'busy' is no GroupState; give one of UNKNOWN, PREPARING_REBALANCE"):
+    with pytest.raises(
+        InvalidRequestError, match="invalid GroupState: 'busy'; give one of UNKNOWN, PREPARING_REBALANCE"
+    ):
         admin.list_groups(states_filter=["busy"])
     assert admin.list_consumer_groups() == [("billing", ""), ("live", "consumer")]
 
@@ -204,10 +207,19 @@ def test_offsets_are_deleted_except_of_topics_in_use(admin: AdminClient, cluster
     archive = TopicPartition("archive", 0)
     cluster.commit_offsets("billing", {archive: 0})
     join(cluster, "a", group="billing")
-    assert admin.delete_group_offsets("billing", [FIRST, archive]) == {FIRST: NonEmptyGroupError, archive: NoError}
+    assert admin.delete_group_offsets("billing", [FIRST, archive]) == {
+        FIRST: GroupSubscribedToTopicError,
+        archive: NoError,
+    }
     assert list(admin.list_group_offsets("billing")["billing"]) == [FIRST]
     with pytest.raises(GroupIdNotFoundError):
         admin.delete_group_offsets("nope", [FIRST])
+
+
+def test_none_stands_for_no_text_and_no_leader_epoch(admin: AdminClient) -> None:
+    for given in (OffsetAndMetadata(3, None, None), OffsetAndMetadata(3, "", None), OffsetAndMetadata(3, None)):
+        assert admin.alter_group_offsets("new", {FIRST: given}) == {FIRST: NoError}
+        assert admin.list_group_offsets("new")["new"] == {FIRST: OffsetAndMetadata(3, "", -1)}
 
 
 # -- offsets of partitions

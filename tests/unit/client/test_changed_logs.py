@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sparklog.client.consumer_offsets import RECORDS_PER_COMMIT, ConsumerReader, partition_of
 from sparklog.client.reader import LogReader, to_records
 from sparklog.coordinator import Coordinator
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SerializationError
+from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
@@ -189,8 +190,10 @@ def test_a_record_that_cannot_be_deserialised_is_named_by_its_offset(cluster: Cl
         consumer.assign([at(0)])
         assert values(read(consumer, 2)) == [0, 5]
         assert consumer.position(at(0)) == 6
-        with pytest.raises(SerializationError, match="offset 7 of orders-0"):
+        with pytest.raises(ValueError, match="no sevens") as raised:
             until(lambda: False, lambda: consumer.poll(20))
+        if sys.version_info >= (3, 11):
+            assert "offset 7 of orders-0" in raised.value.__notes__[0]
         consumer.seek(at(0), 8)
         until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
 

@@ -67,7 +67,8 @@ def test_the_root_is_one_address_also_in_a_list(servers: object) -> None:
 @pytest.mark.parametrize(
     "servers", [None, "", [], ["a:9092", "b:9092"], 9092, [None], "localhost:9092", ["kafka-1.example:9092"]]
 )
-def test_what_names_no_root_or_several_is_refused(servers: object) -> None:
+def test_what_names_no_root_or_several_is_refused(servers: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     with pytest.raises(InvalidConfigurationError, match="the one root of the cluster"):
         root_of("Producer", servers)
 

@@ -14,12 +14,14 @@ from sparklog.errors import (
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
+    KafkaError,
     StorageUnavailableError,
+    UnknownMemberIdError,
 )
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
-from tests.unit.client.consumers import Cluster, at, read, together, until, values
+from tests.unit.client.consumers import PATIENCE_SECONDS, Cluster, at, read, together, until, values
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -156,7 +158,45 @@ def test_a_listener_that_fails_does_not_stop_the_rebalance(cluster: Cluster) -> 
 
     with cluster.consumer(group_id="g") as consumer:
         consumer.subscribe(["orders"], listener=Failing())
-        until(consumer.assignment, together(consumer))
+        with pytest.raises(KafkaError, match="listener") as raised:
+            until(lambda: False, together(consumer))
+        assert type(raised.value.__cause__) is RuntimeError
+        assert consumer.assignment() == {at(0), at(1), at(2), at(3)}
+        cluster.write(0, b"a")
+        assert values(read(consumer, 1)) == [b"a"]
+
+
+def test_a_listener_that_fails_at_giving_up_is_heard_of_once_the_others_have_their_partitions(cluster: Cluster) -> None:
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            raise LookupError(sorted(revoked))
+
+    heard: list[KafkaError] = []
+
+    def step() -> None:
+        try:
+            first.poll(5)
+        except KafkaError as error:
+            heard.append(error)
+        second.poll(5)
+
+    with cluster.consumer(group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
+        first.subscribe(["orders"], listener=Failing())
+        until(lambda: len(first.assignment()) == 4, lambda: first.poll(5))
+        until(lambda: heard and shared(first, second), step)
+        assert [type(error.__cause__) for error in heard] == [LookupError]
+
+
+def test_an_outsiders_commit_fails_as_that_of_a_member_that_was_taken_out(cluster: Cluster) -> None:
+    with cluster.consumer("orders", group_id="g") as member, cluster.consumer(group_id="g") as outsider:
+        until(member.assignment, together(member))
+        outsider.assign([at(0)])
+        with pytest.raises(CommitFailedError, match="only they may commit") as raised:
+            outsider.commit({at(0): OffsetAndMetadata(0)})
+        assert isinstance(raised.value.__cause__, UnknownMemberIdError)
+        future = outsider.commit_async({at(0): OffsetAndMetadata(0)})
+        with pytest.raises(CommitFailedError):
+            future.get(PATIENCE_SECONDS)
 
 
 def test_a_listener_may_seek(cluster: Cluster) -> None:

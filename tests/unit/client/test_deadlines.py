@@ -225,7 +225,7 @@ def test_a_timeout_of_an_admin_clients_call_comes_before_that_of_the_client(bloc
 
 
 def test_a_consumer_unsubscribes_in_time_and_is_of_use_afterwards(blocked: Blocked) -> None:
-    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100)
+    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100, fetch_max_wait_ms=10)
     while not consumer.assignment():
         consumer.poll(10)
     blocked.block()

@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
-from sparklog.errors import KafkaTimeoutError, StorageUnavailableError, UnknownTopicOrPartitionError
+from sparklog.errors import KafkaTimeoutError, StorageUnavailableError, TransactionAbortedError
 from sparklog.types import OffsetRange, TopicPartition
 
 
@@ -55,11 +55,11 @@ def test_a_committed_record_knows_its_place(batch: RecordBatchResult) -> None:
 
 def test_a_failed_record_raises_its_error(batch: RecordBatchResult) -> None:
     future = FutureRecordMetadata(batch, 0)
-    resolve(batch, UnknownTopicOrPartitionError("gone"))
+    resolve(batch, TransactionAbortedError("gone"))
     assert future.failed()
     assert not future.retriable()
     assert future.value is None
-    with pytest.raises(UnknownTopicOrPartitionError):
+    with pytest.raises(TransactionAbortedError):
         future.get()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
@@ -15,10 +16,12 @@ from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
     FencedError,
     IllegalStateError,
-    InvalidConfigurationError,
     InvalidRequestError,
+    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
+    KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     ProducerFencedError,
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
@@ -271,9 +274,61 @@ def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coor
         producer.init_transactions()
 
 
+def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_aborted(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    cluster.alter_configs("orders", {"max.message.bytes": "100"})
+    producer.begin_transaction()
+    kept = producer.send("orders", b"a", partition=0)
+    lost = producer.send("orders", bytes(200), partition=0)
+    assert isinstance(lost.exception, MessageSizeTooLargeError)
+    with pytest.raises(InvalidTxnStateError, match=r"max\.message\.bytes"):
+        producer.commit_transaction()
+    with pytest.raises(KafkaError):
+        producer.send("orders", b"b", partition=0)
+    producer.abort_transaction()
+    assert kept.failed()
+    producer.begin_transaction()
+    producer.send("orders", b"c", partition=0)
+    producer.commit_transaction()
+    assert values(cluster, "orders") == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "member", "kind"),
+    [
+        ({TopicPartition("orders", 0): 1}, 5, TypeError),
+        ({TopicPartition("orders", 0): 1}, None, TypeError),
+        ({TopicPartition("orders", 0): "x"}, "g", TypeError),
+        ([], "g", TypeError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata("g", 3, ""), ValueError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata(None), TypeError),
+    ],
+)
+def test_offsets_that_are_none_are_refused_as_kafka_python_does(
+    producer: Producer, offsets: Any, member: Any, kind: type[Exception]
+) -> None:
+    producer.begin_transaction()
+    with pytest.raises(kind) as raised:
+        producer.send_offsets_to_transaction(offsets, member)
+    assert isinstance(raised.value, KafkaError)
+
+
+def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinator) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
+
+
 def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
     cluster.alter_configs("", {"transaction.max.timeout.ms": "1000"})
-    with make(cluster) as producer, pytest.raises(InvalidConfigurationError, match=r"transaction\.max\.timeout\.ms"):
+    with (
+        make(cluster) as producer,
+        pytest.raises(InvalidTransactionTimeoutError, match=r"transaction\.max\.timeout\.ms"),
+    ):
         producer.init_transactions()
 
 

@@ -21,7 +21,7 @@ from sparklog.coordinator.group_liveness import (
 )
 from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.coordinator.membership import GroupMember
-from sparklog.errors import NonEmptyGroupError, UnknownMemberIdError
+from sparklog.errors import GroupSubscribedToTopicError, UnknownMemberIdError
 from sparklog.ids import SeededIds
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
@@ -192,7 +192,7 @@ def test_a_group_that_died_can_be_deleted_and_its_offsets_set(groups: Groups) ->
     place = TopicPartition("orders", 0)
     groups.member()
     assert admin.alter_group_offsets("g", {place: 0}) == {place: UnknownMemberIdError}
-    assert admin.delete_group_offsets("g", [place]) == {place: NonEmptyGroupError}
+    assert admin.delete_group_offsets("g", [place]) == {place: GroupSubscribedToTopicError}
     assert admin.delete_groups(["g"]) == {"g": "NonEmptyGroupError"}
     groups.advance(DEAD_SECONDS)
     assert admin.alter_group_offsets("g", {place: 0}) == {place: NoError}

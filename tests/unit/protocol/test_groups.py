@@ -15,6 +15,7 @@ from sparklog.errors import (
     InvalidRequestError,
     InvalidSessionTimeoutError,
     NonEmptyGroupError,
+    OffsetMetadataTooLargeError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -181,7 +182,7 @@ def test_offsets_of_what_does_not_exist_are_refused() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 9): 5}))
     long = OffsetAndMetadata(5, "x" * 5000)
-    with pytest.raises(InvalidRequestError, match="metadata"):
+    with pytest.raises(OffsetMetadataTooLargeError, match="metadata"):
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): long}))
 
 

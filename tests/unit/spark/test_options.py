@@ -40,7 +40,14 @@ def test_the_address_has_three_names(name: str) -> None:
     assert source_options({name: "s3://bucket/log/", "subscribe": "a"}).address.root == "s3://bucket/log"
 
 
-def test_an_address_is_required() -> None:
+def test_without_an_address_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", "/data/log/")
+    assert source_options({"subscribe": "a"}).address.root == "/data/log"
+    assert source_options({"subscribe": "a", "path": "/other"}).address.root == "/other"
+
+
+def test_an_address_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
     with pytest.raises(InvalidOptionError, match=r"which cluster\?.*kafka\.bootstrap\.servers"):
         source_options({"subscribe": "a"})
 

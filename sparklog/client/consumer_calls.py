@@ -1,0 +1,104 @@
+"""Where a consumer is in its partitions: the calls that tell it, change it, and ask for offsets by name or time.
+
+Rules: one part of ``Consumer``, and for its use alone; each call is guarded as its other calls are.
+Not for: finding offsets (``consumer_positions``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, ConsumerConfig
+from sparklog.client.consumer_offsets import ConsumerReader
+from sparklog.client.consumer_positions import Positions
+from sparklog.client.one_thread import OneThread
+from sparklog.client.patience import Repeatable
+from sparklog.client.subscription import Subscription, as_offset, as_seconds
+from sparklog.protocol.state import State
+from sparklog.types import OffsetAndTimestamp, TopicPartition
+
+
+class PositionCalls(ABC):
+    """The methods of ``Consumer`` for positions and offsets."""
+
+    _alone: OneThread
+    _config: ConsumerConfig
+    _newest: Repeatable[State]
+    _positions: Positions
+    _reader: ConsumerReader
+    _subscription: Subscription
+
+    @abstractmethod
+    def _put_back(self) -> None:
+        """Give back the records that iteration has in hand."""
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record. Raises IllegalStateError, UnknownTopicOrPartitionError and
+        NoOffsetForPartitionError."""
+        with self._alone:
+            at = self._subscription.at(partition)
+            if at.position is None:
+                self._refresh(timeout_ms)
+                self._positions.bounds_of(partition)
+                self._positions.find(at)
+            assert at.position is not None
+            return at.position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be."""
+        with self._alone:
+            self._put_back()
+            at = self._subscription.at(partition)
+            self._positions.seek(at, as_offset(at.place, getattr(offset, "offset", offset)))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the first record there is, in these partitions or all. Raises IllegalStateError."""
+        self._seek_to(partitions, EARLIEST_RESET)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on after the last record there is, in these partitions or all. Raises IllegalStateError."""
+        self._seek_to(partitions, LATEST_RESET)
+
+    def _seek_to(self, partitions: Sequence[TopicPartition], reset: str) -> None:
+        with self._alone:
+            self._put_back()
+            for position in self._subscription.chosen(partitions):
+                self._positions.seek(position, None, reset)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each. Raises UnknownTopicOrPartitionError."""
+        with self._alone:
+            self._refresh(timeout_ms)
+            return self._positions.ends(partitions, earliest=True)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
+        with self._alone:
+            self._refresh(timeout_ms)
+            return self._positions.ends(partitions, earliest=False)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time in milliseconds, None where there is none. Raises
+        UnknownTopicOrPartitionError, InvalidArgumentError."""
+        with self._alone:
+            self._refresh(timeout_ms)
+            return self._positions.for_times(timestamps)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record as far as this consumer has read the log, without asking the storage.
+        Raises IllegalStateError."""
+        with self._alone:
+            place = self._subscription.at(partition).place
+            bounds = self._reader.bounds(*place)
+            return None if bounds is None else bounds.end
+
+    def _refresh(self, timeout_ms: float | None) -> State:
+        """The newest state there is. Raises KafkaTimeoutError."""
+        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))

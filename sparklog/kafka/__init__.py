@@ -1,0 +1,46 @@
+"""kafka-python's package over sparklog: its modules, under its names.
+
+    import sparklog.kafka as kafka                   # in place of: import kafka
+    from sparklog.kafka.errors import KafkaTimeoutError
+    from sparklog.kafka.coordinator.assignors.range import RangePartitionAssignor
+
+For programs and libraries that cannot be edited, ``sparklog.kafka.install()`` answers ``import kafka`` in this process,
+and ``python -m sparklog.kafka.run program.py`` does so for a program.
+
+Rules: names alone; every module imports from where sparklog has the thing, so that ``sparklog.kafka.KafkaProducer`` is
+``sparklog.Producer``. Modules are those of version 3, with those of version 2 that programs import. What only makes
+sense with servers is not here: requests and responses, connections, ``kafka.conn``, ``kafka.client_async``.
+"""
+
+from __future__ import annotations
+
+from sparklog.client.admin import AdminClient as KafkaAdminClient
+from sparklog.client.admin_types import IsolationLevel, OffsetSpec
+from sparklog.client.consumer import Consumer as KafkaConsumer
+from sparklog.client.consumer_records import ConsumerGroupMetadata
+from sparklog.client.producer import Producer as KafkaProducer
+from sparklog.client.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
+from sparklog.client.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
+from sparklog.kafka.shim import install
+from sparklog.kafka.version import __version__
+from sparklog.types import OffsetAndMetadata, TopicPartition, TopicPartitionReplica
+
+__all__ = [
+    "AsyncConsumerRebalanceListener",
+    "ConsumerGroupMetadata",
+    "ConsumerRebalanceListener",
+    "DefaultSerializer",
+    "Deserializer",
+    "IsolationLevel",
+    "JsonSerializer",
+    "KafkaAdminClient",
+    "KafkaConsumer",
+    "KafkaProducer",
+    "OffsetAndMetadata",
+    "OffsetSpec",
+    "Serializer",
+    "TopicPartition",
+    "TopicPartitionReplica",
+    "__version__",
+    "install",
+]

@@ -1,0 +1,7 @@
+"""The admin client: ``kafka.admin.client``."""
+
+from __future__ import annotations
+
+from sparklog.client.admin import AdminClient as KafkaAdminClient
+
+__all__ = ["KafkaAdminClient"]

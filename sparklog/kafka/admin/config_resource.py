@@ -1,0 +1,7 @@
+"""Resources that have configs, where kafka-python 2 has them."""
+
+from __future__ import annotations
+
+from sparklog.client.admin_types import ConfigResource, ConfigResourceType
+
+__all__ = ["ConfigResource", "ConfigResourceType"]

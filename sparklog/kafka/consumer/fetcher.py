@@ -1,0 +1,7 @@
+"""Records as the consumer hands them out: ``kafka.consumer.fetcher``."""
+
+from __future__ import annotations
+
+from sparklog.client.consumer_records import ConsumerRecord
+
+__all__ = ["ConsumerRecord"]

@@ -1,0 +1,1 @@
+"""The assignors: ``kafka.coordinator.assignors``."""

@@ -1,0 +1,17 @@
+"""What assignors are: ``kafka.coordinator.assignors.abstract``."""
+
+from __future__ import annotations
+
+from sparklog.client.assignors import (
+    AbstractPartitionAssignor,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    RebalanceProtocol,
+)
+
+__all__ = [
+    "AbstractPartitionAssignor",
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "RebalanceProtocol",
+]

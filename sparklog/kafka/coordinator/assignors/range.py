@@ -1,0 +1,7 @@
+"""One assignor: ``kafka.coordinator.assignors.range``."""
+
+from __future__ import annotations
+
+from sparklog.client.assignors import RangePartitionAssignor
+
+__all__ = ["RangePartitionAssignor"]

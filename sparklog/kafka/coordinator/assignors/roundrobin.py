@@ -1,0 +1,7 @@
+"""One assignor: ``kafka.coordinator.assignors.roundrobin``."""
+
+from __future__ import annotations
+
+from sparklog.client.assignors import RoundRobinPartitionAssignor
+
+__all__ = ["RoundRobinPartitionAssignor"]

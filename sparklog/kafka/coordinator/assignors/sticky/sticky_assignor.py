@@ -1,0 +1,7 @@
+"""The sticky assignor, under its full path."""
+
+from __future__ import annotations
+
+from sparklog.client.assignors import StickyPartitionAssignor
+
+__all__ = ["StickyPartitionAssignor"]

@@ -1,0 +1,7 @@
+"""The future of ``kafka.future``: what ``send`` returns is one."""
+
+from __future__ import annotations
+
+from sparklog.client.futures import Future
+
+__all__ = ["Future"]

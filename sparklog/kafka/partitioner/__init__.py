@@ -1,0 +1,7 @@
+"""Partitioners as objects: ``kafka.partitioner``."""
+
+from __future__ import annotations
+
+from sparklog.client.partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
+
+__all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner", "murmur2"]

@@ -1,0 +1,7 @@
+"""What partitioners are: ``kafka.partitioner.abc``."""
+
+from __future__ import annotations
+
+from sparklog.client.partitioners import Partitioner
+
+__all__ = ["Partitioner"]

@@ -1,0 +1,7 @@
+"""The default partitioner: ``kafka.partitioner.default``."""
+
+from __future__ import annotations
+
+from sparklog.client.partitioners import DefaultPartitioner, murmur2
+
+__all__ = ["DefaultPartitioner", "murmur2"]

@@ -1,0 +1,7 @@
+"""The hash of keys, where kafka-python 1 has it: ``kafka.partitioner.hashed``."""
+
+from __future__ import annotations
+
+from sparklog.client.partitioners import murmur2
+
+__all__ = ["murmur2"]

@@ -1,0 +1,7 @@
+"""The sticky partitioner: ``kafka.partitioner.sticky``."""
+
+from __future__ import annotations
+
+from sparklog.client.partitioners import StickyPartitioner
+
+__all__ = ["StickyPartitioner"]

@@ -1,0 +1,7 @@
+"""The producer: ``kafka.producer``."""
+
+from __future__ import annotations
+
+from sparklog.client.producer import Producer as KafkaProducer
+
+__all__ = ["KafkaProducer"]

@@ -1,0 +1,1 @@
+"""Values that programs take from ``kafka.protocol``. No requests: there is no server to send them to."""

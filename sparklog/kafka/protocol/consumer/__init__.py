@@ -1,0 +1,15 @@
+"""Values that consumers name: ``kafka.protocol.consumer``."""
+
+from __future__ import annotations
+
+from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
+from sparklog.client.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+__all__ = [
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "IsolationLevel",
+    "OffsetResetStrategy",
+    "OffsetSpec",
+    "OffsetTimestamp",
+]

@@ -1,0 +1,7 @@
+"""What members of a group say of themselves: ``kafka.protocol.consumer.metadata``."""
+
+from __future__ import annotations
+
+from sparklog.client.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+__all__ = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription"]

@@ -1,0 +1,7 @@
+"""Which offsets are meant: ``kafka.protocol.consumer.offsets``."""
+
+from __future__ import annotations
+
+from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
+
+__all__ = ["IsolationLevel", "OffsetResetStrategy", "OffsetSpec", "OffsetTimestamp"]

@@ -1,0 +1,7 @@
+"""Which offsets are meant, where kafka-python 2 has it: ``kafka.protocol.list_offsets``."""
+
+from __future__ import annotations
+
+from sparklog.client.admin_types import OffsetResetStrategy
+
+__all__ = ["OffsetResetStrategy"]

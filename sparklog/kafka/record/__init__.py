@@ -1,0 +1,7 @@
+"""Where kafka-python has records: ``kafka.record``."""
+
+from __future__ import annotations
+
+from sparklog.client.consumer_records import ConsumerRecord
+
+__all__ = ["ConsumerRecord"]

@@ -1,0 +1,21 @@
+"""Serializers as objects: ``kafka.serializer``."""
+
+from __future__ import annotations
+
+from sparklog.client.serializers import (
+    DefaultSerializer,
+    Deserializer,
+    DeserializeWrapper,
+    JsonSerializer,
+    Serializer,
+    SerializeWrapper,
+)
+
+__all__ = [
+    "DefaultSerializer",
+    "DeserializeWrapper",
+    "Deserializer",
+    "JsonSerializer",
+    "SerializeWrapper",
+    "Serializer",
+]

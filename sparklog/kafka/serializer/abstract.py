@@ -1,0 +1,7 @@
+"""What serializers are: ``kafka.serializer.abstract``."""
+
+from __future__ import annotations
+
+from sparklog.client.serializers import Deserializer, Serializer
+
+__all__ = ["Deserializer", "Serializer"]

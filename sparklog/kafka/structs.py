@@ -1,0 +1,20 @@
+"""The structs of ``kafka.structs``, also those that only version 2 has."""
+
+from __future__ import annotations
+
+from sparklog.client.admin import GroupInformation, MemberInformation
+from sparklog.client.cluster_metadata import BrokerMetadata
+from sparklog.client.consumer_records import ConsumerGroupMetadata, MemberState
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, TopicPartitionReplica
+
+__all__ = [
+    "BrokerMetadata",
+    "ConsumerGroupMetadata",
+    "GroupInformation",
+    "MemberInformation",
+    "MemberState",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "TopicPartition",
+    "TopicPartitionReplica",
+]

@@ -1,0 +1,5 @@
+"""The version of kafka-python whose interfaces these are, for programs that ask."""
+
+__version__ = "3.0.12"
+
+__all__ = ["__version__"]

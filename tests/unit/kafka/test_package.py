@@ -1,0 +1,119 @@
+"""sparklog.kafka has kafka-python's modules and names, and they are sparklog's own things."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+import sparklog
+import sparklog.kafka
+from sparklog.kafka.record.abc import ABCRecord
+
+NAMES = {  # what programs import from where, of versions 2 and 3
+    "": "KafkaAdminClient KafkaConsumer KafkaProducer AsyncConsumerRebalanceListener ConsumerRebalanceListener "
+    "DefaultSerializer JsonSerializer Serializer Deserializer ConsumerGroupMetadata OffsetAndMetadata TopicPartition "
+    "TopicPartitionReplica IsolationLevel OffsetSpec __version__",
+    "admin": "KafkaAdminClient ACL ACLFilter ACLOperation ACLPermissionType ACLResourcePatternType ResourceType "
+    "ResourcePattern ResourcePatternFilter AlterConfigOp ConfigResource ConfigResourceType ConfigType ConfigSourceType "
+    "UpdateFeatureType GroupState GroupType MemberToRemove NewPartitions NewTopic OffsetSpec OffsetTimestamp "
+    "AbortTransactionSpec PartitionProducerState ProducerState TransactionDescription TransactionListing "
+    "TransactionState ScramMechanism UserScramCredentialDeletion UserScramCredentialUpsertion",
+    "admin._acls": "ACL ACLFilter",
+    "admin.acl_resource": "ACL ACLFilter",
+    "admin.client": "KafkaAdminClient",
+    "admin.config_resource": "ConfigResource ConfigResourceType",
+    "admin.new_partitions": "NewPartitions",
+    "admin.new_topic": "NewTopic",
+    "cluster": "ClusterMetadata",
+    "common": "KafkaError TopicPartition OffsetAndMetadata LeaderNotAvailableError",
+    "consumer": "KafkaConsumer",
+    "consumer.fetcher": "ConsumerRecord",
+    "consumer.group": "KafkaConsumer",
+    "consumer.subscription_state": "ConsumerRebalanceListener AsyncConsumerRebalanceListener",
+    "coordinator.assignors.abstract": "AbstractPartitionAssignor RebalanceProtocol",
+    "coordinator.assignors.cooperative_sticky": "CooperativeStickyAssignor",
+    "coordinator.assignors.range": "RangePartitionAssignor",
+    "coordinator.assignors.roundrobin": "RoundRobinPartitionAssignor",
+    "coordinator.assignors.sticky.sticky_assignor": "StickyPartitionAssignor",
+    "errors": "KafkaError KafkaTimeoutError CommitFailedError UnknownTopicOrPartitionError TopicAlreadyExistsError",
+    "future": "Future",
+    "net.sasl.oauth": "AbstractTokenProvider",
+    "oauth": "AbstractTokenProvider",
+    "oauth.abstract": "AbstractTokenProvider",
+    "partitioner": "Partitioner DefaultPartitioner StickyPartitioner murmur2",
+    "partitioner.abc": "Partitioner",
+    "partitioner.default": "DefaultPartitioner murmur2",
+    "partitioner.hashed": "murmur2",
+    "partitioner.sticky": "StickyPartitioner",
+    "producer": "KafkaProducer",
+    "producer.future": "FutureRecordMetadata RecordMetadata",
+    "producer.kafka": "KafkaProducer",
+    "protocol.consumer": "IsolationLevel OffsetSpec",
+    "protocol.consumer.metadata": "ConsumerProtocolSubscription ConsumerProtocolAssignment",
+    "protocol.consumer.offsets": "IsolationLevel OffsetSpec OffsetTimestamp OffsetResetStrategy",
+    "protocol.list_offsets": "OffsetResetStrategy",
+    "protocol.offset": "OffsetResetStrategy",
+    "record.abc": "ABCRecord",
+    "sasl.oauth": "AbstractTokenProvider",
+    "serializer": "DefaultSerializer JsonSerializer Serializer Deserializer DeserializeWrapper SerializeWrapper",
+    "serializer.abstract": "Serializer Deserializer",
+    "serializer.default": "DefaultSerializer",
+    "serializer.json": "JsonSerializer",
+    "serializer.wrapper": "DeserializeWrapper SerializeWrapper",
+    "structs": "TopicPartition TopicPartitionReplica OffsetAndMetadata OffsetAndTimestamp ConsumerGroupMetadata "
+    "MemberState BrokerMetadata GroupInformation MemberInformation",
+    "version": "__version__",
+}
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(sparklog.kafka.__path__, "sparklog.kafka."):
+        yield importlib.import_module(found.name)
+
+
+@pytest.mark.parametrize("module", sorted(NAMES))
+def test_a_module_of_kafka_python_has_its_names(module: str) -> None:
+    found = importlib.import_module(f"sparklog.kafka.{module}".rstrip("."))
+    assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
+
+
+def test_what_is_in_several_modules_is_the_same_thing() -> None:
+    seen: dict[str, object] = {}
+    for module in modules():
+        for name in getattr(module, "__all__", ()):
+            assert seen.setdefault(name, getattr(module, name)) is getattr(module, name), f"{module.__name__}.{name}"
+    assert seen["KafkaProducer"] is sparklog.Producer
+    assert seen["KafkaConsumer"] is sparklog.Consumer
+    assert seen["KafkaAdminClient"] is sparklog.AdminClient
+
+
+def test_every_public_error_is_in_the_errors_of_the_package() -> None:
+    import sparklog.errors
+    import sparklog.kafka.errors as errors
+
+    classes = {name for name, value in vars(sparklog.errors).items() if isinstance(value, type) and name[0] != "_"}
+    assert classes
+    assert {name for name in classes if getattr(errors, name, None) is not getattr(sparklog.errors, name)} == set()
+
+
+def test_a_record_of_the_consumer_is_a_record() -> None:
+    assert isinstance(sparklog.ConsumerRecord("t", 0, 0, 0, 0, 0, None, None, [], None, -1, -1, -1), ABCRecord)
+
+
+def test_a_token_provider_can_be_derived_from() -> None:
+    from sparklog.kafka.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        def __init__(self) -> None:
+            super().__init__(region="somewhere")
+
+        def token(self) -> str:
+            return "secret"
+
+    assert (Provider().token(), Provider().extensions()) == ("secret", {})
+    with pytest.raises(TypeError):
+        AbstractTokenProvider()  # type: ignore[abstract]
