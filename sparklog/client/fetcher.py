@@ -277,7 +277,7 @@ class ReadAhead:
 
     def _waiting_rows(self, enough: int) -> int:
         """How many records may be taken, counted up to ``enough``."""
-        rows = 0
+        rows: int = 0
         for stream in self._streams.values():
             if stream.paused:
                 continue

@@ -36,12 +36,15 @@ class _Alias(Loader):
 
     def __init__(self, target: str) -> None:
         self._target = target
+        self._spec: ModuleSpec | None = None
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(self._target)
+        module.__spec__ = self._spec  # the import has put its own in place
 
     def get_code(self, name: str) -> CodeType | None:
         """For ``python -m``."""

@@ -194,8 +194,12 @@ def read_certain_boundary(store: Store) -> int:
 
 def marked_boundary(keys: Iterable[str]) -> int:
     """The highest of the marks among these keys, -1 where there is none."""
-    marks = (checkpoint_version(key) for key in keys if key.endswith(_MARK))
-    return max((version for version in marks if version is not None), default=-1)
+    return max((checkpoint_version(key) or 0 for key in keys if is_boundary_mark(key)), default=-1)
+
+
+def is_boundary_mark(key: str) -> bool:
+    """Whether a key is that of a mark of the boundary."""
+    return key.endswith(_MARK) and checkpoint_version(key) is not None
 
 
 def boundary_mark_key(version: int) -> str:

@@ -17,8 +17,9 @@ import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from threading import RLock
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sparklog.store.process_lock import ProcessLock
 
@@ -42,7 +43,8 @@ class Closable(Protocol):
 File = TypeVar("File", bound=Closable)
 
 
-class _Kept(NamedTuple, Generic[File]):
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[File]):
     used: int
     file: File
 

@@ -18,7 +18,7 @@ from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVer
 from sparklog.log import checkpoint
 from sparklog.log.checkpoint import LATEST_KEY, Manifest
 from sparklog.log.checkpoint_files import AnyReference, FileReference
-from sparklog.log.layout import CHECKPOINTS, checkpoint_version, manifest_version
+from sparklog.log.layout import CHECKPOINTS, checkpoint_version, is_boundary_mark, manifest_version
 from sparklog.log.lists import ListCache, Lists, tail_segments
 from sparklog.log.segments import TopicSegments, to_part
 from sparklog.maintenance import findings as kinds
@@ -152,8 +152,9 @@ class Checkpoints:
         return _stale(f"{LATEST_KEY} names {named}, which is not there or of no use")
 
     def unused(self) -> list[str]:
-        """Files of checkpoints that no readable manifest names: left by who died while writing one."""
-        named = set()
+        """Files of checkpoints that no readable manifest names: left by who died while writing one. Marks of the
+        boundary are not: the newest is needed, and clean-ups remove the others."""
+        named = set(filter(is_boundary_mark, self.keys))
         for kept in self.kept:
             named.add(kept.key)
             named.update(file.key for file in kept.files)

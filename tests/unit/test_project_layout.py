@@ -60,6 +60,18 @@ def test_package_is_typed() -> None:
     assert (ROOT / "sparklog" / "py.typed").exists()
 
 
+def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_them() -> None:
+    found = [
+        f"{source.relative_to(ROOT)}:{node.lineno}"
+        for source in (ROOT / "sparklog").rglob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and len(node.bases) > 1
+        and "NamedTuple" in [ast.unparse(base) for base in node.bases]
+    ]
+    assert found == []
+
+
 # --- the checks of scripts/check_project.py find what they are for
 
 
