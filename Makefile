@@ -9,7 +9,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,8 +83,12 @@ dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into d
 	@$(PY) scripts/dist.py
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab
-	@$(PY) -c 'import jupyterlab' 2>/dev/null || bash scripts/setup.sh dev,notebooks
+	@$(PY) -c 'import jupyterlab, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks
 	@$(WITH_JAVA) .venv/bin/jupyter lab notebooks
+
+notebook-outputs: $(STAMP) ## run the notebooks and write what they show into them
+	@$(PY) -c 'import nbclient, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks
+	@$(WITH_JAVA) $(PY) scripts/notebooks.py
 
 clean: ## remove what builds, tests and the demo leave behind; .venv stays
 	rm -rf build dist demo-cluster spark-warehouse metastore_db derby.log artifacts .pytest_cache .mypy_cache .ruff_cache \

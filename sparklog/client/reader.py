@@ -108,6 +108,11 @@ class LogReader:
         """Bytes of ``.log`` and ``.index`` read so far."""
         return self._fetcher.bytes_read
 
+    @property
+    def last_broker(self) -> int:
+        """The broker whose location was read last, -1 before any was."""
+        return self._fetcher.last_broker
+
     def refresh(self) -> State:
         """The newest state there is."""
         return self._coordinator.refresh()

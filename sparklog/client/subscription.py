@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from sparklog.client.representation import Facts, listed
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -103,6 +104,18 @@ class Subscription:
         self.manual = False
         self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
+
+    def facts(self, root: str, group_id: str, is_closed: bool) -> Facts:
+        """What is shown of a consumer with it; any thread may ask."""
+        assigned = [f"{place.topic}-{place.partition}" for place in list(self.positions)]
+        return {
+            "root": root,
+            "group_id": group_id or None,
+            "topics": listed(self.topics) if self.topics else None,
+            "pattern": self.pattern.pattern if self.pattern is not None else None,
+            "assigned": listed(assigned) or "none",
+            "state": "closed" if is_closed else None,
+        }
 
     @property
     def automatic(self) -> bool:
