@@ -134,7 +134,9 @@ def signature_of(name: str, function: Callable[..., Any]) -> str:
     line = f"{name}{result}"
     if len(line) <= WIDTH:
         return line
-    shown = [str(result.replace(parameters=[one], return_annotation=inspect.Signature.empty))[1:-1] for one in parameters]
+    shown = [
+        str(result.replace(parameters=[one], return_annotation=inspect.Signature.empty))[1:-1] for one in parameters
+    ]
     lines = []
     for one, text in zip(parameters, shown, strict=True):
         if one.kind is one.KEYWORD_ONLY:
@@ -166,7 +168,9 @@ def api() -> str:
     ):
         parts.append(f"\n## {title}\n")
         parts += [_entry(name, getattr(sparklog, name)) for name in chosen]
-    others = {name: firsts[id(getattr(sparklog, name))] for name in names if firsts[id(getattr(sparklog, name))] != name}
+    others = {
+        name: firsts[id(getattr(sparklog, name))] for name in names if firsts[id(getattr(sparklog, name))] != name
+    }
     parts.append("\n## Other names\n\n`sparklog.errors` is in [errors.md](errors.md), and `sparklog.kafka` has ")
     parts.append("kafka-python's modules ([../clients.md](../clients.md)). The same under other names:\n\n")
     parts += [f"* `{name}`: `{first}`\n" for name, first in sorted(others.items()) if first != "SparklogError"]
@@ -249,7 +253,9 @@ def _members(kind: Any, fields: list[str]) -> Iterator[tuple[str, Any]]:
 
 def errors_page() -> str:
     """docs/reference/errors.md."""
-    kinds = {value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.KafkaError)}
+    kinds = {
+        value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.KafkaError)
+    }
     unused = {value for value in kinds if value.__qualname__ in vars(_kafka_only())}
     tree = doc_of(errors)
     order = re.findall(r"[|`]- (\w+)", tree)
@@ -265,7 +271,11 @@ def _kafka_only() -> Any:
     import sparklog.errors.kafka as module
 
     return argparse.Namespace(
-        **{name: value for name, value in vars(module).items() if getattr(value, "__qualname__", "") in _defined(module)}
+        **{
+            name: value
+            for name, value in vars(module).items()
+            if getattr(value, "__qualname__", "") in _defined(module)
+        }
     )
 
 
@@ -299,5 +309,5 @@ def main(check: bool) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is old")
     sys.exit(main(parser.parse_args().check))

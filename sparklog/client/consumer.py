@@ -78,6 +78,13 @@ class Consumer(Shown, PositionCalls):
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
     records DataLossError, CorruptRecordError and CorruptIndexError as well. ``config`` has all arguments.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     _ = producer.send("orders", b"v")
+        >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        ...     record = next(consumer)
+        >>> record.value
+        b'v'
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG

@@ -91,6 +91,11 @@ class Producer(Shown):
     Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
     ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
     ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
+
+        >>> with sparklog.Producer(bootstrap_servers=root, acks="all") as producer:
+        ...     future = producer.send("orders", key=b"k", value=b"v")
+        >>> future.get().offset
+        0
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG

@@ -25,6 +25,7 @@ import pyarrow as pa
 from sparklog.client.config import cluster_of
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.reader import Bounds
+from sparklog.client.representation import Facts, Shown
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, TIMESTAMP_TYPE
@@ -110,7 +111,7 @@ def scan(
     return Scan(coordinator, state, topic, chosen, ranges)
 
 
-class Scan:
+class Scan(Shown):
     """Records of a topic in a fixed range, to be read as often as wanted. Made by ``sparklog.scan``.
 
     What takes Arrow streams takes it as it is: ``polars.DataFrame(scan)``, ``deltalake.write_deltalake(path, scan)``,
@@ -119,7 +120,7 @@ class Scan:
         >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
         >>> orders = sparklog.scan("orders", root)
         >>> orders
-        Scan('orders', partitions=1, offsets=1)
+        <Scan topic=orders partitions=1 offsets=1>
         >>> orders.to_arrow()["value"].to_pylist()
         [b'a']
     """
@@ -133,9 +134,9 @@ class Scan:
         self.topic = topic
         self.schema: pa.Schema = pa.schema([pa.field(name, ROW_TYPES[name]) for name in columns])
 
-    def __repr__(self) -> str:
+    def _facts(self) -> Facts:
         offsets = sum(held.end - held.start for held in self._ranges)
-        return f"Scan({self.topic!r}, partitions={len(self._ranges)}, offsets={offsets})"
+        return {"topic": self.topic, "partitions": len(self._ranges), "offsets": offsets}
 
     @property
     def start_offsets(self) -> dict[int, int]:

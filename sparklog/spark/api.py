@@ -37,7 +37,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def register(spark: SparkSession) -> None:
     """Make ``format("sparklog")`` known to a session, and have its named streaming queries commit what they have read
-    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless."""
+    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless.
+
+        >>> sparklog.register(spark)
+        >>> spark.read.format("sparklog").option("subscribe", "orders").load(root).count()
+        0
+    """
     _register_source(spark)
     listen(spark)
 
@@ -75,6 +80,9 @@ def read(
     Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
     partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
     record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError.
+
+        >>> sparklog.read(spark, root, subscribe="orders", columns=["key", "value"]).columns
+        ['key', 'value']
     """
     _register_source(spark)
     reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
@@ -124,6 +132,11 @@ def write(
     With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing; ``on_batch_mismatch`` (fail, skip,
     append) says what becomes of it if its rows are not those of the first run, else they are left out unseen. Raises
     what Spark makes of the errors of sparklog: their class and message stand in its text.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> sparklog.write(rows, root, topic="orders", txn_app_id="nightly", txn_version=1)
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
     """
     _register_source(df.sparkSession)
     _activate(df.sparkSession)
