@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import sparklog
+import sparklog.errors.kafka
 from sparklog import errors
 from sparklog.client import arguments
+from sparklog.client.config import SOCKET_ARGUMENTS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Made by scripts/reference.py from the docstrings; change those. -->\n"
@@ -38,8 +40,8 @@ API_HEAD = f"""{MADE}
 ERRORS_HEAD = f"""{MADE}
 # Errors
 
-All are in `sparklog.errors`, and derive from `SparklogError`, whose other name is `KafkaError`. `error.message` says what
-happened and what to do; `error.topic`, `error.partition`, `error.offset`, `error.path` say what it is about, and are
+All are in `sparklog.errors`, and derive from `SparklogError`, whose other name is `KafkaError`. `error.message` says
+what happened and what to do; `error.topic`, `error.partition`, `error.offset`, `error.path` say what it is about, and are
 None where that does not apply. Errors can be pickled.
 
 ```python
@@ -153,28 +155,29 @@ def signature_of(name: str, function: Callable[..., Any]) -> str:
 
 def api() -> str:
     """docs/reference/api.md."""
-    names = [name for name in sparklog.__all__ if callable(getattr(sparklog, name))]
+    names = sorted((name for name in sparklog.__all__ if callable(getattr(sparklog, name))), key=_preference)
     firsts: dict[int, str] = {}
-    for name in sorted(names, key=lambda name: name.startswith("Kafka")):
+    for name in names:
         firsts.setdefault(id(getattr(sparklog, name)), name)
-    functions = [name for name in firsts.values() if not inspect.isclass(getattr(sparklog, name))]
-    classes = [name for name in firsts.values() if inspect.isclass(getattr(sparklog, name)) and name != "SparklogError"]
-    plain = [name for name in functions if name not in SPARK_FUNCTIONS]
+    chosen = sorted(name for name in firsts.values() if name != "SparklogError")
+    classes = [name for name in chosen if inspect.isclass(getattr(sparklog, name))]
+    functions = [name for name in chosen if name not in classes and name not in SPARK_FUNCTIONS]
     parts = [API_HEAD]
-    for title, chosen in (
-        ("Functions", sorted(plain)),
-        ("Functions for Spark", SPARK_FUNCTIONS),
-        ("Classes", sorted(classes)),
-    ):
+    for title, group in (("Functions", functions), ("Functions for Spark", SPARK_FUNCTIONS), ("Classes", classes)):
         parts.append(f"\n## {title}\n")
-        parts += [_entry(name, getattr(sparklog, name)) for name in chosen]
-    others = {
-        name: firsts[id(getattr(sparklog, name))] for name in names if firsts[id(getattr(sparklog, name))] != name
-    }
+        parts += [_entry(name, getattr(sparklog, name)) for name in group]
     parts.append("\n## Other names\n\n`sparklog.errors` is in [errors.md](errors.md), and `sparklog.kafka` has ")
     parts.append("kafka-python's modules ([../clients.md](../clients.md)). The same under other names:\n\n")
-    parts += [f"* `{name}`: `{first}`\n" for name, first in sorted(others.items()) if first != "SparklogError"]
+    for name in names:
+        first = firsts[id(getattr(sparklog, name))]
+        if first != name:
+            parts.append(f"* `{name}`: `{first}`\n")
     return "".join(parts)
+
+
+def _preference(name: str) -> tuple[bool, str]:
+    """Of two names of one thing, that of kafka-python comes second."""
+    return name.startswith("Kafka"), name
 
 
 def _entry(name: str, thing: Any) -> str:
@@ -226,9 +229,10 @@ def _arguments(kind: Any) -> Iterator[str]:
     for one in signature.parameters.values():
         found = re.fullmatch(r"Unpack\[(\w+)\]", str(one.annotation))
         if one.kind is one.VAR_KEYWORD and found:
-            names = sorted(set(getattr(arguments, found[1]).__annotations__) & set(kind.DEFAULT_CONFIG))
-            yield "\nArguments, all by name; their types are in `sparklog.client.arguments`:\n\n"
-            yield ", ".join(f"`{name}`" for name in names) + ".\n"
+            names = set(getattr(arguments, found[1]).__annotations__) & set(kind.DEFAULT_CONFIG) - SOCKET_ARGUMENTS
+            yield "\nArguments, all by name; their types are in `sparklog.client.arguments`. Those of kafka-python for "
+            yield "connections are taken too, and have no effect.\n\n"
+            yield ", ".join(f"`{name}`" for name in sorted(names)) + ".\n"
 
 
 def _members(kind: Any, fields: list[str]) -> Iterator[tuple[str, Any]]:
@@ -253,10 +257,9 @@ def _members(kind: Any, fields: list[str]) -> Iterator[tuple[str, Any]]:
 
 def errors_page() -> str:
     """docs/reference/errors.md."""
-    kinds = {
-        value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.KafkaError)
-    }
-    unused = {value for value in kinds if value.__qualname__ in vars(_kafka_only())}
+    classes = {value for value in vars(errors).values() if inspect.isclass(value)}
+    kinds = {value for value in classes if issubclass(value, errors.KafkaError)}
+    unused = {value for value in kinds if value.__name__ in _defined(errors.kafka)}
     tree = doc_of(errors)
     order = re.findall(r"[|`]- (\w+)", tree)
     rows = [_error_row(getattr(errors, name)) for name in order]
@@ -267,18 +270,6 @@ def errors_page() -> str:
     return ERRORS_HEAD + head + "".join(rows) + bases + KAFKA_HEAD + head + others
 
 
-def _kafka_only() -> Any:
-    import sparklog.errors.kafka as module
-
-    return argparse.Namespace(
-        **{
-            name: value
-            for name, value in vars(module).items()
-            if getattr(value, "__qualname__", "") in _defined(module)
-        }
-    )
-
-
 def _defined(module: Any) -> set[str]:
     return set(re.findall(r"^class (\w+)", Path(str(module.__file__)).read_text(encoding="utf-8"), re.MULTILINE))
 
@@ -286,7 +277,8 @@ def _defined(module: Any) -> set[str]:
 def _error_row(kind: type[errors.KafkaError]) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__ if base is not Exception)
     number = "" if kind.errno is None else str(kind.errno)
-    return f"| `{kind.__name__}` | {_cell(first_paragraph(kind))} | {bases} | {'yes' if kind.retriable else ''} | {number} |\n"
+    retriable = "yes" if kind.retriable else ""
+    return f"| `{kind.__name__}` | {_cell(first_paragraph(kind))} | {bases} | {retriable} | {number} |\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {"api.md": api, "errors.md": errors_page}
