@@ -41,8 +41,8 @@ ERRORS_HEAD = f"""{MADE}
 # Errors
 
 All are in `sparklog.errors`, and derive from `SparklogError`, whose other name is `KafkaError`. `error.message` says
-what happened and what to do; `error.topic`, `error.partition`, `error.offset`, `error.path` say what it is about, and are
-None where that does not apply. Errors can be pickled.
+what happened and what to do; `error.topic`, `error.partition`, `error.offset`, `error.path` say what it is about, and
+are None where that does not apply. Errors can be pickled.
 
 ```python
 try:
@@ -81,7 +81,7 @@ def markdown(docstring: str) -> str:
         if raises:
             items = re.split(r"\n(?= {4}\S)", raises[1])
             blocks.append("Raises:\n\n" + "\n".join(f"* {_prose(inspect.cleandoc(item))}" for item in items))
-        elif block.startswith("    "):
+        elif block.startswith(("    ", ">>> ")):  # indented, unless nothing but it follows the first line
             blocks.append(f"```python\n{inspect.cleandoc(block)}\n```")
         else:
             blocks.append(_prose(block))
