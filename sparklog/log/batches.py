@@ -33,7 +33,7 @@ JOINED_ROWS = 16_384
 class RowBuilder:
     """Turns stored records of one partition into batches of one schema. Not thread-safe.
 
-    ``columns`` are the names of the source's columns in the order of ``schema``.
+    ``columns`` are the names of the source's columns in the order of ``schema``; one without a name is null.
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str], topic: str, partition: int) -> None:
@@ -53,6 +53,8 @@ class RowBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, name: str, kind: pa.DataType, records: Records, rows: int) -> pa.Array:
+        if not name:
+            return pa.nulls(rows, kind)
         if name in ("topic", "partition"):
             return self._repeat(name, self._values[name], kind, rows)
         if name == "timestampType":
@@ -60,6 +62,8 @@ class RowBuilder:
         if name == "offset":
             return self._offsets(records.base_offset, rows) if records.offsets is None else records.offsets
         column = records.batch.column(name)
+        if name == "headers":
+            column = _without_empty_lists(column)
         return column if column.type == kind else column.cast(kind)
 
     def _repeat(self, name: str, value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
@@ -73,6 +77,12 @@ class RowBuilder:
         if len(self._counting) < rows:
             self._counting = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
         return pc.add(self._counting.slice(0, rows), pa.scalar(first, pa.int64()))
+
+
+def _without_empty_lists(column: pa.Array) -> pa.Array:
+    """Null where there is no header, as Spark's Kafka source has it."""
+    is_empty = pc.equal(pc.list_value_length(column), 0)
+    return pc.if_else(is_empty, pa.scalar(None, column.type), column) if is_empty.true_count else column
 
 
 def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:
