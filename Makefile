@@ -9,10 +9,10 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
+.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh
@@ -56,6 +56,13 @@ test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and mai
 
 test-soak: $(STAMP) ## torment thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
+
+test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/differential asks, and compare (RECORD=1 keeps its answers)
+	@$(WITH_JAVA) $(PY) -m tests.differential.record $(if $(RECORD),--write)
+	@$(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/differential
+
+test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, against sparklog.kafka
+	@$(PY) scripts/kafka_python_tests.py
 
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .
