@@ -18,11 +18,13 @@ from sparklog.errors import (
     ClusterNotFoundError,
     InvalidConfigurationError,
     OffsetOutOfRangeError,
+    SparklogError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
 from sparklog.testing.clusters import Cluster, cluster
+from tests.unit.log.rewriting import delete_files, drop_segments, rewrite
 
 
 @pytest.fixture
@@ -93,10 +95,9 @@ def test_files_that_are_rolled_while_a_scan_reads_them_lose_and_double_nothing(o
         append(orders, b"%d" % number * 100_000)
     reading = scan(orders).batches()
     read = next(reading).num_rows
-    old = [held.key for held in orders.coordinator.store.list("orders-0/")]
+    old = [segment.path for segment in orders.coordinator.segments("orders").partition(0)]
     assert roll(orders.coordinator, InProcess()).files_in == 20
-    for key in old:
-        orders.coordinator.store.delete(key)
+    delete_files(orders.coordinator.store, old)
     assert read + sum(batch.num_rows for batch in reading) == 20
 
 
@@ -114,7 +115,68 @@ def test_a_scan_stores_nothing(orders: Cluster) -> None:
     assert sorted(held.key for held in orders.coordinator.store.list("")) == before
 
 
+@pytest.mark.parametrize("columns", [["offset"], ["offset", "value"], ["partition"]])
+def test_what_compaction_took_out_is_not_there_and_the_rest_keeps_its_offsets(columns: list[str]) -> None:
+    with cluster(topics={"t": 1}) as c:
+        for number in range(10):
+            append(c, b"%d" % number, topic="t")
+        rewrite(c.coordinator, keep=lambda offset: offset % 3 == 0)
+        append(c, b"10", topic="t")
+        found = scan(c, "t", columns=columns).to_arrow()
+        assert found.num_rows == 5
+        if "offset" in columns:
+            assert found["offset"].to_pylist() == [0, 3, 6, 9, 10]
+        within = scan(c, "t", columns=columns, start={0: 1}, end={0: 9}).to_arrow()
+        assert within.num_rows == 2
+
+
+def test_a_scan_whose_files_are_compacted_and_deleted_meanwhile_reads_on_in_the_new_ones() -> None:
+    with cluster(topics={"t": 1}) as c:
+        for number in range(30):
+            append(c, b"%d" % number * 100_000, topic="t")
+        reading = scan(c, "t", columns=["offset", "value"]).batches()
+        first = next(reading)["offset"].to_pylist()
+        delete_files(c.coordinator.store, rewrite(c.coordinator, keep=lambda offset: offset % 2 == 0))
+        rest = [offset for batch in reading for offset in batch["offset"].to_pylist()]
+        assert first == list(range(len(first)))
+        assert rest == sorted(set(rest))
+        assert set(rest) >= {offset for offset in range(len(first), 30) if offset % 2 == 0}
+
+
+def test_records_that_are_deleted_while_a_scan_reads_end_it_with_an_error() -> None:
+    with cluster(topics={"t": 1}) as c:
+        for number in range(30):
+            append(c, b"%d" % number * 100_000, topic="t")
+        reading = scan(c, "t").batches()
+        next(reading)
+        delete_files(c.coordinator.store, drop_segments(c.coordinator, 29))
+        with pytest.raises(OffsetOutOfRangeError, match="deleted while they were about to be read"):
+            list(reading)
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_not_taken_for_the_old_one(orders: Cluster) -> None:
+    append(orders, b"old")
+    held = scan(orders)
+    orders.coordinator.delete_topic("orders")
+    orders.create_topic("orders", 2)
+    append(orders, b"new")
+    for key in [found.key for found in orders.coordinator.store.list("orders-0/") if "-v1-" in found.key]:
+        orders.coordinator.store.delete(key)
+    with pytest.raises(SparklogError):
+        values(held)
+    assert values(scan(orders)) == [b"new"]
+
+
 # -- columns
+
+
+def test_a_topic_that_stamps_on_append_says_so(orders: Cluster) -> None:
+    orders.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
+    append(orders, b"a", topic="stamped", timestamp_us=1_000)
+    for columns in (["timestampType", "timestamp"], ["timestampType"]):
+        (row,) = scan(orders, "stamped", columns=columns).to_arrow().to_pylist()
+        assert row["timestampType"] == 1
+        assert row.get("timestamp", datetime.now(timezone.utc)).year > 2000
 
 
 def test_columns_are_those_of_sparks_rows() -> None:
