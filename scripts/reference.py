@@ -34,7 +34,8 @@ API_HEAD = f"""{MADE}
 # The public names of the package
 
 `import sparklog` gives these. Each example is run by a test; in them `root` is the folder of a cluster that has a topic
-`orders`, and `spark` a session of Spark. The pages by task are in [../README.md](../README.md).
+`orders`, `producer`, `consumer` (of the group `billing`) and `admin` are clients of it, and `spark` is a session of
+Spark. The pages by task are in [../README.md](../README.md).
 """
 
 ERRORS_HEAD = f"""{MADE}
@@ -195,6 +196,9 @@ def _entry(name: str, thing: Any) -> str:
     if members:
         parts.append("\n| method or attribute | what it does |\n|---|---|\n")
         parts += [f"| {_cell(_call(member, value))} | {_cell(first_paragraph(value))} |\n" for member, value in members]
+    for member, value in members:
+        if "\n\n" in doc_of(value):
+            parts.append(f"\n#### {name}.{member}\n\n{markdown(doc_of(value))}\n")
     return "".join(parts)
 
 

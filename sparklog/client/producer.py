@@ -160,6 +160,9 @@ class Producer(Shown):
     ) -> FutureRecordMetadata:
         """Send a record, and return its future at once. ``timestamp_ms`` is milliseconds since the epoch, default now.
 
+            >>> producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")]).get(timeout=10).offset
+            0
+
         Raises:
             IllegalStateError: the producer is closed.
             InvalidTxnStateError: it is transactional, and no transaction has begun or the one that has is over.
@@ -235,6 +238,10 @@ class Producer(Shown):
         several commits, unless it is part of a transaction.
 
         Raises as ``send``, before any row is taken; KafkaTimeoutError also after some were, whose number is ``rows``.
+
+            >>> import pyarrow
+            >>> table = pyarrow.table({"key": ["ada", "bob"], "value": ["1", "2"]})
+            >>> _ = producer.send_batch("orders", table).get(timeout=10)
         """
         if self._accumulator.refusal is not None:
             raise self._accumulator.refusal()
@@ -424,6 +431,14 @@ class Producer(Shown):
         answered for ``max_block_ms``: call it again. After any other error, ``abort_transaction()`` and begin anew:
         TransactionAbortedError after ``transaction_timeout_ms``, IllegalGenerationError and its like where the group
         whose offsets it commits has gone on without this member.
+
+            >>> with sparklog.Producer(bootstrap_servers=root, transactional_id="payments") as producer:
+            ...     producer.init_transactions()
+            ...     producer.begin_transaction()
+            ...     future = producer.send("orders", b"v")
+            ...     producer.commit_transaction()
+            >>> future.get().offset
+            0
         """
         self._transactional().commit()
 

@@ -29,9 +29,9 @@ class ConsumerRebalanceListener:
         >>> class Shows(sparklog.ConsumerRebalanceListener):
         ...     def on_partitions_assigned(self, assigned):
         ...         print(*assigned)
-        >>> with sparklog.Consumer(bootstrap_servers=root, group_id="billing") as consumer:
-        ...     consumer.subscribe(["orders"], listener=Shows())
-        ...     _ = consumer.poll(timeout_ms=5000)
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.subscribe(["orders"], listener=Shows())
+        >>> _ = consumer.poll(timeout_ms=10_000)
         orders-0
     """
 

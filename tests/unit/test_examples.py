@@ -23,20 +23,33 @@ WITHOUT_SPARK = [name for name in NAMES if name not in reference.SPARK_FUNCTIONS
 
 
 def examples(name: str) -> list[doctest.DocTest]:
-    """The examples of a name and of the methods that its class defines."""
+    """The examples of a name and of the methods of its class, those of its bases in the package as well."""
     thing = getattr(sparklog, name)
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    return [found for found in finder.find(thing, name, globs={}) if found.examples]
+    bases = (
+        [base for base in thing.__mro__ if base.__module__.startswith("sparklog.")] if inspect.isclass(thing) else []
+    )
+    found = {}
+    for one in [thing, *bases]:
+        for test in doctest.DocTestFinder(exclude_empty=True).find(one, one.__name__, globs={}):
+            found.setdefault(test.docstring, test)
+    return [test for test in found.values() if test.examples]
 
 
 def run(tests: list[doctest.DocTest], names: dict[str, Any], folder: Path) -> str:
-    """What went wrong, with a new cluster for each example."""
+    """What went wrong, with a new cluster and clients for each example."""
     printed: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     for number, test in enumerate(tests):
         with cluster(folder=folder / str(number), topics={"orders": 1}) as c:
-            test.globs = {"sparklog": sparklog, "root": c.bootstrap_servers, **names}
-            runner.run(test, out=printed.append)
+            root = c.bootstrap_servers
+            with (
+                sparklog.Producer(bootstrap_servers=root) as producer,
+                sparklog.Consumer(bootstrap_servers=root, group_id="billing", auto_offset_reset="earliest") as consumer,
+                sparklog.AdminClient(bootstrap_servers=root) as admin,
+            ):
+                test.globs = {"sparklog": sparklog, "root": root, **names}
+                test.globs.update(producer=producer, consumer=consumer, admin=admin)
+                runner.run(test, out=printed.append)
     return "".join(printed)
 
 
