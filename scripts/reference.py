@@ -12,6 +12,7 @@ Not for: what explains (the other pages of docs/), and Kafka's module layout (``
 from __future__ import annotations
 
 import argparse
+import enum
 import inspect
 import re
 import sys
@@ -121,7 +122,7 @@ def _annotation(given: Any) -> Any:
 
 
 def _default(given: Any) -> Any:
-    shown = repr(given)
+    shown = f"{type(given).__name__}.{given.name}" if isinstance(given, enum.Enum) else repr(given)
     return _Text("...") if " at 0x" in shown else given
 
 

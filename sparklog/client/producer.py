@@ -160,8 +160,7 @@ class Producer(Shown):
     ) -> FutureRecordMetadata:
         """Send a record, and return its future at once. ``timestamp_ms`` is milliseconds since the epoch, default now.
 
-            >>> producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")]).get(timeout=10).offset
-            0
+            >>> future = producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")])
 
         Raises:
             IllegalStateError: the producer is closed.
