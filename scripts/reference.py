@@ -123,7 +123,7 @@ def _annotation(given: Any) -> Any:
 
 def _default(given: Any) -> Any:
     shown = f"{type(given).__name__}.{given.name}" if isinstance(given, enum.Enum) else repr(given)
-    return _Text("...") if " at 0x" in shown else given
+    return _Text("..." if " at 0x" in shown else shown)
 
 
 def signature_of(name: str, function: Callable[..., Any]) -> str:

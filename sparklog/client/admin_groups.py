@@ -57,9 +57,9 @@ class GroupAdmin(AdminBase):
     ) -> list[Result]:
         """All groups by name, or those in these states and of these types. All groups are the whole cluster's.
 
-            >>> _ = admin.alter_group_offsets("billing", {sparklog.TopicPartition("orders", 0): 0})
-            >>> [group["group_id"] for group in admin.list_groups()]
-            ['billing']
+        >>> _ = admin.alter_group_offsets("billing", {sparklog.TopicPartition("orders", 0): 0})
+        >>> [group["group_id"] for group in admin.list_groups()]
+        ['billing']
         """
         wanted_states = {member_of(GroupState, one) for one in states_filter or ()}
         wanted_types = {member_of(GroupType, one) for one in types_filter or ()}

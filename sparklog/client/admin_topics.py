@@ -49,16 +49,16 @@ class TopicAdmin(AdminBase):
     def list_topics(self) -> list[str]:
         """The names of all topics, in order.
 
-            >>> admin.list_topics()
-            ['orders']
+        >>> admin.list_topics()
+        ['orders']
         """
         return sorted(self._state().topics)
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
         """Partitions and replicas of these topics, by name or id, or of all; of a missing one, the error code.
 
-            >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
-            [('orders', 1)]
+        >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
+        [('orders', 1)]
         """
         state = self._state()
         if topics is None:

@@ -280,11 +280,11 @@ class Consumer(Shown, PositionCalls):
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
         """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead.
 
-            >>> _ = producer.send("orders", b"v").get()
-            >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
-            >>> for found in consumer.poll_batches(timeout_ms=10_000):
-            ...     print(found.partition, found.batch.column("value").to_pylist())
-            0 [b'v']
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
+        >>> for found in consumer.poll_batches(timeout_ms=10_000):
+        ...     print(found.partition, found.batch.column("value").to_pylist())
+        0 [b'v']
         """
         most = None if max_records is None else positive("max_records", max_records)
         with self._alone:

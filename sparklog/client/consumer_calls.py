@@ -48,13 +48,13 @@ class PositionCalls(ABC):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be.
 
-            >>> for value in (b"a", b"b"):
-            ...     _ = producer.send("orders", value).get()
-            >>> first = sparklog.TopicPartition("orders", 0)
-            >>> consumer.assign([first])
-            >>> consumer.seek(first, 1)
-            >>> next(consumer).value
-            b'b'
+        >>> for value in (b"a", b"b"):
+        ...     _ = producer.send("orders", value).get()
+        >>> first = sparklog.TopicPartition("orders", 0)
+        >>> consumer.assign([first])
+        >>> consumer.seek(first, 1)
+        >>> next(consumer).value
+        b'b'
         """
         with self._alone:
             self._put_back()
@@ -88,9 +88,9 @@ class PositionCalls(ABC):
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each. Raises UnknownTopicOrPartitionError.
 
-            >>> first = sparklog.TopicPartition("orders", 0)
-            >>> consumer.end_offsets([first])[first]
-            0
+        >>> first = sparklog.TopicPartition("orders", 0)
+        >>> consumer.end_offsets([first])[first]
+        0
         """
         with self._alone:
             self._refresh(timeout_ms)
