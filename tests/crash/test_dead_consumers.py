@@ -1,7 +1,7 @@
 """A consumer that is killed: whoever looks at its group sees the end once its lease is older than its session timeout.
 
-How old a lease is, the storage's times say, so the tests set those: a session timeout lasts half an hour, and ``let_pass``
-puts the lease of the dead one back. Whatever happens in less was not waited for, however slow the machine is.
+How old a lease is, the storage's times say, so the tests set those: a session timeout lasts half an hour, and
+``let_pass`` puts the lease of the dead one back. What happens in less was not waited for, however slow the machine is.
 """
 
 from __future__ import annotations
