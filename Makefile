@@ -9,10 +9,10 @@ TESTS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak lint format types imports check bench bench-kafka dist notebook clean
+.PHONY: help setup demo test test-s3 test-hdfs test-thirdparty test-faults test-slow test-exactly-once test-simulation test-soak test-differential test-kafka-python lint format types imports check bench bench-kafka dist notebook notebook-outputs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 	@bash scripts/setup.sh
@@ -57,6 +57,13 @@ test-simulation: $(STAMP) ## simulate SEEDS runs of groups, transactions and mai
 test-soak: $(STAMP) ## torment thirteen processes on a failing storage for half an hour, and check their history
 	@$(PY) -m pytest -m soak $(PYTEST_ARGS) tests/soak
 
+test-differential: $(STAMP) ## ask a Kafka broker, which it starts, what tests/differential asks, and compare (RECORD=1 keeps its answers)
+	@$(WITH_JAVA) $(PY) -m tests.differential.record $(if $(RECORD),--write)
+	@$(PY) -m pytest -n 2 $(PYTEST_ARGS) tests/differential
+
+test-kafka-python: $(STAMP) ## run kafka-python's own tests, fetched once, against sparklog.kafka
+	@$(PY) scripts/kafka_python_tests.py
+
 lint: $(STAMP) ## ruff: rules and formatting
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -83,8 +90,12 @@ dist: $(STAMP) ## build the wheel and the zip for spark-submit --py-files into d
 	@$(PY) scripts/dist.py
 
 notebook: $(STAMP) ## open the notebooks in JupyterLab
-	@$(PY) -c 'import jupyterlab' 2>/dev/null || bash scripts/setup.sh dev,notebooks
+	@$(PY) -c 'import jupyterlab, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks
 	@$(WITH_JAVA) .venv/bin/jupyter lab notebooks
+
+notebook-outputs: $(STAMP) ## run the notebooks and write what they show into them
+	@$(PY) -c 'import nbclient, ipywidgets' 2>/dev/null || bash scripts/setup.sh dev,notebooks
+	@$(WITH_JAVA) $(PY) scripts/notebooks.py
 
 clean: ## remove what builds, tests and the demo leave behind; .venv stays
 	rm -rf build dist demo-cluster spark-warehouse metastore_db derby.log artifacts .pytest_cache .mypy_cache .ruff_cache \

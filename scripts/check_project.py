@@ -28,6 +28,7 @@ MAX_FUNCTION_LINES = 70
 MACHINE_PATH = re.compile(r"/(?:w[o]rk|r[o]ot|f[a]rm)/|[.]l[i]brary\b|/(?:h[o]me|U[s]ers)/[a-z][a-z0-9_-]*/")
 REGISTRY = re.compile(r"https?://[a-z0-9.-]*(?:p[y]pi|p[y]thonhosted|m[a]ven|n[p]mjs|cr[a]tes[.]|pr[o]xy[.])", re.I)
 LEFTOVER = re.compile(r"\b(?:T[O]DO|F[I]XME|X{3}|H[A]CK)\b|^(?:<{7}|>{7}|={7}$)|\bbreakp[o]int\(\)|\bp[d]b[.]set_trace")
+PICTURE = re.compile(r'"image/png": "[^"]*"')
 BINARY = {".log", ".index", ".png", ".gz", ".zip", ".snappy"}
 
 
@@ -122,13 +123,18 @@ def tracked_files(root: Path) -> Iterator[tuple[str, str]]:
             yield details.split()[0], path
 
 
+def without_pictures(path: str, text: str) -> str:
+    """A notebook without the letters of its pictures, which may spell anything."""
+    return PICTURE.sub('"image/png": ""', text) if path.endswith(".ipynb") else text
+
+
 def check(root: Path) -> list[Breach]:
     breaches: list[Breach] = []
     for mode, path in tracked_files(root):
         data = (root / path).read_bytes()
         if Path(path).suffix in BINARY or b"\0" in data:
             continue
-        text = data.decode("utf-8")
+        text = without_pictures(path, data.decode("utf-8"))
         breaches.extend(missing_run_bit(path, text, mode))
         for rule in TEXT_RULES:
             breaches.extend(rule(path, text))

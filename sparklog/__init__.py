@@ -2,15 +2,18 @@
 
     import sparklog
 
-    sparklog.register(spark)
-    sparklog.write(df, "/data/log", topic="flights")
-    sparklog.read(spark, "/data/log", subscribe="flights")
+    cluster = sparklog.create_cluster("/data/log")                  # or open_cluster
+    cluster.create_topic("flights", partitions=4)
 
     producer = sparklog.Producer(bootstrap_servers="/data/log")     # Consumer, AdminClient: as in kafka-python,
     producer.send("flights", value=b"...").get()                    # whose names KafkaProducer ... work too
 
+    sparklog.write(df, "/data/log", topic="flights")                # these need Spark: pip install 'sparklog[spark]'
+    sparklog.read(spark, "/data/log", subscribe="flights")
+
 Rules: importing this module costs a few milliseconds and nothing but the standard library. The names in ``__all__`` are
 imported from where they live when they are first used, so that a process that only reads errors never loads Spark.
+Each of them is there without Spark as well, and says when it is called what is missing.
 
 Not for: code. Whatever is exported here is defined on its own floor.
 """
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
     from sparklog.client.admin import AdminClient
     from sparklog.client.admin import AdminClient as KafkaAdminClient
     from sparklog.client.admin_types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
+    from sparklog.client.cluster import Cluster, create_cluster, open_cluster
     from sparklog.client.consumer import Consumer
     from sparklog.client.consumer import Consumer as KafkaConsumer
     from sparklog.client.consumer_records import ConsumerRecord
     from sparklog.client.futures import RecordMetadata
     from sparklog.client.producer import Producer
     from sparklog.client.producer import Producer as KafkaProducer
+    from sparklog.client.scan import Scan, scan
     from sparklog.client.subscription import ConsumerRebalanceListener
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
+    "Cluster",
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
@@ -56,13 +62,17 @@ __all__ = [
     "OffsetSpec",
     "Producer",
     "RecordMetadata",
+    "Scan",
     "SparklogError",
     "TopicPartition",
     "__version__",
+    "create_cluster",
     "errors",
     "kafka",
+    "open_cluster",
     "read",
     "register",
+    "scan",
     "write",
     "write_batch",
 ]
@@ -70,6 +80,7 @@ __all__ = [
 # name -> (module, attribute); an attribute of None means the module itself
 _LAZY: dict[str, tuple[str, str | None]] = {
     "AdminClient": ("sparklog.client.admin", "AdminClient"),
+    "Cluster": ("sparklog.client.cluster", "Cluster"),
     "ConfigResource": ("sparklog.client.admin_types", "ConfigResource"),
     "ConfigResourceType": ("sparklog.client.admin_types", "ConfigResourceType"),
     "Consumer": ("sparklog.client.consumer", "Consumer"),
@@ -85,16 +96,26 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "OffsetSpec": ("sparklog.client.admin_types", "OffsetSpec"),
     "Producer": ("sparklog.client.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.futures", "RecordMetadata"),
+    "Scan": ("sparklog.client.scan", "Scan"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
+    "create_cluster": ("sparklog.client.cluster", "create_cluster"),
     "errors": ("sparklog.errors", None),
     "kafka": ("sparklog.kafka", None),
+    "open_cluster": ("sparklog.client.cluster", "open_cluster"),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
+    "scan": ("sparklog.client.scan", "scan"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream_batch", "write_batch"),
 }
 
+
+_SPARK_PACKAGES = frozenset({"pyspark", "py4j", "pandas", "numpy"})
+"""What the extra ``spark`` installs."""
+
+_NOT_OURS = frozenset({"TYPE_CHECKING", "annotations", "importlib"})
+"""Names in this module that nobody who completes ``sparklog.`` looks for."""
 
 if not TYPE_CHECKING:  # or else every misspelt name would pass a type checker
 
@@ -103,11 +124,36 @@ if not TYPE_CHECKING:  # or else every misspelt name would pass a type checker
             module_name, attribute = _LAZY[name]
         except KeyError:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-        module = importlib.import_module(module_name)
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if not module_name.startswith("sparklog.spark.") or _package_of(error) not in _SPARK_PACKAGES:
+                raise
+            return _function_without_spark(name, _package_of(error))
         value = module if attribute is None else getattr(module, attribute)
         globals()[name] = value  # the next use does not come here
         return value
 
 
+def _package_of(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
+def _function_without_spark(name: str, missing: str) -> object:
+    """What a name is that needs Spark where there is none, so that ``help`` and ``import *`` work: a function that
+    raises when it is called."""
+
+    def needs_spark(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError(
+            f"sparklog.{name} needs Spark, and this Python has no {missing}: pip install 'sparklog[spark]'",
+            name=missing,
+        )
+
+    needs_spark.__name__ = needs_spark.__qualname__ = name
+    needs_spark.__doc__ = "Needs Spark, which is not installed: pip install 'sparklog[spark]'."
+    return needs_spark
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    private = {name for name in globals() if name.startswith("_") and not name.endswith("__")}
+    return sorted({*globals(), *__all__} - private - _NOT_OURS)

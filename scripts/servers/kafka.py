@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,15 +57,18 @@ JAVA_OPTIONS = (
 
 
 @contextmanager
-def server() -> Iterator[dict[str, str]]:
-    """A running broker; yields the environment by which a command finds it. Raises ``Skipped`` or ``ServerFailed``."""
+def server(changes: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]:
+    """A running broker; yields the environment by which a command finds it. Raises ``Skipped`` or ``ServerFailed``.
+
+    ``changes`` are settings of the broker beside, or instead of, those of ``properties``.
+    """
     java = find_java("Kafka")
-    jars = fetch_jars(f"Kafka {VERSION}", POM, SERVERS / f"kafka-{VERSION}", 44)
+    jars = broker_jars()
     home = Path(tempfile.mkdtemp(prefix="kafka-run-", dir=SERVERS))
     port, controller = free_ports(2)
     try:
         settings = home / "server.properties"
-        settings.write_text(properties(home / "data", port, controller))
+        settings.write_text(properties(home / "data", port, controller, changes or {}))
         (home / "log4j2.xml").write_text(LOGGING)
         base = [java, *JAVA_OPTIONS, f"-Dlog4j2.configurationFile={(home / 'log4j2.xml').as_uri()}", "-cp", f"{jars}/*"]
         _format([*base, "kafka.tools.StorageTool", "format", "-t", cluster_id(uuid.uuid4()), "-c", str(settings)], home)
@@ -76,12 +79,17 @@ def server() -> Iterator[dict[str, str]]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def properties(data: Path, port: int, controller: int) -> str:
+def broker_jars() -> Path:
+    """The folder with the jars of the broker and of Kafka's command-line tools, fetched unless it is there."""
+    return fetch_jars(f"Kafka {VERSION}", POM, SERVERS / f"kafka-with-tools-{VERSION}", 44)
+
+
+def properties(data: Path, port: int, controller: int, changes: Mapping[str, str] | None = None) -> str:
     """The settings of a broker that is its own controller, alone, on the loopback address."""
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "node.id": "0",
+        "controller.quorum.voters": f"0@{HOST}:{controller}",
         "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "controller.listener.names": "CONTROLLER",
@@ -93,6 +101,7 @@ def properties(data: Path, port: int, controller: int) -> str:
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
+        **(changes or {}),
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 

@@ -11,23 +11,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from sparklog.cli.document_parts import Document, Item, says
+from sparklog.cli.job_documents import JobList
 from sparklog.maintenance.findings import Finding, Report
-
-
-def says(description: str) -> Meta:
-    """What a field is, for its reader."""
-    return Meta(description=description)
-
-
-class Document(Struct, frozen=True, kw_only=True):
-    """The object that a command prints."""
-
-
-class Item(Struct, frozen=True, kw_only=True):
-    """An object within a document."""
-
 
 # -- topics, configs
 
@@ -638,5 +626,6 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "producer-perf-test": ProducerPerformance,
     "consumer-perf-test": ConsumerPerformance,
     "e2e-latency": EndToEndLatency,
+    "jobs": JobList,
 }
 """The document of each command, in the order of docs/cli-json.md."""

@@ -44,6 +44,7 @@ COMMANDS = {
     "fsck": "check everything against its checksums, and repair it",
     "dump-log": "print and verify .log and .index files",
     "cluster": "create a cluster, describe it, print its id, mirror it",
+    "jobs": "list the programs for spark-submit and where they are",
     "completion": "print what makes bash or zsh complete commands and options",
 }
 

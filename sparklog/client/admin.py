@@ -46,6 +46,7 @@ from sparklog.client.admin_types import (
 )
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
     check_arguments,
@@ -53,6 +54,7 @@ from sparklog.client.config import (
     shown_config,
     whole_number,
 )
+from sparklog.client.representation import Facts, Shown
 from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
@@ -91,6 +93,7 @@ DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None, "reque
 """What ``AdminClient`` takes, with the default of each."""
 
 NO_EFFECT = SOCKET_ARGUMENTS | {
+    *METRIC_ARGUMENTS,
     "default_api_timeout_ms",
     "metadata_max_age_ms",
     "retry_backoff_ms",
@@ -105,6 +108,7 @@ DEFAULT_CONFIG: Mapping[str, object] = {
     **SOCKET_DEFAULTS,
     "default_api_timeout_ms": 60_000,
     "metadata_max_age_ms": 300_000,
+    **{name: default for name, default in METRIC_ARGUMENTS.items() if name != "metrics_enabled"},
     "retry_backoff_ms": 100,
     **DEFAULTS,
 }
@@ -134,7 +138,7 @@ class GroupInformation(NamedTuple):
 
 
 @with_deadlines(without=_WITHOUT_STORAGE)
-class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
+class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, ReplicaAdmin, ClusterAdmin):
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is
@@ -144,6 +148,12 @@ class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, Replica
 
     A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
     KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
+
+        >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+        ...     _ = admin.create_topics([sparklog.NewTopic("payments", num_partitions=4)])
+        ...     names = sorted(admin.list_topics())
+        >>> names
+        ['orders', 'payments']
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
@@ -162,8 +172,12 @@ class AdminClient(TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, Replica
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __str__(self) -> str:
-        return f"<AdminClient root={self._coordinator.store.root} client_id={self.config['client_id']}>"
+    def _facts(self) -> Facts:
+        return {
+            "root": self._coordinator.store.root,
+            "client_id": self.config["client_id"],
+            "state": "closed" if self._closed else None,
+        }
 
     def close(self) -> None:
         """Every later call raises IllegalStateError. May be called again."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
 from sparklog.client.assignors import AbstractPartitionAssignor
+from sparklog.client.cluster import Cluster
 from sparklog.client.partitioners import Partitioner
 from sparklog.client.serializers import Deserializer, Serializer
 from sparklog.coordinator import Coordinator
@@ -81,11 +82,11 @@ class ClusterArguments(TypedDict, total=False):
     bootstrap_servers: str | os.PathLike[str] | Iterable[str] | None
     bootstrap_timeout_ms: float
     storage_options: Mapping[str, Any] | None
-    cluster: Coordinator | None
+    cluster: Coordinator | Cluster | None
 
 
 class SocketArguments(TypedDict, total=False):
-    """What kafka-python's clients take for connections, and metrics of them. No effect: there are no connections."""
+    """What kafka-python's clients take for connections. No effect: there are no connections."""
 
     api_version: tuple[int, ...] | str | None
     api_version_auto_timeout_ms: float
@@ -94,11 +95,6 @@ class SocketArguments(TypedDict, total=False):
     connections_max_idle_ms: float
     kafka_client: Any
     max_in_flight_requests_per_connection: int
-    metric_group_prefix: str
-    metric_reporters: Sequence[Any]
-    metrics_enabled: bool
-    metrics_num_samples: int
-    metrics_sample_window_ms: float
     net: Any
     proxy_url: str | None
     receive_buffer_bytes: int | None
@@ -131,7 +127,16 @@ class SocketArguments(TypedDict, total=False):
     ssl_password: Any
 
 
-class ProducerArguments(ClusterArguments, SocketArguments, total=False):
+class MetricArguments(TypedDict, total=False):
+    """How clients measure themselves. No effect on ``AdminClient``, which has no metrics."""
+
+    metric_reporters: Sequence[Any]
+    metrics_enabled: bool
+    metrics_num_samples: int
+    metrics_sample_window_ms: float
+
+
+class ProducerArguments(ClusterArguments, SocketArguments, MetricArguments, total=False):
     """The arguments of ``Producer``; see docs/clients.md for their meaning and defaults."""
 
     acks: int | Literal["all"]
@@ -160,7 +165,7 @@ class ProducerArguments(ClusterArguments, SocketArguments, total=False):
     value_serializer: AnySerializer | None
 
 
-class ConsumerArguments(ClusterArguments, SocketArguments, total=False):
+class ConsumerArguments(ClusterArguments, SocketArguments, MetricArguments, total=False):
     """The arguments of ``Consumer``; see docs/clients.md for their meaning and defaults."""
 
     allow_auto_create_topics: bool
@@ -187,6 +192,7 @@ class ConsumerArguments(ClusterArguments, SocketArguments, total=False):
     max_poll_interval_ms: float
     max_poll_records: int
     metadata_max_age_ms: float
+    metric_group_prefix: str
     partition_assignment_strategy: AnyAssignor | Sequence[AnyAssignor]
     request_timeout_ms: float
     retry_backoff_ms: float
@@ -196,7 +202,7 @@ class ConsumerArguments(ClusterArguments, SocketArguments, total=False):
     value_deserializer: AnyDeserializer | None
 
 
-class AdminArguments(ClusterArguments, SocketArguments, total=False):
+class AdminArguments(ClusterArguments, SocketArguments, MetricArguments, total=False):
     """The arguments of ``AdminClient``."""
 
     client_id: str | None

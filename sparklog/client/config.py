@@ -35,9 +35,6 @@ SOCKET_DEFAULTS: Mapping[str, object] = {
     "connections_max_idle_ms": 540_000,
     "kafka_client": None,
     "max_in_flight_requests_per_connection": 5,
-    "metric_reporters": [],
-    "metrics_num_samples": 2,
-    "metrics_sample_window_ms": 30_000,
     "net": None,
     "proxy_url": None,
     "receive_buffer_bytes": None,
@@ -66,19 +63,25 @@ SOCKET_DEFAULTS: Mapping[str, object] = {
     "ssl_keyfile": None,
     "ssl_password": None,
 }
-"""What all of kafka-python's clients take for connections and their metrics, with its defaults. There are no
-connections: accepted, shown in ``config``, no effect."""
+"""What all of kafka-python's clients take for connections, with its defaults. There are no connections: accepted,
+shown in ``config``, no effect."""
 
 SOCKET_ARGUMENTS = frozenset(SOCKET_DEFAULTS) | {
     "api_version_auto_timeout_ms",
     "bootstrap_topics_filter",
-    "metric_group_prefix",
-    "metrics_enabled",
     "sock_chunk_buffer_count",
     "sock_chunk_bytes",
     "ssl_ciphers",
 }
 """The same with what only some clients, or only those of kafka-python 2, take."""
+
+METRIC_ARGUMENTS: Mapping[str, object] = {
+    "metric_reporters": [],
+    "metrics_enabled": True,
+    "metrics_num_samples": 2,
+    "metrics_sample_window_ms": 30_000,
+}
+"""How a client measures itself, with kafka-python's defaults; see ``client.metrics``."""
 
 API_VERSION = (4, 2)
 """What ``config["api_version"]`` says, which in kafka-python is the version of Kafka that was found."""
@@ -190,11 +193,12 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
     Raises InvalidClientConfigurationError where they name none, or what ``shared_cluster`` raises.
     """
     given = config.get("cluster")
+    given = getattr(given, "coordinator", given)  # of a ``Cluster``
     if given is not None:
         if not isinstance(given, Coordinator):
             raise InvalidClientConfigurationError(
-                f"{client}(cluster=...) takes an open Coordinator, not {type(given).__name__}; give an address as "
-                "bootstrap_servers",
+                f"{client}(cluster=...) takes what sparklog.open_cluster() returns, not {type(given).__name__}; give "
+                "an address as bootstrap_servers",
                 config="cluster",
             )
         return given

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sparklog.client.consumer_calls import PositionCalls
 from sparklog.client.consumer_config import DEFAULT_CONFIG, consumer_config
 from sparklog.client.consumer_group import CommitFuture, GroupSession
+from sparklog.client.consumer_metrics import metrics_of_consumer
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
 from sparklog.client.consumer_records import (
@@ -33,6 +34,7 @@ from sparklog.client.consumer_records import (
 from sparklog.client.fetcher import ReadAhead, Taken
 from sparklog.client.one_thread import OneThread
 from sparklog.client.patience import Repeatable
+from sparklog.client.representation import Facts, Shown
 from sparklog.client.subscription import (
     PartitionPosition,
     Subscription,
@@ -71,11 +73,18 @@ ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
 
 
-class Consumer(PositionCalls):
+class Consumer(Shown, PositionCalls):
     """Reads records of topics. See this module for what it may be used from.
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
     records DataLossError, CorruptRecordError and CorruptIndexError as well. ``config`` has all arguments.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     _ = producer.send("orders", b"v")
+        >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        ...     record = next(consumer)
+        >>> record.value
+        b'v'
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
@@ -90,6 +99,7 @@ class Consumer(PositionCalls):
         self._clock = self._coordinator.log.clock
         self._alone = OneThread()
         self._subscription = Subscription(self._config.allow_internal)
+        self._metrics = metrics_of_consumer(self._clock, self._subscription, self._config, configs)
         self._reader = ConsumerReader(self._coordinator)
         self._read_ahead = ReadAhead(
             self._coordinator,
@@ -98,6 +108,7 @@ class Consumer(PositionCalls):
             total_bytes=self._config.fetch_max_bytes,
             backoff=self._config.tail_backoff,
             backoff_max=self._config.tail_backoff_max,
+            metrics=self._metrics,
         )
         self._newest = Repeatable(self._coordinator.refresh, "reading the commit log")
         self._positions = Positions(
@@ -113,12 +124,12 @@ class Consumer(PositionCalls):
         )
         self._group: GroupSession | None = None
         if self._config.group_id:
-            self._group = GroupSession(self._coordinator, self._config, self._subscription, self._read_ahead)
+            both = self._subscription, self._read_ahead
+            self._group = GroupSession(self._coordinator, self._config, *both, self._metrics)
         self._closing = False
         self._assigned_at: State | None = None
         self._in_hand: list[Taken] = []
         self._iterator: Iterator[ConsumerRecord] | None = None
-        self._counts = {"records-consumed-total": 0, "fetch-total": 0, "commit-total": 0}
         if topics:
             self.subscribe(topics)
 
@@ -136,6 +147,9 @@ class Consumer(PositionCalls):
             if part is not None:
                 part.abandon()
 
+    def _facts(self) -> Facts:
+        return self._subscription.facts(self._coordinator.store.root, self._config.group_id, self._alone.closed)
+
     # -- what to read
 
     def subscribe(self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None) -> None:
@@ -143,6 +157,10 @@ class Consumer(PositionCalls):
 
         A group decides on the partitions; without a group this consumer has all of them. Topics may come later.
         Raises IllegalStateError after ``assign`` and for both, InvalidArgumentError for neither, InvalidTopicError.
+
+            >>> consumer.subscribe(["orders"])
+            >>> sorted(consumer.subscription())
+            ['orders']
         """
         with self._alone:
             self._subscription.subscribe(topics, pattern, listener)
@@ -153,6 +171,10 @@ class Consumer(PositionCalls):
         None at all is ``unsubscribe()``.
 
         Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
+
+            >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
+            >>> [str(partition) for partition in consumer.assignment()]
+            ['orders-0']
         """
         partitions = as_partitions(partitions)
         if not partitions:
@@ -229,6 +251,12 @@ class Consumer(PositionCalls):
         ones come again. Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
         OffsetOutOfRangeError, FencedInstanceIdError, KafkaError where the listener failed, and as it is what a
         deserializer raises: the same record comes next.
+
+            >>> _ = producer.send("orders", b"v").get()
+            >>> consumer.subscribe(["orders"])
+            >>> for partition, records in consumer.poll(timeout_ms=10_000).items():
+            ...     print(partition, [record.value for record in records])
+            orders-0 [b'v']
         """
         most = self._config.max_poll_records if max_records is None else positive("max_records", max_records)
         with self._alone:
@@ -250,7 +278,14 @@ class Consumer(PositionCalls):
             return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
-        """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead."""
+        """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead.
+
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
+        >>> for found in consumer.poll_batches(timeout_ms=10_000):
+        ...     print(found.partition, found.batch.column("value").to_pylist())
+        0 [b'v']
+        """
         most = None if max_records is None else positive("max_records", max_records)
         with self._alone:
             found = self._poll(as_seconds(timeout_ms), most)
@@ -328,12 +363,10 @@ class Consumer(PositionCalls):
 
     def _take(self, most: int | None) -> list[Taken]:
         try:
-            taken = self._read_ahead.take(most)
+            return self._read_ahead.take(most)
         except OffsetOutOfRangeError as error:
             self._positions.reset_after(error)
             return []
-        self._counts["fetch-total"] += len(taken)
-        return taken
 
     def _records_of(self, found: Sequence[Taken], before: Sequence[Taken] = ()) -> list[ConsumerRecord]:
         """The records of the first of these, up to one that cannot be deserialised; what follows is given back then.
@@ -373,8 +406,13 @@ class Consumer(PositionCalls):
             return
         position.position = end
         if taken.batches.batch.num_rows:
-            self._counts["records-consumed-total"] += taken.batches.rows_before(end)
+            self._measure(taken, taken.batches.rows_before(end))
             position.epoch = taken.batches.leader_epoch
+
+    def _measure(self, taken: Taken, records: int) -> None:
+        """So many of these records are handed out."""
+        bounds = self._reader.bounds(*taken.stream.place)
+        self._metrics.handed_out(taken.batches, taken.size, records, 0 if bounds is None else bounds.end)
 
     # -- iteration
 
@@ -421,7 +459,7 @@ class Consumer(PositionCalls):
             records = self._records_of(found)
             position = self._subscription.positions.get(found[0].stream.place)
             if position is not None and records:
-                self._counts["records-consumed-total"] += len(records)
+                self._measure(found[0], len(records))
                 position.epoch = found[0].batches.leader_epoch
                 if len(records) < found[0].batches.batch.num_rows:  # the others have been given back
                     batches = found[0].batches
@@ -462,11 +500,18 @@ class Consumer(PositionCalls):
 
         Raises IllegalStateError without a group, CommitFailedError where the group has given the partitions to others,
         FencedInstanceIdError, UnknownTopicOrPartitionError.
+
+            >>> _ = producer.send("orders", b"v").get()
+            >>> first = sparklog.TopicPartition("orders", 0)
+            >>> consumer.assign([first])
+            >>> record = next(consumer)
+            >>> consumer.commit()
+            >>> consumer.committed(first)
+            1
         """
         with self._alone:
             group = self._grouped("commit")
             given = self._offsets(offsets, group)
-            self._counts["commit-total"] += 1
             self._retrying(lambda seconds: group.commit(given, seconds), timeout_ms)
 
     def commit_async(
@@ -477,7 +522,6 @@ class Consumer(PositionCalls):
         """The same without waiting. The callback gets the offsets, and an exception or True, in a later call."""
         with self._alone:
             group = self._grouped("commit_async")
-            self._counts["commit-total"] += 1
             return group.commit_async(self._offsets(offsets, group), callback or self._config.commit_callback)
 
     def committed(
@@ -544,19 +588,16 @@ class Consumer(PositionCalls):
         """Whether the cluster was found: always, once the consumer has been made."""
         return True
 
-    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
-        """Counts since the consumer was made, by group and name."""
-        with self._alone:
-            return {
-                "consumer-fetch-manager-metrics": {
-                    "records-consumed-total": self._counts["records-consumed-total"],
-                    "fetch-total": self._counts["fetch-total"],
-                },
-                "consumer-coordinator-metrics": {
-                    "commit-total": self._counts["commit-total"],
-                    "assigned-partitions": len(self._subscription.positions),
-                },
-            }
+    def metrics(self, raw: bool = False) -> dict[Any, Any]:
+        """What the consumer measures: values by group and name, as in kafka-python; see docs/clients.md.
+
+            consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]
+
+        With ``raw`` objects by ``MetricName``, also of single topics, whose ``value()`` is the value at that time.
+        Empty with ``metrics_enabled=False``. Asks no storage; any thread may call it.
+        """
+        self._alone.check_process()
+        return self._metrics.raw() if raw else self._metrics.values()
 
     # -- closing
 
@@ -587,6 +628,7 @@ class Consumer(PositionCalls):
         finally:
             self._read_ahead.close(seconds)
             self._reader.close()
+            self._metrics.close()
             self._config.close_deserializers()
             self._alone.__exit__()
 

@@ -22,6 +22,7 @@ from sparklog.client.assignors import (
 )
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
     check_arguments,
@@ -43,6 +44,7 @@ REMOTE_TAIL_BACKOFF_MAX_MS = 1000
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
     "allow_auto_create_topics": True,
     "auto_commit_interval_ms": 5000,
     "auto_offset_reset": "latest",
@@ -67,6 +69,7 @@ DEFAULTS: Mapping[str, object] = {
     "max_poll_interval_ms": 300000,
     "max_poll_records": 500,
     "metadata_max_age_ms": 300000,
+    "metric_group_prefix": "consumer",
     "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
     "request_timeout_ms": 30000,
     "retry_backoff_ms": 100,
@@ -79,8 +82,6 @@ DEFAULTS: Mapping[str, object] = {
 
 DEFAULT_CONFIG: Mapping[str, object] = {
     **SOCKET_DEFAULTS,
-    "metric_group_prefix": "consumer",
-    "metrics_enabled": True,
     "ssl_ciphers": None,
     **DEFAULTS,
 }

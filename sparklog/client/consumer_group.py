@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from sparklog.client.consumer_config import ConsumerConfig
+from sparklog.client.consumer_metrics import ConsumerMetrics
 from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
@@ -77,8 +78,14 @@ class GroupSession:
     """A consumer's membership and commits. The consumer's thread calls it; what other threads do is in here."""
 
     def __init__(
-        self, coordinator: Coordinator, config: ConsumerConfig, subscription: Subscription, read_ahead: ReadAhead
+        self,
+        coordinator: Coordinator,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        read_ahead: ReadAhead,
+        metrics: ConsumerMetrics,
     ) -> None:
+        self._metrics = metrics
         self._coordinator = coordinator
         self._config = config
         self._subscription = subscription
@@ -129,11 +136,14 @@ class GroupSession:
         if self._calling:  # poll() in a listener: the rebalance that it is told of is not over
             return False
         if member.joined and member.overdue:
-            member.beat()
+            with self._metrics.heartbeat():
+                member.beat()
         for _ in range(_MOST_CHANGES):
+            began = self._clock.monotonic()
             change = member.reconcile()
             if change:
                 self._apply(change)
+                self._metrics.synced(began)
                 changed = True
                 continue
             if not self._subscription.automatic:  # the listener has called unsubscribe()
@@ -143,7 +153,8 @@ class GroupSession:
                 break
             if not member.joined:
                 self._expire_dead()
-            member.join(topics)
+            with self._metrics.join():
+                member.join(topics)
             self._topics = topics
             self._start_heart()
         return changed
@@ -290,7 +301,8 @@ class GroupSession:
                     )
                     self._member.leave("max.poll.interval.ms exceeded")
                 else:
-                    self._member.beat(refresh=False)  # the log is being read for records anyway
+                    with self._metrics.heartbeat():
+                        self._member.beat(refresh=False)  # the log is being read for records anyway
                     if self.metadata().state not in ("Stable", "Empty"):  # others may be waited for in vain
                         self._expire_dead()
             except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
@@ -335,10 +347,11 @@ class GroupSession:
     def _commit(self, offsets: Offsets) -> None:
         if not offsets:
             return
-        if self._subscription.automatic:
-            self._member.commit(_plain(offsets))
-        else:
-            self._commit_as_outsider(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
+        with self._metrics.commit():
+            if self._subscription.automatic:
+                self._member.commit(_plain(offsets))
+            else:
+                self._commit_as_outsider(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
         for place, at in offsets.items():
             position = self._subscription.positions.get(place)
             if position is not None:

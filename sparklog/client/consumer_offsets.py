@@ -1,17 +1,8 @@
 """``__consumer_offsets``: the commits of groups' offsets, readable as the topic that Kafka keeps them in.
 
-It is derived from the commit log and cannot be written. It has 50 partitions, a group's records are in the one of
-Kafka's rule, and keys and values have Kafka's bytes (big endian; a string is its length as int16 and UTF-8):
-
-    key    int16 1, string group, string topic, int32 partition                    (OffsetCommitKey)
-    value  int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms    (OffsetCommitValue)
-    key    int16 2, string group; no value: the group was deleted                  (GroupMetadataKey)
-
-For group "g", topic "t", partition 1, the key is ``0001 0001 67 0001 74 00000001``. Deleted offsets have no value.
-
-A record's offset is ``version of its commit * 65536 + its number in that commit``, so offsets have gaps, and the end
-offset is that of the next commit. Commits that were removed behind the boundary are not here any more: the log starts
-after them, and offsets stay what they were. Offsets that went with a deleted topic have no tombstones.
+It is derived from the commit log and cannot be written; ``coordinator.offsets_topic`` says what its records are.
+Commits that were removed behind the boundary are not here any more: the log starts after them, and offsets stay what
+they were.
 
 Not thread-safe, like the reader it extends.
 """
@@ -25,77 +16,56 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from sparklog.client.reader import Bounds, Fetched, LogReader
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.offsets_topic import (
+    GROUP_KEY_VERSION,
+    OFFSET_KEY_VERSIONS,
+    PARTITIONS,
+    RECORDS_PER_COMMIT,
+    changes,
+    group_key,
+    offset_key,
+    offset_value,
+    partition_of,
+    record_batch,
+    runs,
+)
 from sparklog.errors import (
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     StorageUnavailableError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.format.plain_arrays import binary_column, timestamp_array
-from sparklog.format.schema import columns_present, record_schema
 from sparklog.log.fetch import TimedOffset
 from sparklog.log.layout import read_boundary
 from sparklog.log.records import Records
-from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
+from sparklog.protocol.commits import Commit
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import PartitionState, State, TopicState
-from sparklog.protocol.subscriptions import java_hash
 from sparklog.types import CREATE_TIME, EARLIEST, LATEST
 
-PARTITIONS = 50
-"""Kafka's default of ``offsets.topic.num.partitions``."""
-
-RECORDS_PER_COMMIT = 65536
-"""A commit of 4 MiB has room for fewer offsets than that."""
-
-OFFSET_KEY_VERSIONS = (0, 1)
-GROUP_KEY_VERSION = 2
+__all__ = [
+    "GROUP_KEY_VERSION",
+    "OFFSET_KEY_VERSIONS",
+    "PARTITIONS",
+    "RECORDS_PER_COMMIT",
+    "ConsumerReader",
+    "OffsetKey",
+    "OffsetValue",
+    "described_topic",
+    "group_key",
+    "listed_topics",
+    "offset_key",
+    "offset_value",
+    "partition_of",
+    "read_key",
+    "read_value",
+]
 
 _CACHED_COMMITS = 1024
 _TOPIC_ID = "A" * 22
 """Kafka's id for no id: zeros."""
-
-_SCHEMA = record_schema(columns_present(has_key=True, has_headers=False))
-
-
-class _Change(NamedTuple):
-    """One record to be: its number in the commit, partition, key, and value or None."""
-
-    number: int
-    partition: int
-    key: bytes
-    value: bytes | None
-
-
-def partition_of(group: str) -> int:
-    """The partition of a group: ``Utils.abs(groupId.hashCode) % 50``."""
-    hashed = java_hash(group)
-    signed = hashed - 2**32 if hashed >= 2**31 else hashed
-    return (0 if signed == -(2**31) else abs(signed)) % PARTITIONS
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def offset_key(group: str, topic: str, partition: int) -> bytes:
-    """OffsetCommitKey, version 1."""
-    return struct.pack(">h", 1) + _string(group) + _string(topic) + struct.pack(">i", partition)
-
-
-def offset_value(offset: int, leader_epoch: int, metadata: str, timestamp_ms: int) -> bytes:
-    """OffsetCommitValue, version 3."""
-    return struct.pack(">hqi", 3, offset, leader_epoch) + _string(metadata) + struct.pack(">q", timestamp_ms)
-
-
-def group_key(group: str) -> bytes:
-    """GroupMetadataKey, version 2."""
-    return struct.pack(">h", 2) + _string(group)
 
 
 class OffsetKey(NamedTuple):
@@ -162,22 +132,6 @@ def described_topic(state: State, name: str) -> TopicState:
     return TopicState(name=name, topic_id=_TOPIC_ID, created_ms=0, partitions=(partition,) * PARTITIONS)
 
 
-def changes(commit: Commit) -> list[_Change]:
-    """The records of one commit."""
-    found: list[tuple[str, bytes, bytes | None]] = []
-    for action in commit.actions:
-        if isinstance(action, CommitOffsets):
-            for at in action.offsets:
-                value = offset_value(at.offset, at.leader_epoch, at.metadata, commit.timestamp)
-                found.append((action.group, offset_key(action.group, at.topic, at.partition), value))
-        elif isinstance(action, DeleteOffsets):
-            for gone in action.partitions:
-                found.append((action.group, offset_key(action.group, gone.topic, gone.partition), None))
-        elif isinstance(action, DeleteGroup):
-            found.append((action.group, group_key(action.group), None))
-    return [_Change(number, partition_of(group), key, value) for number, (group, key, value) in enumerate(found)]
-
-
 class ConsumerReader(LogReader):
     """A LogReader that has ``__consumer_offsets`` beside the topics of the cluster."""
 
@@ -241,10 +195,10 @@ class ConsumerReader(LogReader):
             if commit is None:
                 raise self._removed(partition, version * RECORDS_PER_COMMIT)
             base = version * RECORDS_PER_COMMIT
-            for run in _runs([one for one in changes(commit) if one.partition == partition]):
+            for run in runs([one for one in changes(commit) if one.partition == partition]):
                 kept = [one for one in run if start <= base + one.number < end]
                 if kept:
-                    records = Records(base + kept[0].number, _batch(kept, commit.timestamp), CREATE_TIME)
+                    records = Records(base + kept[0].number, record_batch(kept, commit.timestamp), CREATE_TIME)
                     yield Fetched(records, 0)
 
     def find_timestamp(self, topic: str, partition: int, timestamp_us: int) -> TimedOffset | None:
@@ -327,23 +281,3 @@ class ConsumerReader(LogReader):
             if len(self._cache) > _CACHED_COMMITS:
                 self._cache.popitem(last=False)
         return found
-
-
-def _runs(found: Sequence[_Change]) -> list[list[_Change]]:
-    """Records whose offsets follow one another."""
-    runs: list[list[_Change]] = []
-    for one in found:
-        if runs and runs[-1][-1].number == one.number - 1:
-            runs[-1].append(one)
-        else:
-            runs.append([one])
-    return runs
-
-
-def _batch(found: Sequence[_Change], timestamp_ms: int) -> pa.RecordBatch:
-    columns = {
-        "key": binary_column([one.key for one in found]).array,
-        "value": binary_column([one.value for one in found]).array,
-        "timestamp": timestamp_array([timestamp_ms * 1000] * len(found)),
-    }
-    return pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)

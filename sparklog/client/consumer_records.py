@@ -13,15 +13,26 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.client.consumer_config import Deserialize
+from sparklog.client.representation import shortened, table
 from sparklog.client.user_code import add_note
 from sparklog.log.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
 from sparklog.types import TopicPartition
+
+SHOWN_RECORDS = 5
+"""records of a batch that a notebook shows."""
 
 
 class ConsumerRecord(NamedTuple):
     """One record. ``timestamp`` is milliseconds since the epoch, ``timestamp_type`` 0 for CreateTime and 1 for
     LogAppendTime. Sizes are bytes, -1 for what the record does not have. ``checksum`` is None, as with Kafka since
-    message format 2."""
+    message format 2.
+
+        >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", key=b"k", value=b"v").get()
+        >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        ...     record = next(consumer)
+        >>> record.topic, record.partition, record.offset, record.key, record.value
+        ('orders', 0, 0, b'k', b'v')
+    """
 
     topic: str
     partition: int
@@ -56,6 +67,23 @@ class RecordBatches(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}-{self.partition}"
+        try:
+            span = f"offsets=[{self.base_offset},{self.end_offset})"
+            return f"<RecordBatches {place} {span} records={self.batch.num_rows} bytes={self.batch.nbytes}>"
+        except Exception:  # whatever was put in place of a batch
+            return f"<RecordBatches {place}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the first records."""
+        try:
+            few = to_consumer_records(self.slice(0, SHOWN_RECORDS))
+            rows = [[record.offset, record.timestamp, shortened(record.key), shortened(record.value)] for record in few]
+        except Exception:
+            rows = []
+        return table(repr(self)[1:-1], ["offset", "timestamp (ms)", "key", "value"], rows)
 
     @property
     def end_offset(self) -> int:

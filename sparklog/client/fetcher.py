@@ -22,9 +22,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from sparklog.client.consumer_metrics import ConsumerMetrics
 from sparklog.client.consumer_records import RecordBatches
 from sparklog.client.futures import longest_wait
 from sparklog.client.reader import Bounds, Fetched
+from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
@@ -66,6 +68,14 @@ class PartitionReader(Protocol):
         self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[Fetched]:
         """The records of this range."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of files read so far."""
+
+    @property
+    def last_broker(self) -> int:
+        """The broker whose location was read last, -1 before any was."""
 
     def close(self) -> None: ...
 
@@ -119,10 +129,12 @@ class ReadAhead:
         total_bytes: int,
         backoff: float,
         backoff_max: float,
+        metrics: ConsumerMetrics | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._reader = reader
         self._clock: Clock = coordinator.log.clock
+        self._metrics = metrics or ConsumerMetrics(self._clock)
         self._partition_bytes = partition_bytes
         self._total_bytes = total_bytes
         self._backoff = backoff
@@ -359,11 +371,7 @@ class ReadAhead:
         try:
             if not _looked_lately(self._coordinator, 0 if wanted else pause):
                 self.looks += 1
-                if self.looks % FULL_LOOK_EVERY:
-                    self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
-                self._coordinator.refresh()
-        except ObjectNotFoundError:
-            self._answer_look(wanted)
+                self._look_at_log()
         except (FencedError, CorruptionError, UnsupportedVersionError):
             raise  # it does not pass: whoever polls has to know
         except SparklogError as error:
@@ -377,6 +385,15 @@ class ReadAhead:
         with self._changed:
             self._worth_a_try()
         return True
+
+    def _look_at_log(self) -> None:
+        with self._metrics.requests.at_root():
+            try:
+                if self.looks % FULL_LOOK_EVERY:
+                    self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
+                self._coordinator.refresh()
+            except ObjectNotFoundError:
+                pass  # there is no newer commit
 
     def _answer_look(self, wanted: bool) -> None:
         """Whoever wanted a look that began after that has had it, once what it found may be read."""
@@ -465,12 +482,17 @@ class ReadAhead:
             stream.topic_id = bounds.topic_id
             stream.reading, stream.end = self._reader.fetch(topic, partition, stream.next, bounds.end), bounds.end
             stream.is_log = bounds.is_log
-        fetched = next(stream.reading, None)
+        began, read_before = self._clock.monotonic(), self._reader.bytes_read
+        with self._metrics.requests.counted():
+            fetched = next(stream.reading, None)
         if fetched is None:
             stream.reading, reached = None, stream.next == stream.end
             stream.next = stream.end  # there may be no record for the last offsets
             return None if reached or not stream.is_log else _nothing_before(stream)
         base_offset, batch, timestamp_type, offsets = fetched.records
+        node = str(self._reader.last_broker) if stream.is_log else ROOT
+        size, seconds = self._reader.bytes_read - read_before, self._clock.monotonic() - began
+        self._metrics.fetched(topic, node, batch.num_rows, size, seconds)
         return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch, offsets)
 
 

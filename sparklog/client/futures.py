@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from sparklog.client.representation import Facts, Shown
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError
 from sparklog.types import OffsetRange, TopicPartition
 
@@ -32,6 +33,11 @@ class RecordMetadata(NamedTuple):
     """Where a record ended up. ``timestamp`` is milliseconds since the epoch: the record's own, or of its commit where
     the topic has ``message.timestamp.type=LogAppendTime``. Sizes are bytes, -1 for what the record does not have.
     ``checksum`` is None, as with Kafka since message format 2.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     metadata = producer.send("orders", b"v").get()
+        >>> metadata.topic, metadata.partition, metadata.offset
+        ('orders', 0, 0)
     """
 
     topic: str
@@ -100,7 +106,7 @@ def _call(callback: Callable[[], None]) -> None:
         logger.exception("a callback of a producer's future failed")
 
 
-class Future(Generic[Result]):
+class Future(Shown, Generic[Result]):
     """The interface of both futures: kafka-python's. Thread-safe."""
 
     __slots__ = ("_outcome",)
@@ -165,6 +171,16 @@ class Future(Generic[Result]):
     def _result(self) -> Result:
         raise NotImplementedError
 
+    def _facts(self) -> Facts:
+        error = self._outcome.error
+        if error is not None:
+            return {"": "failed", "error": f"{type(error).__name__}: {error}"}
+        return {"": "done", **self._result_facts()} if self._outcome.done else {"": "pending"}
+
+    def _result_facts(self) -> Facts:
+        """What is shown of the result, once it is there."""
+        return {"result": self._result()}
+
 
 def _ignore(_: object) -> None:
     """Callbacks return what they like."""
@@ -215,6 +231,10 @@ class FutureRecordMetadata(Future[RecordMetadata]):
         outcome = self._outcome
         assert isinstance(outcome, RecordBatchResult)
         return outcome.metadata(self._index)
+
+    def _result_facts(self) -> Facts:
+        found = self._result()
+        return {"topic": found.topic, "partition": found.partition, "offset": found.offset}
 
 
 class FutureOffsets(Future[list[OffsetRange]]):

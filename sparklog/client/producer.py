@@ -29,10 +29,11 @@ from sparklog.client.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Head
 from sparklog.client.cluster_metadata import ClusterMetadata
 from sparklog.client.config import shown_config
 from sparklog.client.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, longest_wait
+from sparklog.client.metrics import metric_settings
 from sparklog.client.partitioners import ChoosePartition
 from sparklog.client.patience import within
 from sparklog.client.producer_config import DEFAULT_CONFIG, producer_config
-from sparklog.client.producer_metrics import GROUP, ProducerMetrics
+from sparklog.client.producer_metrics import ProducerMetrics
 from sparklog.client.record_checks import (
     RawHeaders,
     as_bytes,
@@ -43,6 +44,7 @@ from sparklog.client.record_checks import (
     no_key,
     refusal_by_topic,
 )
+from sparklog.client.representation import Facts, Shown
 from sparklog.client.sender import Sender
 from sparklog.client.table_batches import checked_table, pieces
 from sparklog.client.topic_metadata import TopicMetadata, Topics
@@ -83,12 +85,17 @@ _dropped: dict[threading.Thread, Accumulator] = {}
 """The threads of producers that are gone, and what they still send."""
 
 
-class Producer:
+class Producer(Shown):
     """Sends records to a cluster. Thread-safe; one per process does, and several are no harm.
 
     Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
     ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
     ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
+
+        >>> with sparklog.Producer(bootstrap_servers=root, acks="all") as producer:
+        ...     future = producer.send("orders", key=b"k", value=b"v")
+        >>> future.get().offset
+        0
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
@@ -107,7 +114,8 @@ class Producer:
         self._topics = Topics(coordinator, config, self._accumulator)
         self._known = self._topics.known
         self._metadata = ClusterMetadata(coordinator)  # instrumentations look for the name, too
-        self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory)
+        settings, name = metric_settings("Producer", configs), str(self._client_id or "sparklog")
+        self._metrics = ProducerMetrics(clock, self._accumulator, config.buffer_memory, settings, name)
         self._sender = Sender(coordinator, config, self._accumulator, self._topics, self._metrics)
         self._transactions: Transactions | None = None
         if config.transactional_id:
@@ -131,8 +139,13 @@ class Producer:
         if not getattr(self, "_closed", True):
             self._drop()
 
-    def __str__(self) -> str:
-        return f"<Producer client_id={self._client_id} transactional_id={self._config.transactional_id or None}>"
+    def _facts(self) -> Facts:
+        return {
+            "root": self._coordinator.store.root,
+            "client_id": self._client_id,
+            "transactional_id": self._config.transactional_id or None,
+            "state": "closed" if self._closed else None,
+        }
 
     # -- sending
 
@@ -146,6 +159,8 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> FutureRecordMetadata:
         """Send a record, and return its future at once. ``timestamp_ms`` is milliseconds since the epoch, default now.
+
+            >>> future = producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")])
 
         Raises:
             IllegalStateError: the producer is closed.
@@ -222,6 +237,10 @@ class Producer:
         several commits, unless it is part of a transaction.
 
         Raises as ``send``, before any row is taken; KafkaTimeoutError also after some were, whose number is ``rows``.
+
+            >>> import pyarrow
+            >>> table = pyarrow.table({"key": ["ada", "bob"], "value": ["1", "2"]})
+            >>> _ = producer.send_batch("orders", table).get(timeout=10)
         """
         if self._accumulator.refusal is not None:
             raise self._accumulator.refusal()
@@ -263,7 +282,7 @@ class Producer:
         while True:
             left = max(deadline - clock.monotonic(), 0)
             try:
-                return within(left, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+                return self._find_within(left, topic)
             except UnknownTopicOrPartitionError as error:
                 if clock.monotonic() >= deadline:
                     raise UnknownTopicTimeoutError(
@@ -277,6 +296,12 @@ class Producer:
             pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
             if self._accumulator.refusal is not None:
                 raise self._accumulator.refusal()
+
+    def _find_within(self, seconds: float, topic: object) -> TopicMetadata:
+        with self._metrics.requests.at_root():
+            found = within(seconds, lambda: self._topics.find(topic), f"looking for topic {topic!r}")
+        self._metrics.metadata_read()
+        return found
 
     def _checked(self, topic: str) -> TopicMetadata | None:
         """What is known of a topic; the storage is asked where that is old."""
@@ -348,6 +373,7 @@ class Producer:
         if left:
             logger.warning("%s was closed with %d batches of records that are not committed", self, len(left))
             self._accumulator.resolve(left, _not_sent(timeout))
+        self._metrics.close()
         self._close_serializers()
 
     def _drop(self) -> None:
@@ -404,6 +430,14 @@ class Producer:
         answered for ``max_block_ms``: call it again. After any other error, ``abort_transaction()`` and begin anew:
         TransactionAbortedError after ``transaction_timeout_ms``, IllegalGenerationError and its like where the group
         whose offsets it commits has gone on without this member.
+
+            >>> with sparklog.Producer(bootstrap_servers=root, transactional_id="payments") as producer:
+            ...     producer.init_transactions()
+            ...     producer.begin_transaction()
+            ...     future = producer.send("orders", b"v")
+            ...     producer.commit_transaction()
+            >>> future.get().offset
+            0
         """
         self._transactional().commit()
 
@@ -440,10 +474,15 @@ class Producer:
         return True
 
     def metrics(self, raw: bool = False) -> dict[Any, Any]:
-        """Counters by group and name, under Kafka's names; with ``raw`` by (group, name)."""
+        """What the producer measures: values by group and name, as in kafka-python; see docs/clients.md.
+
+            producer.metrics()["producer-metrics"]["record-send-rate"]
+
+        With ``raw`` objects by ``MetricName``, whose ``value()`` is the value at that time. Empty with
+        ``metrics_enabled=False``. Asks no storage.
+        """
         self._refuse_after_fork()
-        found = self._metrics.snapshot()
-        return {(GROUP, name): value for name, value in found.items()} if raw else {GROUP: found}
+        return self._metrics.raw() if raw else self._metrics.values()
 
     def _refuse_after_fork(self) -> None:
         if self._forked:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparklog.client.config import (
     CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
     check_arguments,
@@ -26,6 +27,7 @@ from sparklog.protocol.names import validate_client_id
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
     "acks": -1,
     "allow_auto_create_topics": True,
     "batch_size": 16384,
@@ -53,7 +55,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 """What ``Producer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
 
-DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "metrics_enabled": True, "ssl_ciphers": None, **DEFAULTS}
+DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "ssl_ciphers": None, **DEFAULTS}
 """The same with those arguments of version 3 that do nothing: ``Producer.DEFAULT_CONFIG``."""
 
 IN_FLIGHT_OF_IDEMPOTENCE = 5

@@ -198,10 +198,12 @@ class Sender:
             history=min((parcel.history for parcel in parcels if parcel.history is not None), default=None),
         )
         if self._config.acks:
-            return self._coordinator.append(request)
+            with self._metrics.requests.at_root():
+                return self._coordinator.append(request)
         self._resolve_unacknowledged(parcels)
         try:
-            self._coordinator.append(request)
+            with self._metrics.requests.at_root():
+                self._coordinator.append(request)
         except SparklogError as error:
             logger.warning("records of %d partitions sent with acks=0 may be lost: %s", len(parcels), error)
         return None
@@ -219,7 +221,8 @@ class Sender:
             self._fail_unclear()
         if self._identity is None:
             history = self._coordinator.log.unlinked_jumps  # before: if more come, it is renewed
-            self._identity = self._coordinator.init_producer()
+            with self._metrics.requests.at_root():
+                self._identity = self._coordinator.init_producer()
             self._history, self._sequences = history, {}
         self._renew = False
         return self._identity
@@ -232,7 +235,10 @@ class Sender:
             PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0) if numbered else -1)
             for p in ordered
         ]
-        written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
+        began = self._clock.monotonic()
+        with self._metrics.requests.counted():
+            written = write_files(self._coordinator, metadata, runs, identity, self._config.acks, skipped)
+        self._metrics.wrote(runs, written, began)
         for parcel, append in zip(ordered, written, strict=True):
             parcel.append, parcel.refusal = append, None
             parcel.history = self._history if numbered else None

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from sparklog.client.representation import Facts, listed
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -24,6 +25,14 @@ class ConsumerRebalanceListener:
 
     ``on_partitions_revoked``: they are still its own, and offsets may be committed. ``on_partitions_lost``: they may be
     others' already, so what was read and not committed is read again by them. Any object with these methods will do.
+
+        >>> class Shows(sparklog.ConsumerRebalanceListener):
+        ...     def on_partitions_assigned(self, assigned):
+        ...         print(*assigned)
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.subscribe(["orders"], listener=Shows())
+        >>> _ = consumer.poll(timeout_ms=10_000)
+        orders-0
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
@@ -103,6 +112,18 @@ class Subscription:
         self.manual = False
         self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
+
+    def facts(self, root: str, group_id: str, is_closed: bool) -> Facts:
+        """What is shown of a consumer with it; any thread may ask."""
+        assigned = [f"{place.topic}-{place.partition}" for place in list(self.positions)]
+        return {
+            "root": root,
+            "group_id": group_id or None,
+            "topics": listed(self.topics) if self.topics else None,
+            "pattern": self.pattern.pattern if self.pattern is not None else None,
+            "assigned": listed(assigned) or "none",
+            "state": "closed" if is_closed else None,
+        }
 
     @property
     def automatic(self) -> bool:

@@ -161,7 +161,8 @@ class Transactions:
                 f"transaction.max.timeout.ms, {limit}; give less, or raise that",
                 config="transaction_timeout_ms",
             )
-        return self._takeover.take(present)
+        with self._metrics.requests.at_root():
+            return self._takeover.take(present)
 
     def begin(self) -> None:
         """Begin a transaction. Raises InvalidTxnStateError."""
@@ -345,7 +346,6 @@ class Transactions:
         parcels = [parcel for parcel in self._parcels if parcel.append is None]
         self._until_answered(lambda: self._write(parcels), "writing records of a transaction", may_be_written)
         batches = [batch for parcel in parcels for batch in parcel.batches]
-        self._metrics.bytes += sum(batch.size for batch in batches)
         self._accumulator.release(batches)
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
@@ -360,7 +360,10 @@ class Transactions:
                 raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the transaction", topic=topic)
             unwritten.sort(key=lambda parcel: parcel.place.partition)
             runs = [PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0)) for p in unwritten]
-            written = write_files(self._coordinator, metadata, runs, self._identity)
+            began = self._clock.monotonic()
+            with self._metrics.requests.counted():
+                written = write_files(self._coordinator, metadata, runs, self._identity)
+            self._metrics.wrote(runs, written, began)
             for parcel, append in zip(unwritten, written, strict=True):
                 parcel.append = append
                 self._sequences[parcel.place] = (append.base_sequence + append.run.records) % SEQUENCES
@@ -373,15 +376,12 @@ class Transactions:
         if len(appends) < len(self._parcels):  # offsets must not be committed without the records that belong to them
             raise self._incomplete("writing them was interrupted")
         before, self._unclear = self._unclear, True
+        request = AppendRequest(
+            appends=appends, groups=list(self._groups.values()), transaction=self._identity, history=self._history
+        )
         try:
-            return self._coordinator.append(
-                AppendRequest(
-                    appends=appends,
-                    groups=list(self._groups.values()),
-                    transaction=self._identity,
-                    history=self._history,
-                )
-            )
+            with self._metrics.requests.at_root():
+                return self._coordinator.append(request)
         except IndeterminateCommitError:
             raise
         except SparklogError:

@@ -76,6 +76,8 @@ class Fetcher:
         self._candidates = Candidates(store_of, replicas_of, clock or SystemClock())
         self._open: OpenFiles[_Open] = OpenFiles()
         self._bytes_read = 0
+        self.last_broker = -1
+        """The broker that the last answer came from, -1 before there was any."""
 
     @property
     def bytes_read(self) -> int:
@@ -214,7 +216,9 @@ class Fetcher:
         opened = self._open.get(segment.path)
         if opened is not None:
             try:
-                return action(opened)
+                found = action(opened)
+                self.last_broker = opened.broker
+                return found
             except _COPY_FAILED as error:
                 failures[opened.broker] = error
                 self._open.drop(segment.path)
@@ -228,6 +232,7 @@ class Fetcher:
                 self._open.drop(segment.path)
                 continue
             self._note(segment, broker, failures)
+            self.last_broker = broker
             return found
         raise read_failure(topic, segment, failures, self._store_of)
 

@@ -13,6 +13,13 @@ Not for: offsets, formats and commits, which are those of every client (``coordi
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+if find_spec("pyspark") is None:
+    raise ModuleNotFoundError(
+        "sparklog.spark needs Spark, and this Python has no pyspark: pip install 'sparklog[spark]'", name="pyspark"
+    )
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sparklog.spark.group_job import consume

@@ -22,7 +22,9 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.errors import InvalidOptionError
 from sparklog.spark.attempts import settings_of, warn_of_second_attempt
+from sparklog.spark.filters import NEVER_NULL
 from sparklog.spark.options import STORAGE_PREFIX
+from sparklog.spark.own_session import activate, register_source
 from sparklog.spark.rows import READ_TYPES
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.stream_names import listen
@@ -32,19 +34,26 @@ Offsets = str | Mapping[str, Mapping[int, int] | str]
 Timestamp = datetime | int
 """A time with a zone, or milliseconds since the epoch."""
 
+FRESH_COLUMN = "partition"
+"""Never null, so a filter that says so leaves nothing out. Spark plans a read again for each query only if it has a
+filter to hand to the source; without one it keeps the plan of the first query for good."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def register(spark: SparkSession) -> None:
     """Make ``format("sparklog")`` known to a session, and have its named streaming queries commit what they have read
-    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless."""
-    _register_source(spark)
+    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless.
+
+    Switches ``spark.sql.python.filterPushdown.enabled`` on where the session says nothing about it. Raises
+    InvalidRequestError where Spark's Python processes are started with a Python that has no sparklog.
+
+        >>> sparklog.register(spark)
+        >>> spark.read.format("sparklog").option("subscribe", "orders").load(root).count()
+        0
+    """
+    register_source(spark)
     listen(spark)
-
-
-def _register_source(spark: SparkSession) -> None:
-    """For the calls below, which foreachBatch makes with a session for each query."""
-    spark.dataSource.register(SparklogDataSource)
 
 
 def read(
@@ -70,13 +79,16 @@ def read(
     reader_lease_ms: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Records of topics as a DataFrame, from a consistent snapshot taken when it is first evaluated.
+    """Records of topics as a DataFrame. Each query of it looks them up again, and reads one consistent snapshot.
 
     Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
     partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
-    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError.
+    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError, and what ``register`` does.
+
+        >>> sparklog.read(spark, root, subscribe="orders", columns=["key", "value"]).columns
+        ['key', 'value']
     """
-    _register_source(spark)
+    register_source(spark)
     reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
     chosen = {
         "subscribe": subscribe if subscribe is None or isinstance(subscribe, str) else ",".join(subscribe),
@@ -99,9 +111,12 @@ def read(
     for name, value in chosen.items():
         if value is not None:
             reader = reader.option(name, value)
-    if columns is not None:
-        reader = reader.schema(_schema(columns))
-    return reader.load(root)
+    if columns is None:
+        return reader.load(root).where(f"{FRESH_COLUMN} IS NOT NULL")
+    fresh = next((name for name in columns if name in NEVER_NULL), FRESH_COLUMN)
+    added = [] if fresh in columns else [fresh]
+    rows = reader.schema(_schema([*columns, *added])).load(root).where(f"{fresh} IS NOT NULL")
+    return rows.select(*columns) if added else rows
 
 
 def write(
@@ -112,6 +127,7 @@ def write(
     partitioner: str | None = None,
     compression: str | None = None,
     acks: str | int | None = None,
+    include_timestamp: bool = True,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     on_batch_mismatch: str | None = None,
@@ -120,13 +136,19 @@ def write(
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
     Without ``topic`` a column ``topic`` names each row's. ``partitioner`` is default, integer_key or module:callable.
-    ``acks`` is all (the default) for every replica in sync, 1 for the leader alone.
+    ``acks`` is all (the default) for every replica in sync, 1 for the leader alone. With ``include_timestamp=False`` a
+    column ``timestamp`` is ignored, and records get the time of the write.
     With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing; ``on_batch_mismatch`` (fail, skip,
     append) says what becomes of it if its rows are not those of the first run, else they are left out unseen. Raises
     what Spark makes of the errors of sparklog: their class and message stand in its text.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> sparklog.write(rows, root, topic="orders", txn_app_id="nightly", txn_version=1)
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
     """
-    _register_source(df.sparkSession)
-    _activate(df.sparkSession)
+    register_source(df.sparkSession)
+    activate(df.sparkSession)
     if not txn_app_id:
         warn_of_second_attempt(settings_of(df.sparkSession))
     chosen = {
@@ -134,6 +156,7 @@ def write(
         "partitioner": partitioner,
         "kafka.compression.type": compression,
         "acks": None if acks is None else str(acks),
+        "includeTimestamp": None if include_timestamp else "false",
         "txnAppId": txn_app_id,
         "txnVersion": txn_version,
         "onBatchMismatch": on_batch_mismatch,
@@ -143,14 +166,6 @@ def write(
         if value is not None:
             writer = writer.option(name, value)
     writer.save(root)
-
-
-def _activate(spark: SparkSession) -> None:
-    """Make this the session of the calling thread: Spark looks a writer's source up there, and a thread of Python's
-    own has none until somebody says so."""
-    jvm = getattr(spark, "_jvm", None)  # a session of Spark Connect has no need
-    if jvm is not None:
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _storage(options: Mapping[str, Any] | None) -> dict[str, str]:

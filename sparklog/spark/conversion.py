@@ -56,12 +56,14 @@ class Rows(NamedTuple):
 class Converter:
     """Converts batches of one schema. Immutable.
 
-    ``columns`` are the names of the rows' columns; ``has_key`` and ``has_headers`` say what the records have. Other
+    ``columns`` are the names of the rows' columns, of which ``timestamp`` is a record's time only where
+    ``include_timestamp`` says so; ``has_key`` and ``has_headers`` say what the records have. Other
     columns stay in memory as long as the records do, so records beside such are a part of something larger.
     """
 
-    def __init__(self, columns: Sequence[str], has_topic_option: bool) -> None:
-        wanted = [name for name in WRITTEN if name != "topic" or not has_topic_option]
+    def __init__(self, columns: Sequence[str], has_topic_option: bool, include_timestamp: bool = True) -> None:
+        ignored = ["topic"] * has_topic_option + [TIMESTAMP] * (not include_timestamp)
+        wanted = [name for name in WRITTEN if name not in ignored]
         self._selected = [number for number, name in enumerate(columns) if name.lower() in wanted]
         self._selects_all = len(self._selected) == len(columns)
         position = {columns[number].lower(): place for place, number in enumerate(self._selected)}

@@ -15,6 +15,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
+NEVER_NULL = ("partition", "timestampType", "topic", "offset", "timestamp")
+_NEVER_NULL_PATHS = [(name,) for name in NEVER_NULL]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
 
@@ -64,6 +66,12 @@ def pruning(filters: Iterable[Any]) -> Pruning:
         if kind in _COMPARISONS and len(attribute) == 1:
             found = _narrow(found, attribute[0].lower(), kind, one.value)
     return found
+
+
+def keeps_all(one: Any) -> bool:
+    """Whether every row passes, since the column is never null."""
+    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    return type(one).__name__ == "IsNotNull" and attribute in _NEVER_NULL_PATHS
 
 
 def _narrow(found: Pruning, column: str, kind: str, value: Any) -> Pruning:

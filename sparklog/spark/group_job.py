@@ -40,6 +40,7 @@ from sparklog.spark.group_task import (
     run_task,
     start_of,
 )
+from sparklog.spark.tasks import SparkTasks
 from sparklog.types import TopicPartition
 
 RESETS = ("earliest", "latest", "none")
@@ -104,7 +105,7 @@ def consume(
         storage_options=dict(storage_options or {}),
     )
     partitions = sum(len(coordinator.state.topic(name).partitions) for name in names)
-    tasks = members or min(partitions, spark.sparkContext.defaultParallelism)
+    tasks = members or min(partitions, SparkTasks(spark).workers)
     with _Stopper(coordinator, key, stop):
         return _run(spark, settings, process, tasks)
 

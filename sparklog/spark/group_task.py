@@ -33,7 +33,9 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     SparklogError,
     UnknownMemberIdError,
+    UnlinkedHistoryError,
 )
+from sparklog.log.batches import RowBuilder
 from sparklog.log.fetch import Fetcher
 from sparklog.log.ranges import read_range
 from sparklog.log.records import Records
@@ -42,7 +44,6 @@ from sparklog.protocol.decide import AppendRequest
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.protocol.state import State
-from sparklog.spark.batches import RowBuilder
 from sparklog.spark.group_output import TaskSends
 from sparklog.spark.rows import STORED, arrow_schema, read_columns, read_schema
 from sparklog.store.base import Store
@@ -146,6 +147,7 @@ class ConsumeTask:
         self._positions: dict[TopicPartition, int] = {}
         self._stopping = threading.Event()
         self._producer: ProducerIdentity | None = None
+        self._history = 0
         self._records = self._calls = 0
         self._read: set[TopicPartition] = set()
 
@@ -333,7 +335,6 @@ class ConsumeTask:
     def _publish(self, place: TopicPartition, end: int) -> bool:
         """Commit what was sent with the offset; False where it certainly is not and will not be committed."""
         appends, new_topics = self._sends.write()
-        producer = self._producer or self._coordinator.init_producer(f"{self._settings.group}/{self._member.member_id}")
         unsure: IndeterminateCommitError | None = None
         for _ in range(COMMIT_TRIES):
             commit = GroupCommit(
@@ -343,11 +344,23 @@ class ConsumeTask:
                 generation=self._member.generation,
                 topic_ids=self._member.topic_ids,
             )
-            request = AppendRequest(appends=appends, new_topics=new_topics, groups=[commit], transaction=producer)
+            producer = self._identity()
+            request = AppendRequest(
+                appends=appends,
+                new_topics=new_topics,
+                groups=[commit],
+                transaction=producer,
+                history=self._history,
+            )
             try:
                 self._producer = self._coordinator.append(request).producer
             except IndeterminateCommitError as error:
                 unsure = error  # the same request again tells
+            except UnlinkedHistoryError as error:  # nothing was decided: the producer id may be another's by now
+                self._producer = None
+                if unsure is not None:
+                    self._sends.clear()
+                    raise unsure from error
             except (IllegalGenerationError, UnknownMemberIdError, CommitFailedError):
                 unsure = None
                 if place in self._take_part() or place not in self._member.owned:
@@ -365,6 +378,13 @@ class ConsumeTask:
             self._sends.clear()
             raise unsure
         return False
+
+    def _identity(self) -> ProducerIdentity:
+        """Who publishes, and in which history of the cluster that is."""
+        if self._producer is None:
+            self._history = self._coordinator.log.unlinked_jumps  # before: what comes meanwhile makes it get another
+            self._producer = self._coordinator.init_producer(f"{self._settings.group}/{self._member.member_id}")
+        return self._producer
 
 
 # -- positions

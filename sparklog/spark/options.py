@@ -65,13 +65,16 @@ SINK_OPTIONS = (
     "topic",
     "partitioner",
     "acks",
+    "includeTimestamp",
     "txnAppId",
     "txnVersion",
     "onBatchMismatch",
     "checkpointLocation",
     "commitOffsets",
+    "queryName",
 )
-KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS)}
+TABLE_OPTIONS = ("columns",)
+KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
 """What Spark's catalog adds to the options of a table."""
 STORAGE_PREFIX = "storage."
@@ -148,6 +151,8 @@ class SinkOptions:
 
     ``acks`` is -1 where all replicas in sync get the records, 1 or 0 where the leader alone does.
 
+    Without ``include_timestamp`` a column ``timestamp`` is ignored as any other.
+
     ``on_mismatch`` says what becomes of a write that differs from the one known under its number (``repetition``);
     empty where it was not asked for.
 
@@ -162,6 +167,7 @@ class SinkOptions:
     codec: str = "none"
     codec_level: int | None = None
     acks: int = -1
+    include_timestamp: bool = True
     application: str = ""
     application_version: int = -1
     on_mismatch: str = ""
@@ -294,6 +300,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         ignore_keys=options.boolean("kafka.partitioner.ignore.keys", False),
         codec=codec,
         acks=_acks(options),
+        include_timestamp=options.boolean("includeTimestamp", True),
         codec_level=_codec_level(options, codec),
         application=application,
         application_version=-1 if version is None else version,
@@ -488,7 +495,9 @@ def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
 
 
 def _latest_if_no_match(options: Options) -> bool:
-    value = options.text("startingOffsetsByTimestampStrategy").lower() or "error"
+    value = options.text("startingOffsetsByTimestampStrategy").lower()
+    if "startingOffsetsByTimestampStrategy" not in options:
+        value = "error"
     if value not in ("error", "latest"):
         raise _invalid("startingOffsetsByTimestampStrategy", value, "it takes error or latest")
     return value == "latest"

@@ -1,6 +1,6 @@
 """From options to what tasks read: which partitions, from which offset to which, and the segments that hold it.
 
-Everything is looked up in one state of the cluster, so a DataFrame reads one consistent snapshot of all its topics. The
+Everything is looked up in one state of the cluster, so a query reads one consistent snapshot of all its topics. The
 tasks get the segments they need and never open the commit log themselves.
 
 Rules: offsets out of range are data loss: an error, or with ``failOnDataLoss=false`` a warning and what is left.
@@ -13,14 +13,17 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.announcements import Announcement, announce
 from sparklog.errors import DataLossError, InvalidOptionError, OffsetOutOfRangeError, StorageError
 from sparklog.log.fetch import Fetcher
+from sparklog.log.records import Records
 from sparklog.log.replicas import replicas_in_sync
 from sparklog.log.segments import PartitionSegments, TopicSegments
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import State
 from sparklog.spark.filters import Pruning
@@ -32,6 +35,7 @@ from sparklog.spark.offsets import (
     PartitionTimestamps,
     format_partitions,
 )
+from sparklog.spark.offsets_topic import ConsumerOffsets, partitions_of
 from sparklog.spark.options import SourceOptions, Subscription
 from sparklog.spark.ranges import split_ranges
 from sparklog.types import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -40,15 +44,16 @@ logger = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-"""Topics that a pattern never finds, as in Kafka; by name they can be read."""
+INTERNAL_TOPICS = (CONSUMER_OFFSETS_TOPIC, "__transaction_state")
+"""Topics that a pattern never finds, as in Kafka. By name a batch query reads the first, which is derived."""
 
 
 @dataclass(frozen=True)
 class PlannedRange:
     """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
 
-    ``replicas`` are the brokers in sync, the leader first; ``version`` is the state that all this is of.
+    ``replicas`` are the brokers in sync, the leader first; ``version`` is the state that all this is of. ``derived``
+    are records that no segment holds (``offsets_topic``).
     """
 
     topic: str
@@ -59,6 +64,7 @@ class PlannedRange:
     segments: tuple[Segment, ...]
     replicas: tuple[int, ...]
     version: int
+    derived: tuple[Records, ...] = ()
 
 
 def planned_range(state: State, one: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
@@ -93,7 +99,7 @@ class Plan:
         resolved = [self._pruned_range(self._resolve(where)) for where in admitted]
         pieces = split_ranges(resolved, self._options.min_partitions, self._options.max_records_per_partition)
         planned = [self._with_segments(piece) for piece in pieces]
-        return [one for one in planned if one.segments]
+        return [one for one in planned if one.segments or one.derived]
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where a read of each partition starts, also of empty ones. Errors as ``ranges``."""
@@ -104,25 +110,39 @@ class Plan:
     def _resolve(self, where: TopicPartition) -> OffsetRange:
         start = self._offset(where, self._options.starting, "starting")
         end = self._offset(where, self._options.ending, "ending")
+        first, last = self._bounds(where)
+        if first <= end < start <= last:
+            raise InvalidOptionError(
+                f"{where} would start at offset {start}, after its end at {end}; start earlier, or end later"
+            )
         return self._checked(OffsetRange(where.topic, where.partition, start, end))
 
     def _offset(self, where: TopicPartition, limit: OffsetLimit, side: str) -> int:
-        partition = self._state.partition(*where)
         if isinstance(limit, (EveryTimestamp, PartitionTimestamps)):
             time = limit.timestamp_ms if isinstance(limit, EveryTimestamp) else limit.partitions[where]
             return self._offset_at(where, time, side)
         offset = limit.offset if isinstance(limit, EveryPartition) else limit.get(where)
         assert offset is not None, "check_covers lets no partition without an offset pass"
-        special = {EARLIEST: partition.log_start_offset, LATEST: partition.high_watermark}
-        return special.get(offset, offset)
+        first, last = self._bounds(where)
+        return {EARLIEST: first, LATEST: last}.get(offset, offset)
+
+    def _bounds(self, where: TopicPartition) -> tuple[int, int]:
+        """Where the log of a partition starts and ends."""
+        if where.topic == CONSUMER_OFFSETS_TOPIC:
+            return self._consumer_offsets.start_offset, self._consumer_offsets.end_offset
+        partition = self._state.partition(*where)
+        return partition.log_start_offset, partition.high_watermark
+
+    @cached_property
+    def _consumer_offsets(self) -> ConsumerOffsets:
+        return ConsumerOffsets(self._coordinator, self._state)
 
     def _offset_at(self, where: TopicPartition, timestamp_ms: int, side: str) -> int:
         """The first offset with this time or a later one; without one the end, or an error where a read would start."""
-        partition = self._state.partition(*where)
-        start, end = partition.log_start_offset, partition.high_watermark
-        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_ms * 1000, end, start)
+        start, end = self._bounds(where)
+        found = self._find_timestamp(where, timestamp_ms * 1000, end, start)
         if found is not None:
-            return found.offset
+            return found
         if side == "ending" or self._options.latest_if_no_match:
             return end
         raise OffsetOutOfRangeError(
@@ -132,10 +152,16 @@ class Plan:
             partition=where.partition,
         )
 
+    def _find_timestamp(self, where: TopicPartition, timestamp_us: int, end: int, start: int) -> int | None:
+        if where.topic == CONSUMER_OFFSETS_TOPIC:
+            offset = self._consumer_offsets.offset_at(where.partition, -(-timestamp_us // 1000))
+            return None if offset is None or offset >= end else max(offset, start)
+        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_us, end, start)
+        return None if found is None else found.offset
+
     def _checked(self, one: OffsetRange) -> OffsetRange:
         """The part of the range that the log holds. Raises DataLossError where that is not all of it."""
-        partition = self._state.partition(one.topic, one.partition)
-        first, last = partition.log_start_offset, partition.high_watermark
+        first, last = self._bounds(TopicPartition(one.topic, one.partition))
         if one.start >= first and max(one.start, one.end) <= last:
             return one
         lost = (
@@ -158,12 +184,14 @@ class Plan:
         end = min(one.end, self._pruned.offsets.last + 1)
         first = self._pruned.timestamps_us.first
         if start < end and first > 0:
-            where = TopicPartition(one.topic, one.partition)
-            found = self._fetcher.find_timestamp(one.topic, self._segments(where), first, end, start)
-            start = found.offset if found else end
+            found = self._find_timestamp(TopicPartition(one.topic, one.partition), first, end, start)
+            start = end if found is None else found
         return OffsetRange(one.topic, one.partition, start, end)
 
     def _with_segments(self, one: OffsetRange) -> PlannedRange:
+        if one.topic == CONSUMER_OFFSETS_TOPIC:
+            derived = self._consumer_offsets.records(one)
+            return PlannedRange(one.topic, "", one.partition, one.start, one.end, (), (), self._state.version, derived)
         times = self._pruned.timestamps_us
         held = self._segments(TopicPartition(one.topic, one.partition)).between(one.start, one.end)
         kept = (piece for piece in held if times.overlaps(piece.min_timestamp_us, piece.max_timestamp_us))
@@ -209,22 +237,18 @@ def select(state: State, subscription: Subscription) -> list[TopicPartition]:
     """
     if subscription.assign:
         for name in subscription.topic_names:
-            state.topic(name)
+            partitions_of(state, name)
         return [where for where in subscription.assign if _exists(state, where)]
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
         names = [name for name in state.topics if name not in INTERNAL_TOPICS and pattern.search(name)]
     else:
         names = list(subscription.topics)
-    return [
-        TopicPartition(name, number)
-        for name in sorted(set(names))
-        for number in range(len(state.topic(name).partitions))
-    ]
+    return [TopicPartition(name, number) for name in sorted(set(names)) for number in range(partitions_of(state, name))]
 
 
 def _exists(state: State, where: TopicPartition) -> bool:
-    if where.partition < len(state.topic(where.topic).partitions):
+    if where.partition < partitions_of(state, where.topic):
         return True
     logger.warning("%s does not exist at version %s and is passed over, as assign does", where, state.version)
     return False
@@ -238,11 +262,19 @@ def check_covers(side: str, limit: OffsetLimit, subscribed: Sequence[TopicPartit
     missing = [where for where in subscribed if where not in limit.partitions and where.topic not in words]
     extra = set(limit.partitions) - set(subscribed)
     unknown = set(words) - {where.topic for where in subscribed}
+    is_time = isinstance(limit, PartitionTimestamps)
+    option = f"{side}Offsets" + "ByTimestamp" * is_time
     if missing:
+        word, special = ("earliest", -2) if side == "starting" else ("latest", -1)
+        how = f"with an offset ({special} for {word}), or give a topic the word {word}"
+        if is_time:
+            how = f"with a time in milliseconds, or set {side}Timestamp, one time for all partitions"
         raise InvalidOptionError(
-            f"the {side} offsets leave out {format_partitions(missing)}; name every partition that is read, with -2 "
-            "for earliest and -1 for latest, or give a topic the word earliest or latest"
+            f"option {option} leaves out {format_partitions(missing)}; name every partition that is read, {how}",
+            option=option,
         )
     if extra or unknown:
         named = [format_partitions(extra)] * bool(extra) + sorted(f"topic {topic!r}" for topic in unknown)
-        raise InvalidOptionError(f"the {side} offsets name {', '.join(named)}, which this query does not read")
+        raise InvalidOptionError(
+            f"option {option} names {', '.join(named)}, which this query does not read; leave them out", option=option
+        )

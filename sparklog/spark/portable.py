@@ -13,6 +13,10 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from sparklog.spark.stream_process import keep_quiet_when_spark_hangs_up
+
+keep_quiet_when_spark_hangs_up()  # all that Spark sends to its processes is one of these
+
 
 def _unpack(state: bytes) -> Any:
     # Runs on executors that may lack sparklog: nothing but the standard library here.

@@ -9,21 +9,25 @@ Not for: streaming queries (``stream_reader``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.announcements import Announcement
+from sparklog.ids import RandomIds
+from sparklog.log.batches import RowBuilder, join_small
 from sparklog.log.records import Records
-from sparklog.spark.batches import RowBuilder, join_small
-from sparklog.spark.filters import Pruning, pruning
+from sparklog.protocol.state import State
+from sparklog.spark.filters import Pruning, keeps_all, pruning
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import Plan, PlannedRange, announced_read, plan
 from sparklog.spark.portable import Portable
 from sparklog.spark.range_reader import RangeReader
+from sparklog.spark.reused_plans import EXECUTION_ID, PlanIdentity, warn_of_reuse
 from sparklog.spark.rows import STORED, arrow_schema, read_columns
 from sparklog.spark.stores import readable_stores
 from sparklog.store.base import Store
@@ -33,10 +37,15 @@ class SparklogPartition(Portable, InputPartition):
     """What one task reads: a range of a topic partition, its segments, and the stores of the brokers that hold them."""
 
     def __init__(
-        self, planned: PlannedRange, stores: Mapping[int, Store], announcement: Announcement | None = None
+        self,
+        planned: PlannedRange,
+        stores: Mapping[int, Store],
+        announcement: Announcement | None = None,
+        identity: PlanIdentity | None = None,
     ) -> None:
         self.value = None
         self.planned = planned
+        self.identity = identity
         self.announcement = announcement
         brokers = {*planned.replicas, *(held.broker for held in planned.segments)}
         self.stores = {broker: stores[broker] for broker in brokers if broker in stores}
@@ -49,13 +58,14 @@ class SparklogPartition(Portable, InputPartition):
 class SparklogReader(Portable, DataSourceReader):
     """Reads topics as rows of the columns that the schema names. Not thread-safe.
 
+    ``names`` are those that the columns of a table have in the log (``table_options``).
     ``bytes_read`` counts bytes of ``.log`` and ``.index`` files that this object's ``read`` has read, for tests.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, names: Sequence[str] | None = None) -> None:
         self.options = options
         self.schema = schema
-        self.columns = read_columns(schema)
+        self.columns = read_columns(schema, names)
         self.pruned = Pruning()
         self.bytes_read = 0
 
@@ -71,17 +81,43 @@ class SparklogReader(Portable, DataSourceReader):
         planned = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
         announcement = announced_read(coordinator, planned, self.options.reader_lease_ms)
-        return [SparklogPartition(one, stores, announcement) for one in planned]
+        plan_id = RandomIds().write_id()
+        state = coordinator.state
+        return [
+            SparklogPartition(
+                one,
+                stores,
+                announcement,
+                None
+                if one.derived
+                else PlanIdentity(plan_id, state.partition(one.topic, one.partition).high_watermark),
+            )
+            for one in planned
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in offset order. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
         if isinstance(partition, SparklogPartition):  # Spark makes up a partition of its own where there is none
             planned = partition.planned
+            if partition.identity is not None:
+                self._warn_of_reuse(partition.identity, planned)
             builder = RowBuilder(arrow_schema(self.schema), self.columns, planned.topic, planned.partition)
             built = (builder.build(records) for records in self._records(partition))
             yield from join_small((batch, batch.nbytes) for batch in built)
 
+    def _warn_of_reuse(self, identity: PlanIdentity, planned: PlannedRange) -> None:
+        context, address = TaskContext.get(), self.options.address
+        query = "" if context is None else context.getLocalProperty(EXECUTION_ID) or ""
+
+        def look() -> State:
+            return shared_cluster(address.root, address.storage_options).state
+
+        warn_of_reuse(identity, query, planned.topic, planned.partition, self.options, look)
+
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
+        if partition.planned.derived:
+            yield from partition.planned.derived
+            return
         stored = [name for name in STORED if name in self.columns]
         reading = RangeReader(partition.planned, partition.stores, self.options, partition.announcement)
         try:
@@ -104,7 +140,8 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Prune by these filters if the read asked for it. All are given back: Spark evaluates them on the rows."""
+        """Prune by these filters if the read asked for it. All that may leave out a row are given back: Spark evaluates
+        them on the rows."""
         if self._reader.options.push_down_predicate:
             self._reader.pruned = pruning(filters)
-        return filters
+        return [one for one in filters if not keeps_all(one)]

@@ -6,6 +6,8 @@ Not for: how records are stored (``format.schema``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -42,20 +44,35 @@ _BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
 _TEXT_OR_BYTES = (StringType, BinaryType, CharType, VarcharType, NullType)
 
 
-def read_schema(include_headers: bool) -> StructType:
-    """The schema of a read without a schema of the user's."""
+def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructType:
+    """The schema of a read without a schema of the user's; only these columns if some are named.
+
+    Raises InvalidOptionError for a column that a log does not have.
+    """
+    if columns:
+        unknown = [name for name in columns if name.lower() not in _BY_LOWER_NAME]
+        if unknown:
+            raise InvalidOptionError(f"a log has no column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+        chosen = [_BY_LOWER_NAME[name.lower()] for name in columns]
+        return StructType([StructField(name, READ_TYPES[name]) for name in chosen])
     fields = [StructField(name, kind) for name, kind in READ_TYPES.items() if include_headers or name != "headers"]
     return StructType(fields)
 
 
-def read_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns a schema asks for, in its order. Raises InvalidOptionError for others and other types."""
+def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The columns a schema asks for, in its order. Raises InvalidOptionError for others and other types.
+
+    ``names`` are what they are called in the log where that differs, empty for those that are not in it.
+    """
     found = []
-    for field in schema.fields:
-        name = _BY_LOWER_NAME.get(field.name.lower())
+    for field, given in zip(schema.fields, names or schema.fieldNames(), strict=True):
+        name = _BY_LOWER_NAME.get(given.lower())
+        if name is None and names is not None:
+            found.append("")
+            continue
         if name is None:
             raise InvalidOptionError(
-                f"a log has no column {field.name!r}; the schema of a read may choose from {', '.join(READ_TYPES)}"
+                f"a log has no column {given!r}; the schema of a read may choose from {', '.join(READ_TYPES)}"
             )
         if not _same_type(field.dataType, READ_TYPES[name]):
             raise InvalidOptionError(
@@ -75,8 +92,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_write_schema(schema: StructType, has_topic_option: bool) -> None:
+def check_write_schema(schema: StructType, has_topic_option: bool, include_timestamp: bool = True) -> None:
     """Whether records can be made of rows like these. Raises InvalidRecordError, saying which column is wrong."""
+    ignored = ["topic"] * has_topic_option + ["timestamp"] * (not include_timestamp)
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if len(columns) != len(schema.fields):
         raise InvalidRecordError(f"two columns have the same name but for case: {', '.join(schema.fieldNames())}")
@@ -92,7 +110,7 @@ def check_write_schema(schema: StructType, has_topic_option: bool) -> None:
         ("partition", (IntegerType, NullType), "int"),
         ("timestamp", (TimestampType, NullType), "timestamp"),
     ):
-        if name in columns and not isinstance(columns[name], kinds) and not (name == "topic" and has_topic_option):
+        if name in columns and not isinstance(columns[name], kinds) and name not in ignored:
             raise _wrong_type(name, columns[name], wanted)
     if "headers" in columns and not _is_headers(columns["headers"]):
         raise _wrong_type("headers", columns["headers"], HEADERS_TYPE.simpleString())

@@ -13,12 +13,14 @@ session that runs already. Not for: spark-submit, which takes ``conf/*.conf``.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import SparkSession
 
+from sparklog.errors import InvalidRequestError
 from sparklog.spark import startup
 from sparklog.spark.api import register
 
@@ -53,10 +55,13 @@ def sparklog_session(
 
     ``master`` is a Spark master: ``local[2]``, ``spark://...``, ``yarn``, ``k8s://...``. ``python`` is the interpreter
     of planner and executors, see ``python_of``. ``archive`` is a packed environment that executors unpack. ``py_files``
-    are zips for executors that have the dependencies but not sparklog (``make dist``).
+    are zips for executors that have the dependencies but not sparklog (``make dist``). Raises InvalidRequestError where
+    there is no Java.
     """
     os.environ["PYSPARK_PYTHON"] = python_of(master, python, archive, os.environ)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if SparkSession.getActiveSession() is None:
+        check_java(os.environ)
     builder = SparkSession.Builder().master(master).appName(app_name)
     for name, value in {**settings(master, archive, py_files, executor_cores), **(config or {})}.items():
         builder = builder.config(name, value)
@@ -64,6 +69,18 @@ def sparklog_session(
         spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """There is a Java for Spark to run. Raises InvalidRequestError, which says which Java Spark needs."""
+    home = environment.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin") if home else environment.get("PATH"))
+    if java is None:
+        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is none in the PATH"
+        raise InvalidRequestError(
+            f"Spark needs Java 17 or later, and {where}: install a JDK or JRE (openjdk-17-jre-headless, say), and set "
+            "JAVA_HOME to its folder"
+        )
 
 
 @contextmanager

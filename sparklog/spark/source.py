@@ -21,7 +21,7 @@ from sparklog.spark.rows import read_schema
 from sparklog.spark.stream_options import stream_options
 from sparklog.spark.stream_reader import SparklogStreamReader
 from sparklog.spark.stream_writer import SparklogStreamWriter
-from sparklog.spark.table_options import effective_options, with_table_options
+from sparklog.spark.table_options import effective_options, table_columns, with_table_options
 from sparklog.spark.writer import SparklogWriter
 
 
@@ -41,11 +41,13 @@ class SparklogDataSource(Portable, DataSource):
             return read_schema(_includes_headers(self._given))
         options = checked_names(self._given)
         address(options)
-        return with_table_options(read_schema(options.boolean("includeHeaders", False)), options)
+        columns = [name.strip() for name in options.text("columns").split(",") if name.strip()]
+        return with_table_options(read_schema(options.boolean("includeHeaders", False), columns), options)
 
     def reader(self, schema: StructType) -> SparklogReader:
         """A batch reader of the columns that ``schema`` names. Raises InvalidOptionError."""
-        return SparklogReader(source_options(effective_options(self._given, schema)), schema)
+        options = source_options(effective_options(self._given, schema))
+        return SparklogReader(options, schema, table_columns(self._given, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> SparklogWriter:
         """A batch writer for rows of ``schema``. Raises InvalidRequestError to overwrite, or as the writer does."""
@@ -54,20 +56,31 @@ class SparklogDataSource(Portable, DataSource):
                 "a log cannot be overwritten: mode('append') adds records; to start over, delete the topic and create "
                 "it again (`sparklog topics`)"
             )
-        return SparklogWriter(sink_options(effective_options(self._given, schema)), schema)
+        options = sink_options(effective_options(self._given, schema))
+        return SparklogWriter(options, schema, names=table_columns(self._given, schema))
 
     def streamReader(self, schema: StructType) -> SparklogStreamReader:
         """A streaming reader of the columns that ``schema`` names. Raises InvalidOptionError."""
-        return SparklogStreamReader(stream_options(effective_options(self._given, schema)), schema)
+        options = stream_options(effective_options(self._given, schema))
+        return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
         """A streaming writer; a complete result is appended too, as Spark's Kafka sink does. Errors as ``writer``."""
-        return SparklogStreamWriter(sink_options(effective_options(self._given, schema)), schema)
+        options = sink_options(effective_options(self._given, schema))
+        return SparklogStreamWriter(options, schema, names=table_columns(self._given, schema))
 
 
 def _includes_headers(options: Options) -> bool:
     """Spark asks for the schema without saying whether a batch or a stream is to be read: either must be possible."""
     try:
         return stream_options(options).source.include_headers
-    except InvalidOptionError:
+    except InvalidOptionError as error:
+        of_stream = error
+    try:
         return source_options(options).include_headers
+    except InvalidOptionError as of_batch:
+        if of_batch.message == of_stream.message:
+            raise
+        raise InvalidOptionError(
+            f"in a streaming query {of_stream.message}; in a batch query {of_batch.message}", **of_batch.context
+        ) from None

@@ -50,19 +50,26 @@ def write_batch(
     """Append the rows of a micro-batch to topics, once: one commit, all rows or none.
 
     ``name`` tells several writes of one batch apart, by default by their topic. ``query_id`` is that of the running
-    query, which Spark tells; outside of ``foreachBatch`` it has to be given. ``on_batch_mismatch`` says what becomes of
-    a batch whose number was used for another one: fail, skip it, or append it. The rest is as for ``sparklog.write``.
+    query, which Spark tells; outside of ``foreachBatch`` and with Spark Connect it has to be given.
+    ``on_batch_mismatch`` says what becomes of a batch whose number was used for another one: fail, skip it, or append
+    it. The rest is as for ``sparklog.write``.
     Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> for attempt in range(2):
+        ...     sparklog.write_batch(rows, 7, root, topic="orders", query_id="nightly")
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
     """
-    context = batch.sparkSession.sparkContext
-    query = query_id or context.getLocalProperty(QUERY_ID)
+    query = query_id or _local_property(batch, QUERY_ID)
     if not query:
         raise InvalidRequestError(
-            "write_batch is called outside of foreachBatch, where there is no streaming query; give it query_id, a "
-            "name that stays the same from run to run, or use sparklog.write"
+            "write_batch does not know the streaming query: it is called outside of foreachBatch, or in a session of "
+            "Spark Connect, which does not tell; give it query_id, a name that stays the same from run to run, or use "
+            "sparklog.write"
         )
     application = _application(query, name, topic, root, storage_options)
-    this = (context.getLocalProperty(RUN_ID) or "", batch_id)
+    this = (_local_property(batch, RUN_ID), batch_id)
     _check_first(application, *this)
     write(
         batch,
@@ -77,6 +84,13 @@ def write_batch(
     )
     with _written_lock:
         _written[application] = this
+
+
+def _local_property(batch: DataFrame, name: str) -> str:
+    """What Spark tells this thread; nothing in a session of Spark Connect, which has no context."""
+    if getattr(batch.sparkSession, "_jvm", None) is None:
+        return ""
+    return batch.sparkSession.sparkContext.getLocalProperty(name) or ""
 
 
 def _application(

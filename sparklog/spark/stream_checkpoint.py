@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from sparklog import limits
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.protocol.state import State
-from sparklog.spark.stream_offsets import IDS_KEY, StreamOffsets, parse
+from sparklog.spark.stream_offsets import IDS_KEY, StreamOffsets, has_ids, parse
 from sparklog.store.base import Store
 from sparklog.store.open import open_store
 
@@ -96,7 +96,7 @@ def source_offsets(text: str) -> list[StreamOffsets]:
     for line in text.splitlines()[2:]:
         if line != _NO_OFFSET and IDS_KEY in line:
             raw = json.loads(line)
-            if isinstance(raw, dict) and IDS_KEY in raw:
+            if has_ids(raw):
                 found.append(parse(raw))
     return found
 

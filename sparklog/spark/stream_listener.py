@@ -30,7 +30,7 @@ from pyspark.sql.streaming.listener import (
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import SparklogError
 from sparklog.protocol.state import State
-from sparklog.spark.stream_offsets import IDS_KEY, Lag, StreamOffsets, lag, parse
+from sparklog.spark.stream_offsets import Lag, StreamOffsets, has_ids, lag, parse
 from sparklog.spark.stream_repetitions import is_repetition
 from sparklog.types import TopicPartition
 
@@ -154,7 +154,7 @@ def _sources(progress: Mapping[str, Any]) -> list[tuple[StreamOffsets, StreamOff
     found = []
     for source in progress.get("sources", ()):
         end, latest = _decoded(source.get("endOffset")), _decoded(source.get("latestOffset"))
-        if isinstance(end, dict) and IDS_KEY in end:
+        if has_ids(end):
             found.append((parse(end), parse(latest) if isinstance(latest, dict) else parse(end)))
     return found
 

@@ -1,11 +1,17 @@
 """Where a streaming query stands, and every decision about where it goes next.
 
-An offset of a query is JSON as Spark's Kafka source writes it, with one more key that no topic can be named::
+An offset of a query is JSON as Spark's Kafka source writes it, with one more name that no topic can have and that has
+no partitions::
 
-    {"orders":{"0":23,"1":5},"$ids":{"cluster":"kq…","topics":{"orders":"Xc…"}}}
+    {"orders":{"0":23,"1":5},"$ids:kq…:orders=Xc…":{}}
 
-The ids say whose offsets these are, so that a topic that was deleted and created again is told from the one that was
-read, also where the offsets would fit, and so that a checkpoint is not continued on another cluster.
+A program that goes through topics and their partitions finds those of Kafka's source and nothing else. The name says
+whose offsets these are, by the ids of the cluster and of the topics, so that a topic that was deleted and created again
+is told from the one that was read, also where the offsets would fit, and so that a checkpoint is not continued on
+another cluster. The offset is the only thing that Spark keeps for a source: a source learns neither the query's id nor
+its checkpoint, so there is no other place that a restart is sure to find.
+
+Checkpoints of earlier versions have ``"$ids":{"cluster":"kq…","topics":{"orders":"Xc…"}}`` instead, and are read too.
 
 The first offset of a new query has no ids. So its first batch always differs from it and is logged, possibly without a
 row; that makes the start durable, as Spark's Kafka source does with a file of its own.
@@ -25,7 +31,7 @@ from sparklog.errors import DataLossError, InvalidRequestError
 from sparklog.types import OffsetRange, TopicPartition
 
 IDS_KEY = "$ids"
-"""The reserved key; "$" is in no topic's name."""
+"""What the reserved name starts with; "$" is in no topic's name, nor are ":", "," and "="."""
 MAX_OFFSET = 2**63 - 1
 MAX_LOSSES_SHOWN = 20
 """losses spelled out in one message."""
@@ -69,29 +75,43 @@ class StreamOffsets:
         for where in sorted(self.partitions):
             found.setdefault(where.topic, {})[str(where.partition)] = self.partitions[where]
         if self.cluster_id:
-            topics = {topic: self.topic_ids[topic] for topic in found if topic in self.topic_ids}
-            found[IDS_KEY] = {"cluster": self.cluster_id, "topics": topics}
+            topics = ",".join(f"{topic}={self.topic_ids[topic]}" for topic in found if topic in self.topic_ids)
+            found[f"{IDS_KEY}:{self.cluster_id}:{topics}"] = {}
         return found
 
 
 def parse(raw: Any) -> StreamOffsets:
     """Offsets from a checkpoint. Raises InvalidRequestError for what no streaming query has written."""
     try:
-        ids = raw.get(IDS_KEY, {})
         partitions = {
             TopicPartition(topic, int(number)): _offset(offset)
             for topic, numbers in raw.items()
-            if topic != IDS_KEY
+            if not topic.startswith(IDS_KEY)
             for number, offset in numbers.items()
         }
-        topics = {str(topic): str(topic_id) for topic, topic_id in ids.get("topics", {}).items()}
-        return StreamOffsets(partitions, str(ids.get("cluster", "")), topics)
+        return StreamOffsets(partitions, *_ids(raw))
     except (AttributeError, TypeError, ValueError) as error:
         shown = str(raw)[:200]
         raise InvalidRequestError(
             f"the checkpoint holds {shown!r}, which is no offset of a topic: {error}; it was edited, or written by "
             "another source: use a new checkpointLocation"
         ) from None
+
+
+def has_ids(raw: Any) -> bool:
+    """Whether this is an offset of a sparklog source that says whose it is."""
+    return isinstance(raw, dict) and any(name.startswith(IDS_KEY) for name in raw)
+
+
+def _ids(raw: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The ids of the cluster and of the topics; empty where there are none."""
+    name = next((name for name in raw if name.startswith(IDS_KEY)), IDS_KEY)
+    if name == IDS_KEY:  # as versions before wrote it
+        ids = raw.get(IDS_KEY, {})
+        topics = {str(topic): str(topic_id) for topic, topic_id in ids.get("topics", {}).items()}
+        return str(ids.get("cluster", "")), topics
+    _, cluster, pairs = name.split(":")
+    return cluster, dict(pair.split("=", 1) for pair in pairs.split(",") if pair)
 
 
 def _offset(offset: Any) -> int:

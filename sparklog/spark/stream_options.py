@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.errors import InvalidOptionError
-from sparklog.protocol.names import validate_group_id
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC, validate_group_id
 from sparklog.spark.options import Options, SourceOptions, checked_names, streaming_source
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -38,6 +38,13 @@ class StreamOptions:
 def stream_options(raw: Mapping[str, str]) -> StreamOptions:
     """Check the options of a streaming read. Raises InvalidOptionError."""
     options = checked_names(raw)
+    source = streaming_source(options)
+    if CONSUMER_OFFSETS_TOPIC in source.subscription.topic_names:
+        raise InvalidOptionError(
+            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, and a batch query or Consumer reads it, but no "
+            "streaming query; leave it out",
+            option="subscribe",
+        )
     most, least = options.integer("maxOffsetsPerTrigger", 1), options.integer("minOffsetsPerTrigger", 1)
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(
@@ -45,7 +52,7 @@ def stream_options(raw: Mapping[str, str]) -> StreamOptions:
             option="minOffsetsPerTrigger",
         )
     return StreamOptions(
-        source=streaming_source(options),
+        source=source,
         max_offsets=most,
         min_offsets=least,
         max_trigger_delay_ms=_delay(options),

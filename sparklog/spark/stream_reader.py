@@ -10,7 +10,7 @@ Not for: batch queries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +36,17 @@ from sparklog.spark.stream_process import set_aside_loaded_objects
 class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream of rows of the columns that the schema names. Not thread-safe."""
 
-    def __init__(self, options: StreamOptions, schema: StructType, clock: Clock | None = None) -> None:
-        read_columns(schema)
+    def __init__(
+        self,
+        options: StreamOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        read_columns(schema, names)
         self.options = options
         self.schema = schema
+        self.names = names
         self._clock = clock
         self._planner: StreamPlanner | None = None
 
@@ -98,4 +105,4 @@ class SparklogStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvai
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
         set_aside_loaded_objects()
-        return SparklogReader(self.options.source, self.schema).read(partition)
+        return SparklogReader(self.options.source, self.schema, self.names).read(partition)

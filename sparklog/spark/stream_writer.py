@@ -53,7 +53,12 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query. Errors as ``RowWriter``."""
 
     def __init__(
-        self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         if options.application:
             raise InvalidOptionError(
@@ -70,7 +75,7 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
                     "kafka.group.id out",
                     option="checkpointLocation",
                 )
-        super().__init__(replace(options, on_mismatch=options.on_mismatch or FAIL), schema, clock, ids)
+        super().__init__(replace(options, on_mismatch=options.on_mismatch or FAIL), schema, clock, ids, names)
         set_aside_loaded_objects()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:

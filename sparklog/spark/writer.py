@@ -21,17 +21,17 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from sparklog import limits
 from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
-from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRequestError
+from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRecordError, InvalidRequestError
 from sparklog.ids import Ids, RandomIds
+from sparklog.log.batches import gather
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.state import State
-from sparklog.spark.batches import gather
 from sparklog.spark.conversion import Converter
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.output import TaskOutput, delete_files
@@ -77,12 +77,21 @@ class RowWriter(Portable):
     Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
     schema that no records can be made of, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
     NotEnoughReplicasError, NotLeaderOrFollowerError, ClusterNotFoundError.
+
+    ``names`` are those that the columns of a table have in the log, empty for those that are not in it.
     """
 
     def __init__(
-        self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
-        check_write_schema(schema, bool(options.topic))
+        self.must_be_null = {place: schema.fieldNames()[place] for place, name in enumerate(names or ()) if not name}
+        schema = schema if names is None else _renamed(schema, names)
+        check_write_schema(schema, bool(options.topic), options.include_timestamp)
         partitioner(options.partitioner)
         coordinator = shared_cluster(options.address.root, options.address.storage_options)
         # A relative path means this process's folder, and tasks have others.
@@ -111,12 +120,13 @@ class RowWriter(Portable):
             for _ in iterator:  # Spark feeds them all the same
                 pass
             return SparklogCommitMessage([], {})
-        converter = Converter(self.columns, bool(self.options.topic))
+        converter = Converter(self.columns, bool(self.options.topic), self.options.include_timestamp)
         choose = partitioner(self.options.partitioner, self.options.ignore_keys)
         router = Router(self._lookup, self.options.topic, choose, _task())
         output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
         try:
-            for batch in gather((converter.select(batch) for batch in iterator), self._gather_bytes(converter)):
+            selected = (converter.select(self._checked(batch)) for batch in iterator)
+            for batch in gather(selected, self._gather_bytes(converter)):
                 now_ms = self.clock.now_ms()
                 for routed in router.route(converter.convert(batch, now_ms), now_ms):
                     output.add(routed)
@@ -126,6 +136,16 @@ class RowWriter(Portable):
             raise
         new_topics = {name: target.assignment for name, target in router.targets.items() if not target.topic_id}
         return SparklogCommitMessage(appends, new_topics, router.spread)
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises InvalidRecordError for a value in a column that the log does not have: it would be lost."""
+        for place, name in self.must_be_null.items():
+            if batch.column(place).null_count < batch.num_rows:
+                raise InvalidRecordError(
+                    f"column {name} was added to the table and is not in the log, which cannot keep its values; leave "
+                    "it out of the INSERT, or make it a part of the value"
+                )
+        return batch
 
     def _gather_bytes(self, converter: Converter) -> int:
         """How much to sort by partition at once: what makes batches of the right size; 0 where nothing is sorted."""
@@ -251,14 +271,19 @@ class SparklogWriter(RowWriter, DataSourceArrowWriter):
     """The writer of a batch query."""
 
     def __init__(
-        self, options: SinkOptions, schema: StructType, clock: Clock | None = None, ids: Ids | None = None
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         if options.on_mismatch and not options.application:
             raise InvalidOptionError(
                 "option onBatchMismatch is for numbered writes; give txnAppId and txnVersion too, or leave it out",
                 option="onBatchMismatch",
             )
-        super().__init__(options, schema, clock, ids)
+        super().__init__(options, schema, clock, ids, names)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
@@ -270,6 +295,12 @@ class SparklogWriter(RowWriter, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks wrote, unless a commit may have named it."""
         self.discard(messages)
+
+
+def _renamed(schema: StructType, names: Sequence[str]) -> StructType:
+    """The schema with the names of the log; what is not in it keeps its own."""
+    pairs = zip(schema.fields, names, strict=True)
+    return StructType([StructField(name or f"{one.name} of the table", one.dataType) for one, name in pairs])
 
 
 def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> NewTopic:

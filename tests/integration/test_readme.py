@@ -43,7 +43,7 @@ def test_the_quickstart_runs_as_it_stands(
     create, select = statements.split(";")
     spark.sql(create)
     found = [tuple(row) for row in spark.sql(select).collect()]
-    spark.catalog.dropTempView("orders")
+    spark.sql("DROP TABLE orders")
     assert found == [("ada", 3, 27.0), ("bob", 2, 6.0), ("eve", 1, 1.0)]
 
 

@@ -138,13 +138,50 @@ def test_only_appending_is_possible(spark: SparkSession, log: Coordinator) -> No
 # -- when offsets are looked up
 
 
-def test_a_dataframe_is_a_snapshot_taken_at_its_first_evaluation(spark: SparkSession, log: Coordinator) -> None:
-    found = sparklog.read(spark, log.store.root, "orders")
+@pytest.mark.parametrize("columns", [None, ["key", "value"], ["offset"]])
+def test_what_is_read_is_looked_up_by_every_query(
+    spark: SparkSession, log: Coordinator, columns: list[str] | None
+) -> None:
+    found = sparklog.read(spark, log.store.root, "orders", columns=columns)
+    found.createOrReplaceTempView("sparklog_read")
+    assert found.columns == (columns or ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"])
+    for count in (0, 100, 200):
+        assert found.count() == count
+        assert found.union(found).count() == 2 * count, "one query reads one snapshot"
+        assert spark.sql("SELECT count(*) FROM sparklog_read").first() == (count,)
+        sparklog.write(orders(spark), log.store.root, "orders")
+
+
+def test_the_static_side_of_a_stream_join_and_a_lookup_in_foreach_batch_see_new_records(
+    spark: SparkSession, log: Coordinator, tmp_path: Path
+) -> None:
+    table = sparklog.read(spark, log.store.root, "orders", columns=["key"])
+    options = {"subscribe": "clicks", "startingOffsets": "earliest"}
+    clicks = spark.readStream.format("sparklog").options(**options).load(log.store.root).select("value")
+    seen: list[tuple[list[int], int]] = []
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        seen.append(([row["count"] for row in batch.collect()], table.count()))
+
+    joined = clicks.crossJoin(table.groupBy().count())
+    query = joined.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        for _ in range(2):
+            sparklog.write(orders(spark, 5), log.store.root, "orders")
+            sparklog.write(spark.createDataFrame([("click",)], "value string"), log.store.root, "clicks")
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen[-2:] == [([5], 5), ([10], 10)]
+
+
+def test_a_source_without_a_filter_keeps_the_plan_of_its_first_query(spark: SparkSession, log: Coordinator) -> None:
+    found = spark.read.format("sparklog").option("subscribe", "orders").load(log.store.root)
     sparklog.write(orders(spark), log.store.root, "orders")
     assert found.count() == 100
     sparklog.write(orders(spark), log.store.root, "orders")
     assert found.count() == 100
-    assert sparklog.read(spark, log.store.root, "orders").count() == 200
+    assert found.where("partition IS NOT NULL").count() == 200
 
 
 def test_a_table_is_looked_up_by_every_query(spark: SparkSession, log: Coordinator, tables: None) -> None:
@@ -159,6 +196,22 @@ def test_a_table_is_looked_up_by_every_query(spark: SparkSession, log: Coordinat
     rows = spark.sql("SELECT key, value, offset FROM sparklog_table ORDER BY offset").collect()
     assert [tuple(row) for row in rows] == [(b"\x01", b"\x02", 0), (None, b"\x03", 1), (None, b"\x03", 2)]
     assert spark.sql('SELECT * FROM sparklog_table WITH (endingOffsets=\'{"clicks":{"0":1}}\')').count() == 1
+
+
+def test_a_table_is_read_and_written_after_alter_table(spark: SparkSession, log: Coordinator, tables: None) -> None:
+    spark.sql(
+        f"CREATE TABLE sparklog_table USING sparklog OPTIONS (`kafka.bootstrap.servers` '{log.store.root}', "
+        "subscribe 'clicks', topic 'clicks', columns 'key,value,offset')"
+    )
+    spark.sql("ALTER TABLE sparklog_table ADD COLUMN price INT")
+    spark.sql("ALTER TABLE sparklog_table RENAME COLUMN value TO body")
+    spark.sql("ALTER TABLE sparklog_table DROP COLUMN key")
+    spark.sql("INSERT INTO sparklog_table (body) VALUES (X'01')")
+    with pytest.raises(Exception, match="column price was added to the table and is not in the log"):
+        spark.sql("INSERT INTO sparklog_table (body, price) VALUES (X'02', 7)")
+    assert spark.table("sparklog_table").columns == ["body", "offset", "price"]
+    assert [tuple(row) for row in spark.table("sparklog_table").collect()] == [(b"\x01", 0, None)]
+    assert [row.value for row in sparklog.read(spark, log.store.root, "clicks").collect()] == [b"\x01"]
 
 
 def test_a_table_of_a_path_and_a_view_read_the_same_log(spark: SparkSession, log: Coordinator, tables: None) -> None:

@@ -21,15 +21,19 @@ def log_of(folder: Path, files: int = 6, records: int = 50) -> Coordinator:
     return coordinator
 
 
-def test_a_dataframe_gives_the_same_rows_after_its_files_were_rolled(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_plan_that_spark_keeps_gives_the_same_rows_after_its_files_were_rolled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     log = log_of(tmp_path)
-    frame = sparklog.read(spark, log.store.root, "t", min_partitions=4)
+    options = {"subscribe": "t", "minPartitions": "4"}
+    frame = spark.read.format("sparklog").options(**options).load(log.store.root)
     before = [row.offset for row in frame.select("offset").orderBy("offset").collect()]
     assert before == list(range(300))
     assert frame.count() == 300
     delete_files(log.store, rewrite(log, batch_rows=40))
     append_records(log, "t", [Record(value=b"later")])
     assert [row.offset for row in frame.select("offset").orderBy("offset").collect()] == before
+    assert sparklog.read(spark, log.store.root, "t").count() == 301
 
 
 def test_a_compacted_log_is_read_by_batches_and_streams(spark: SparkSession, tmp_path: Path) -> None:

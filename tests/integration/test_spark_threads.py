@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 import sparklog
@@ -65,3 +67,20 @@ def test_several_threads_write_at_the_same_time_and_every_record_is_there_once(
     in_threads(*[lambda rows=rows: sparklog.write(rows, log.store.root, "orders") for rows in jobs])  # type: ignore[misc]
     assert counts(spark, log) == (200, 200)
     assert log.refresh().version == before + 4
+
+
+def test_sparks_own_words_write_from_a_thread_pool_and_from_a_thread_of_pysparks(
+    spark: SparkSession, log: Coordinator
+) -> None:
+    sparklog.register(spark)
+
+    def write(first: int) -> None:
+        rows = spark.range(first, first + 50).selectExpr("CAST(id AS STRING) value")
+        rows.write.format("sparklog").mode("append").option("topic", "orders").save(log.store.root)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, [0, 50]))
+    thread = InheritableThread(target=lambda: write(100))
+    thread.start()
+    thread.join()
+    assert counts(spark, log) == (150, 150)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidRequestError
 from sparklog.spark.stream_listener import LagListener, QueryLag
 from tests.integration.test_stream_queries import copy, finished, log, produce, stream, values  # noqa: F401
 
@@ -179,3 +180,16 @@ def test_update_mode_which_spark_denies_to_python_sinks_works_through_foreach_ba
     each = writer.foreachBatch(lambda batch, number: sparklog.write_batch(batch, number, log.store.root, "copies"))
     finished(each.option("checkpointLocation", str(tmp_path / "b")).start())
     assert values(spark, log) == [3, 3, 3]
+
+
+def test_write_batch_outside_of_a_query_has_to_be_given_its_id(
+    spark: SparkSession,
+    log: Coordinator,  # noqa: F811
+) -> None:
+    """As in sessions of Spark Connect, which tell nobody of a query."""
+    batch = spark.createDataFrame([("7",)], "value string")
+    with pytest.raises(InvalidRequestError, match="give it query_id"):
+        sparklog.write_batch(batch, 0, log.store.root, "copies")
+    for _ in range(2):
+        sparklog.write_batch(batch, 0, log.store.root, "copies", query_id="mine")
+    assert values(spark, log) == [7]

@@ -91,15 +91,28 @@ def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, log: Coordi
     assert values(spark, log) == list(range(30))
 
 
-def test_offsets_in_the_checkpoint_are_the_connectors_with_ids_beside_them(
+def test_offsets_in_the_checkpoint_are_the_connectors_with_the_ids_in_a_name_without_partitions(
     spark: SparkSession, log: Coordinator, tmp_path: Path
 ) -> None:
     produce(spark, log, 30)
     copy(stream(spark, log), log, tmp_path / "checkpoint")
     offsets = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[2])
-    ids = offsets.pop("$ids")
-    assert offsets == {"orders": {"0": 10, "1": 10, "2": 10}}
-    assert ids == {"cluster": log.state.cluster_id, "topics": {"orders": log.state.topic("orders").topic_id}}
+    ids = f"$ids:{log.state.cluster_id}:orders={log.state.topic('orders').topic_id}"
+    assert offsets == {"orders": {"0": 10, "1": 10, "2": 10}, ids: {}}
+
+
+def test_a_checkpoint_of_an_earlier_version_is_continued(spark: SparkSession, log: Coordinator, tmp_path: Path) -> None:
+    produce(spark, log, 30)
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    kept = tmp_path / "checkpoint" / "offsets" / "0"
+    version, metadata, _ = kept.read_text().splitlines()
+    ids = {"cluster": log.state.cluster_id, "topics": {"orders": log.state.topic("orders").topic_id}}
+    former = json.dumps({"orders": {"0": 10, "1": 10, "2": 10}, "$ids": ids})
+    kept.write_text("\n".join([version, metadata, former]))
+    (kept.parent / ".0.crc").unlink()
+    produce(spark, log, 15, first=30)
+    copy(stream(spark, log), log, tmp_path / "checkpoint")
+    assert values(spark, log) == list(range(45))
 
 
 def test_a_query_that_starts_at_latest_keeps_its_start_before_anything_comes(

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,15 @@ from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
 from sparklog.store.open import open_store
-from sparklog.testing.faulty_store import ERROR, KINDS, LOST_ANSWER, OUTAGE, UNAVAILABLE, FaultyStore
+from sparklog.testing.faulty_store import (
+    ERROR,
+    KINDS,
+    LOST_ANSWER,
+    OUTAGE,
+    UNAVAILABLE,
+    FaultyStore,
+    SimulatedInterrupt,
+)
 from sparklog.testing.history import OperationLog
 
 _NOT_OF_A_LIVING_PROCESS = ("crash", "truncated", "half", "*", "~")
@@ -81,6 +90,12 @@ class StampingStore(FaultyStore):
     def has_own_clock(self) -> bool:
         return True
 
+    def _draw(self) -> str | None:
+        """Ctrl-C and signals reach the main thread alone."""
+        kind = super()._draw()
+        in_background = threading.current_thread() is not threading.main_thread()
+        return None if kind is not None and "interrupt" in kind and in_background else kind
+
 
 class Worker:
     """What every role needs: a cluster that fails, a log, chance, and whether to go on."""
@@ -135,7 +150,8 @@ def main(role: str, name: str, folder: str, seed: str) -> None:
     }
     try:
         work[role](Worker(name, Path(folder), int(seed)))
-    except (StorageError, IndeterminateCommitError):  # refused for good, says the storage: a program that starts again
+    except (StorageError, IndeterminateCommitError, SimulatedInterrupt):
+        # refused for good, says the storage, or interrupted: a program that starts again
         os.execv(sys.executable, [sys.executable, sys.argv[0], role, name, folder, str(int(seed) + 1)])
 
 

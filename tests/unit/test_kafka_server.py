@@ -27,7 +27,7 @@ def test_the_broker_listens_on_the_loopback_address_only(tmp_path: Path) -> None
     settings = dict(line.split("=", 1) for line in kafka.properties(tmp_path / "data", 1001, 1002).splitlines())
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:1002"
     assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001"
-    assert settings["controller.quorum.voters"] == "1@127.0.0.1:1002"
+    assert settings["controller.quorum.voters"] == "0@127.0.0.1:1002"
     assert settings["log.dirs"] == str(tmp_path / "data")
 
 

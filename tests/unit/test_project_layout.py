@@ -111,6 +111,14 @@ def test_check_lets_the_rest_pass(rule, path: str, text: str) -> None:
     assert list(rule(path, text)) == []
 
 
+def test_letters_of_a_pictures_bytes_are_no_leftover_and_those_beside_it_are() -> None:
+    text = '"image/png": "+X' + 'XX/",\n# TO' + "DO\n"
+    assert [found.line for found in check_project.leftovers("a", check_project.without_pictures("a.ipynb", text))] == [
+        2
+    ]
+    assert len(list(check_project.leftovers("a", check_project.without_pictures("a.md", text)))) == 2
+
+
 def test_shebang_without_run_bit_is_found_and_so_is_the_opposite() -> None:
     assert list(check_project.missing_run_bit("a.sh", "#!/bin/sh\n", "100644"))
     assert list(check_project.missing_run_bit("a.py", "x = 1\n", "100755"))

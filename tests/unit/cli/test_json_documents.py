@@ -171,6 +171,7 @@ LINES: dict[str, Sequence[str]] = {
     ),
     "consumer-perf-test": ("--topic", "orders", "--num-records", "4", "--timeout", "2000", "--print-metrics"),
     "e2e-latency": ("--topic", "pings", "--num-records", "2", "--producer-acks", "all", "--record-size", "5"),
+    "jobs": (),
 }  # fmt: skip
 """A command line for each document but that of a loop, which has a test of its own."""
 

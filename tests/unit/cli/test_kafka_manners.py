@@ -216,7 +216,7 @@ REFUSALS = [
     (["configs", "--alter", "--topic", "t", "--add-config", "nope=1"], "Unknown topic config name: nope"),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "z", "--to-earliest", "--execute"], "Error: "),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t:9", "--to-earliest", "--execute"], "Error: "),
-    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist."),
+    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist: Group z not found."),
 ]
 
 
@@ -402,3 +402,10 @@ def test_properties_that_javas_clients_know_get_no_warning(capsys: pytest.Captur
     assert capsys.readouterr().err == ""
     assert client_arguments({"max.in.flight.requests.per.connection": "5"}, {}) == {}
     assert capsys.readouterr().err == ""
+
+
+def test_a_wrong_value_of_a_flag_without_effect_is_named(run: Run, root: str) -> None:
+    for command, flag in (("consumer-groups", "--timeout"), ("console-producer", "--max-block-ms")):
+        result = run(command, flag, "soon")
+        assert result.code == 1
+        assert f"{flag}: invalid int value: 'soon'" in result.err

@@ -278,3 +278,13 @@ def test_an_empty_name_is_that_of_no_topic(run: Run, cluster: Coordinator, actio
     result = run("topics", *action, "--topic", "")
     assert (result.code, "Topic '' does not exist as expected" in result.err) == (1, True)
     assert run("topics", *action, "--topic", "", "--if-exists").code == (1 if action == ["--describe"] else 0)
+
+
+def test_topic_id_of_zeros_is_none(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("a")
+    cluster.create_topic("b")
+    zeros = ["--topic-id", "A" * 22]
+    assert run("topics", "--describe", *zeros) == run("topics", "--describe")
+    assert run("topics", "--describe", "--topic", "b", *zeros) == run("topics", "--describe", "--topic", "b")
+    unknown = run("topics", "--describe", "--topic-id", "B" * 22)
+    assert unknown == (1, "", f"{FAILED}TopicId '{'B' * 22}' does not exist as expected\n")

@@ -141,7 +141,7 @@ def test_a_table_larger_than_the_memory_goes_up_in_parts(cluster: Coordinator) -
     values = [b"%06d" % number for number in range(50_000)]
     with Producer(cluster=cluster, buffer_memory=100_000) as producer:
         ranges = producer.send_batch("t", pa.table({"value": values, "key": values})).get(WAIT)
-        assert producer.metrics()["producer-metrics"]["request-total"] > 2
+        assert producer.metrics()["producer-metrics"]["commit-total"] > 2
     assert [(one.partition, one.start) for one in ranges] == [(0, 0), (1, 0)]
     for part in read_all(cluster, "t"):
         found = [record.value for record in part]

@@ -9,12 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.client.producer import Producer
+from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
 from sparklog.protocol.decide_groups import JoinRequest
 from sparklog.spark.group_job import _prepare
 from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
+from sparklog.store.open import open_store
 from sparklog.types import TopicPartition
+from tests.unit.client.test_producer_restored_roots import pass_by
+from tests.unit.log.test_replaced_root import restore, take_snapshot
 from tests.unit.spark.helpers import cluster, values, write_rows
 
 DDL = "value string, partition int"
@@ -213,3 +217,33 @@ def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path
 
     assert ConsumeTask(settings(tmp_path, log, max_records=1), process, 0).run().records == 20
     assert committed(log) == {0: 10, 1: 10}
+
+
+def test_a_root_that_is_restored_makes_a_task_publish_as_another_producer(tmp_path: Path) -> None:
+    """Else its transaction could be taken for one of the producer that has its id there, and be left out."""
+    log = filled(tmp_path)
+    store = open_store(str(tmp_path))
+    log.create_topic("t")  # whose configs the others change
+    log.alter_configs("", {"metadata.max.retention.ms": "600000"})
+    snapshots: list[dict[str, bytes]] = []
+
+    def restored_once(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        if not snapshots:
+            snapshots.append(take_snapshot(store))
+        elif len(snapshots) == 1:
+            snapshots.append({})
+            restore(store, snapshots[0])
+            others = open_cluster(str(tmp_path))
+            with Producer(cluster=others, transactional_id="another") as another:
+                another.init_transactions()
+                for _ in range(2):
+                    another.begin_transaction()
+                    another.send("out", b"another's")
+                    another.commit_transaction()
+            pass_by(store)
+        copy(records, context)
+
+    run(tmp_path, log, restored_once, max_records=5)
+    found = values(tmp_path, subscribe="out")
+    assert found.count(b"another's") == 2
+    assert len(found) == 2 + 15, "all but the call that the copy did not have"

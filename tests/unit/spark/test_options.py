@@ -168,8 +168,9 @@ def test_a_timestamp_is_a_whole_number_of_milliseconds(value: str) -> None:
 
 def test_the_timestamp_strategy_is_error_or_latest() -> None:
     assert source(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
-    with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestampStrategy"):
-        source(startingOffsetsByTimestampStrategy="earliest")
+    for wrong in ("earliest", ""):
+        with pytest.raises(InvalidOptionError, match="startingOffsetsByTimestampStrategy"):
+            source(startingOffsetsByTimestampStrategy=wrong)
 
 
 # -- other values and names
@@ -239,6 +240,12 @@ def test_an_unknown_option_that_resembles_none_is_ignored_with_a_warning(caplog:
     with caplog.at_level(logging.WARNING):
         source(favouriteColour="blue")
     assert "favouritecolour is unknown" in caplog.text
+
+
+def test_what_spark_adds_to_the_options_of_a_named_query_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        sink(queryName="late", checkpointLocation="/data/c", topic="a")
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

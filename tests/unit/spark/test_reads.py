@@ -158,11 +158,35 @@ def test_a_start_time_without_records_is_an_error(tmp_path: Path) -> None:
         read_rows(tmp_path, subscribe="a", startingTimestamp="99999999999999")
 
 
+def test_what_is_said_of_offsets_fits_the_option(tmp_path: Path) -> None:
+    cluster(tmp_path, a=2)
+    with pytest.raises(InvalidOptionError, match=r"leaves out .*with a time in milliseconds, or set startingTimestamp"):
+        read_rows(tmp_path, subscribe="a", startingOffsetsByTimestamp='{"a":{"0":0}}')
+    with pytest.raises(
+        InvalidOptionError, match=r"option endingOffsetsByTimestamp leaves out .*or set endingTimestamp"
+    ):
+        read_rows(tmp_path, subscribe="a", endingOffsetsByTimestamp='{"a":{"0":0}}')
+    with pytest.raises(InvalidOptionError, match=r"leaves out .*-1 for latest.*the word latest"):
+        read_rows(tmp_path, subscribe="a", endingOffsets='{"a":{"0":0}}')
+
+
+def test_a_start_after_an_end_that_a_time_says_is_refused(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    for second in range(3):
+        rows = [{"value": "v", "timestamp": datetime.datetime.fromtimestamp(second, datetime.timezone.utc)}]
+        write_rows(tmp_path, "value string, timestamp timestamp", rows, topic="a")
+    with pytest.raises(InvalidOptionError, match="a-0 would start at offset 2, after its end at 1"):
+        read_rows(tmp_path, subscribe="a", startingOffsets='{"a":{"0":2}}', endingTimestamp="1000")
+    assert values(tmp_path, subscribe="a", startingOffsets='{"a":{"0":1}}', endingTimestamp="1000") == []
+
+
 def test_offsets_per_partition_name_all_partitions_and_no_others(tmp_path: Path) -> None:
     cluster(tmp_path, a=2)
-    with pytest.raises(InvalidOptionError, match=r'starting offsets leave out {"a":\[1\]}'):
+    with pytest.raises(InvalidOptionError, match=r'option startingOffsets leaves out {"a":\[1\]}; .*-2 for earliest'):
         read_rows(tmp_path, subscribe="a", startingOffsets='{"a":{"0":0}}')
-    with pytest.raises(InvalidOptionError, match=r'ending offsets name {"b":\[0\]}, which this query does not read'):
+    with pytest.raises(
+        InvalidOptionError, match=r'option endingOffsets names {"b":\[0\]}, which this query does not read'
+    ):
         read_rows(tmp_path, subscribe="a", endingOffsets='{"a":{"0":0,"1":0},"b":{"0":1}}')
     with pytest.raises(InvalidOptionError, match="topic 'b'"):
         read_rows(tmp_path, subscribe="a", endingOffsets='{"a":"latest","b":"latest"}')

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from sparklog.spark.session import LOW_LATENCY, python_of, settings
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.session import LOW_LATENCY, check_java, python_of, settings
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]"])
@@ -45,3 +48,16 @@ def test_zips_are_shipped() -> None:
 def test_micro_batches_are_short_on_one_machine_and_sockets_of_clusters_are_left_alone() -> None:
     assert LOW_LATENCY.items() <= settings("local[2]").items()
     assert not LOW_LATENCY.keys() & settings("yarn").keys()
+
+
+def test_without_java_the_java_that_spark_needs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"Java 17 or later, and there is none in the PATH.*JAVA_HOME"):
+        check_java({"PATH": str(tmp_path)})
+    with pytest.raises(InvalidRequestError, match=r"JAVA_HOME is .*/gone, and there is no bin/java in it"):
+        check_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path / "gone")})
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("")
+    java.chmod(0o755)
+    check_java({"JAVA_HOME": str(tmp_path)})
+    check_java({"PATH": str(java.parent)})

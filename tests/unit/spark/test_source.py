@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from pyspark_sparklog import DefaultSource
-from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.errors import InvalidOptionError, InvalidRecordError, InvalidRequestError
 from sparklog.spark.options import Options
-from sparklog.spark.rows import read_schema
+from sparklog.spark.rows import arrow_schema, read_schema
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.table_options import METADATA_KEY, effective_options
-from tests.unit.spark.helpers import across, cluster, schema_of
+from tests.unit.spark.helpers import across, cluster, schema_of, values, write_rows
 
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}
 
@@ -31,6 +32,16 @@ def test_the_schema_is_kafkas_and_headers_are_opt_in() -> None:
     assert SparklogDataSource({**options, "includeHeaders": "true"}).schema().names == [*names, "headers"]
 
 
+def test_options_that_no_query_can_have_are_refused_for_a_stream_and_for_a_batch() -> None:
+    options = {"path": "/data/log", "subscribe": "a", "endingOffsets": "earliest"}
+    with pytest.raises(
+        InvalidOptionError, match=r"in a streaming query option endingOffsets has no meaning.*in a batch"
+    ):
+        SparklogDataSource(options).schema()
+    with pytest.raises(InvalidOptionError, match=r"^exactly one of the options"):
+        SparklogDataSource({"path": "/data/log"}).schema()
+
+
 def test_the_options_of_a_table_travel_in_its_schema() -> None:
     options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "option.subscribe": "a"}
     kept = SparklogDataSource(options).schema()
@@ -38,6 +49,50 @@ def test_the_options_of_a_table_travel_in_its_schema() -> None:
     assert dict(effective_options({}, arrived)) == {"bootstrap.servers": "/data/log", "subscribe": "a"}
     reader = SparklogDataSource({}).reader(arrived)
     assert reader.options.address.root == "/data/log"
+
+
+def test_a_table_has_the_columns_that_its_option_names() -> None:
+    options = {**TABLE, "bootstrap.servers": "/data/log", "subscribe": "a", "columns": "Value, partition"}
+    kept = SparklogDataSource(options).schema()
+    assert kept.names == ["value", "partition"]
+    assert SparklogDataSource({}).reader(kept).columns == ("value", "partition")
+    with pytest.raises(InvalidOptionError, match="a log has no column 'price'; choose from key, value"):
+        SparklogDataSource({**options, "columns": "price"}).schema()
+
+
+def altered(folder: Path) -> StructType:
+    """A table that has lost its first column, has another one renamed, and one more added."""
+    options = {**TABLE, "bootstrap.servers": str(folder), "subscribe": "a", "topic": "a"}
+    kept = SparklogDataSource(options).schema().fields
+    renamed = StructField("body", kept[1].dataType, True, kept[1].metadata)
+    return StructType([renamed, StructField("price", IntegerType()), kept[4]])
+
+
+def test_an_altered_table_keeps_its_options_and_what_its_columns_are(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    write_rows(tmp_path, "value string", [{"value": "v"}, {"value": "w"}], topic="a")
+    reader = SparklogDataSource({}).reader(altered(tmp_path))
+    rows = [row for part in reader.partitions() for batch in across(reader).read(part) for row in batch.to_pylist()]
+    assert rows == [{"body": b"v", "price": None, "offset": 0}, {"body": b"w", "price": None, "offset": 1}]
+
+
+def test_an_insert_into_an_altered_table_writes_what_the_log_keeps_and_refuses_what_it_cannot(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    job = SparklogDataSource({}).writer(altered(tmp_path), overwrite=False)
+    arrow = arrow_schema(altered(tmp_path))
+
+    def batch(price: int | None) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([{"body": b"v", "price": price, "offset": None}], schema=arrow)
+
+    with pytest.raises(InvalidRecordError, match="column price was added to the table and is not in the log"):
+        across(job).write(iter([batch(7)]))
+    job.commit([across(job).write(iter([batch(None)]))])
+    assert values(tmp_path, subscribe="a") == [b"v"]
+
+
+def test_a_table_whose_options_spark_forgot_says_how_to_create_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"which cluster.*created with a list of columns.*option columns"):
+        SparklogDataSource({}).reader(schema_of("value binary, partition int"))
 
 
 def test_options_of_a_query_come_before_those_of_the_table() -> None:

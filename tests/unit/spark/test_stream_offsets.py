@@ -18,6 +18,7 @@ from sparklog.spark.stream_offsets import (
     begins,
     check_cluster,
     check_target,
+    has_ids,
     lag,
     loss_message,
     parse,
@@ -39,19 +40,40 @@ def logs(**found: tuple[str, int, int]) -> dict[TopicPartition, PartitionLog]:
     return {places[name]: PartitionLog(*log) for name, log in found.items()}
 
 
-def test_offsets_are_the_connectors_json_with_ids_beside_them() -> None:
+def test_offsets_are_the_connectors_json_with_the_ids_in_a_name_without_partitions() -> None:
     at = offsets({TopicPartition("a", 10): 4, B0: 7, TopicPartition("a", 2): 5})
     assert json.dumps(at.to_json(), separators=(",", ":")) == (
-        '{"a":{"2":5,"10":4},"b":{"0":7},"$ids":{"cluster":"cluster","topics":{"a":"id-a","b":"id-b"}}}'
+        '{"a":{"2":5,"10":4},"b":{"0":7},"$ids:cluster:a=id-a,b=id-b":{}}'
     )
     assert parse(json.loads(json.dumps(at.to_json()))) == at
+
+
+def test_who_goes_through_topics_and_partitions_finds_what_sparks_kafka_source_writes() -> None:
+    raw = json.loads(json.dumps(offsets({A0: 5, B0: 7}).to_json()))
+    found = {(topic, int(number)): int(offset) for topic, each in raw.items() for number, offset in each.items()}
+    assert found == {("a", 0): 5, ("b", 0): 7}
+
+
+@pytest.mark.parametrize("topics", [{}, {"a": "id-a"}, {"a": "-_id=", "b": "i"}])
+def test_offsets_of_checkpoints_of_earlier_versions_are_read(topics: dict[str, str]) -> None:
+    raw = {"a": {"0": 5}, "b": {"0": 7}, "$ids": {"cluster": "cluster", "topics": topics}}
+    assert has_ids(raw)
+    assert parse(raw) == offsets({A0: 5, B0: 7}, topics)
+
+
+def test_offsets_without_ids_are_those_of_a_start() -> None:
+    assert parse({"a": {"0": 5}}) == StreamOffsets({A0: 5})
+    assert not has_ids({"a": {"0": 5}})
+    assert not has_ids(7)
 
 
 def test_the_first_offset_of_a_query_differs_from_the_same_offset_later_so_that_it_is_logged() -> None:
     assert StreamOffsets({A0: 0}).to_json() == {"a": {"0": 0}} != offsets({A0: 0}).to_json()
 
 
-@pytest.mark.parametrize("raw", [[], 7, {"a": 7}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": -1}}, {"$ids": 1}])
+@pytest.mark.parametrize(
+    "raw", [[], 7, {"a": 7}, {"a": {"x": 1}}, {"a": {"0": "1"}}, {"a": {"0": -1}}, {"$ids": 1}, {"$ids:c": {}}]
+)
 def test_what_is_no_offset_is_refused(raw: object) -> None:
     with pytest.raises(InvalidRequestError, match="use a new checkpointLocation"):
         parse(raw)

@@ -35,7 +35,7 @@ def reader(folder: Path, clock: ManualClock | None = None, **options: str) -> Sp
 
 
 def positions(offsets: dict[str, Any]) -> dict[str, dict[str, int]]:
-    return {topic: found for topic, found in offsets.items() if topic != "$ids"}
+    return {topic: found for topic, found in offsets.items() if not topic.startswith("$ids")}
 
 
 def read(job: SparklogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int]]:
@@ -59,7 +59,7 @@ def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffsets": '{"orders":{"0":3}}'}, "leave out"),
+        ({"startingOffsets": '{"orders":{"0":3}}'}, "leaves out"),
         ({"startingOffsets": '{"orders":{"0":3,"1":0,"2":0}}'}, "does not read"),
         ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log goes from 0 to 5"),
         ({"subscribe": "nothing"}, "does not exist"),
@@ -211,6 +211,23 @@ def test_a_topic_created_again_is_data_loss_also_when_its_offsets_would_fit(
         assert lenient.latestOffset(first, ALL) == second
     assert caplog.text.count("created again") == 1, "it is said once, not at every trigger"
     assert [offset for _, _, offset in read(lenient, first, second)] == list(range(9))
+
+
+def test_a_restart_from_a_checkpoint_of_an_earlier_version_reads_on_and_still_sees_a_topic_created_again(
+    tmp_path: Path,
+) -> None:
+    log = cluster(tmp_path, orders=1)
+    produce(tmp_path, "orders", 5)
+    ids = {"cluster": log.state.cluster_id, "topics": {"orders": log.state.topic("orders").topic_id}}
+    kept = {"orders": {"0": 3}, "$ids": ids}
+    job = reader(tmp_path)
+    end = job.latestOffset(kept, ALL)
+    assert [offset for _, _, offset in read(job, kept, end)] == [3, 4]
+    log.delete_topic("orders")
+    log.create_topic("orders")
+    produce(tmp_path, "orders", 9)
+    with pytest.raises(DataLossError, match="created again"):
+        reader(tmp_path).latestOffset(kept, ALL)
 
 
 def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:

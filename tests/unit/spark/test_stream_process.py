@@ -31,3 +31,35 @@ def test_the_garbage_collection_of_other_processes_is_left_alone() -> None:
 def test_sparks_processes_set_aside_what_they_have_loaded_once() -> None:
     done = subprocess.run([sys.executable, "-c", AS_DAEMON], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+HUNG_UP = """
+import sys, traceback
+from importlib.machinery import ModuleSpec
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+import sparklog.spark.portable
+
+def tell(error):
+    try:
+        raise error
+    except Exception:
+        print("a flush failed:", traceback.format_exc(), file=sys.stderr)
+        traceback.print_exc()
+
+tell(BrokenPipeError(32, "Broken pipe"))
+tell(ValueError("of the user's"))
+print("done")
+"""
+
+
+def test_sparks_processes_print_no_traceback_where_spark_has_hung_up_and_any_other() -> None:
+    done = subprocess.run([sys.executable, "-c", HUNG_UP], capture_output=True, text=True, check=True)
+    assert done.stdout == "done\n"
+    assert "Broken" not in done.stderr
+    assert done.stderr.count("ValueError: of the user's") == 2
+
+
+def test_other_processes_print_as_ever() -> None:
+    code = HUNG_UP.replace("pyspark.daemon", "a.program")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("BrokenPipeError") == 2

@@ -120,9 +120,9 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
     log = cluster(tmp_path / "log", copies=1, orders=2)
     state = log.refresh()
     write_rows(tmp_path / "log", "value string, partition int", [{"value": "v", "partition": 1}], topic="orders")
-    ids = {"cluster": state.cluster_id, "topics": {"orders": state.topic("orders").topic_id}}
+    ids = f"$ids:{state.cluster_id}:orders={state.topic('orders').topic_id}"
     other = {"elsewhere": {"0": 9}, "$ids": {"cluster": "another", "topics": {}}}
-    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, "$ids": ids}, "-", '{"logOffset":3}', other)
+    place = checkpoint(tmp_path / "c", 0, {"orders": {"0": 0, "1": 1}, ids: {}}, "-", '{"logOffset":3}', other)
     job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": place})
     before = log.refresh().version
     job.commit([written(job, ["a"])], 0)
@@ -137,9 +137,9 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
         job.commit([written(job, ["b"])], 2)
 
 
-def test_lag_is_found_in_a_querys_progress() -> None:
-    ids = {"cluster": "c", "topics": {"a": "x"}}
-    source = {"endOffset": {"a": {"0": 5, "1": 2}, "$ids": ids}, "latestOffset": {"a": {"0": 9, "1": 2}}}
+@pytest.mark.parametrize("ids", [{"$ids:c:a=x": {}}, {"$ids": {"cluster": "c", "topics": {"a": "x"}}}])
+def test_lag_is_found_in_a_querys_progress(ids: dict[str, object]) -> None:
+    source = {"endOffset": {"a": {"0": 5, "1": 2}, **ids}, "latestOffset": {"a": {"0": 9, "1": 2}}}
     progress = {"id": "q", "name": "copier", "batchId": 3, "inputRowsPerSecond": 2.5, "processedRowsPerSecond": None}
     found = query_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
     assert found is not None

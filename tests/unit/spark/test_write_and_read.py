@@ -67,7 +67,7 @@ def test_headers_keep_order_and_duplicates_and_no_headers_are_null(tmp_path: Pat
     rows = [{"value": b"1", "headers": some}, {"value": b"2", "headers": None}, {"value": b"3", "headers": []}]
     write_rows(tmp_path, f"value binary, {HEADERS}", rows, topic="a")
     found = read_rows(tmp_path, subscribe="a", includeHeaders="true")
-    assert [row["headers"] for row in found] == [some, None, []]
+    assert [row["headers"] for row in found] == [some, None, None]
 
 
 def test_records_written_without_headers_have_null_headers(tmp_path: Path) -> None:
@@ -298,6 +298,15 @@ def test_timestamps_are_kept_and_null_ones_are_the_time_of_the_write(tmp_path: P
     rows = [{"value": "v", "timestamp": time_of(1234)}, {"value": "w", "timestamp": None}]
     job.commit([job.write(iter(batches("value string, timestamp timestamp", rows)))])
     assert [row["timestamp"] for row in read_rows(tmp_path, subscribe="a")] == [time_of(1234), time_of(5000)]
+
+
+def test_a_column_timestamp_is_ignored_where_it_is_not_to_be_included(tmp_path: Path) -> None:
+    cluster(tmp_path, a=1)
+    for kind, value in (("timestamp", time_of(1234)), ("string", "yesterday")):
+        ddl = f"value string, timestamp {kind}"
+        job = writer(tmp_path, ddl, ManualClock(5000), topic="a", includeTimestamp="false")
+        job.commit([job.write(iter(batches(ddl, [{"value": "v", "timestamp": value}])))])
+    assert [row["timestamp"] for row in read_rows(tmp_path, subscribe="a")] == [time_of(5000), time_of(5000)]
 
 
 @pytest.mark.parametrize("wrong", [8_999, 11_001])

@@ -1,0 +1,91 @@
+"""How objects show themselves: a short ``repr``, and a small table in a notebook.
+
+    class Producer(Shown):
+        def _facts(self): return {"root": self._coordinator.store.root, ...}
+
+Rules: what is shown is in memory: no request to the storage, no lock, nothing that may wait. Showing never raises, also
+for an object that is closed, was left half-built, or is changed by another thread meanwhile. Everything in HTML is
+escaped. Not for: contents of records beyond a glance.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+
+LONGEST_TEXT = 100
+"""characters of a value that are shown."""
+
+MOST_NAMES = 5
+"""items of a list that are named; the others are counted."""
+
+Facts = Mapping[str, object]
+
+
+class Shown:
+    """Gives a class its ``repr`` and ``_repr_html_`` from ``_facts``, whose values of None are left out."""
+
+    __slots__ = ()
+
+    def _facts(self) -> Facts:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{' '.join([type(self).__name__, *_words(_facts_of(self))])}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name or "", shortened(value)) for name, value in _facts_of(self).items() if value is not None]
+        return table(type(self).__name__, [], rows)
+
+
+def _facts_of(shown: Shown) -> Facts:
+    try:
+        return dict(shown._facts())
+    except Exception:  # half-built, or changed by another thread: that must not break a log line or a debugger
+        return {"": "not ready"}
+
+
+def _words(facts: Facts) -> list[str]:
+    return [f"{name}={shortened(value)}" if name else str(value) for name, value in facts.items() if value is not None]
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """An HTML table with a title; everything in it is escaped."""
+    lines = [f"<table><caption>{html.escape(title)}</caption>"]
+    if head:
+        lines.append(f"<thead><tr>{''.join(f'<th>{html.escape(name)}</th>' for name in head)}</tr></thead>")
+    cells = ("".join(f'<td style="text-align:left">{html.escape(str(cell))}</td>' for cell in row) for row in rows)
+    return "".join([*lines, "<tbody>", *(f"<tr>{row}</tr>" for row in cells), "</tbody></table>"])
+
+
+def shortened(value: object) -> str:
+    """A value in at most ``LONGEST_TEXT`` characters, on one line."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = _text_of(bytes(value[: LONGEST_TEXT + 1]))
+    if isinstance(value, str):
+        value = value[: LONGEST_TEXT + 1]
+        text = value if value and value.isprintable() and " " not in value else repr(value)
+    else:
+        text = _repr_of(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+
+
+def _repr_of(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # an object of the program's own
+        return f"<{type(value).__name__}>"
+
+
+def _text_of(data: bytes) -> object:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a few words: all of them, or the first and how many more there are."""
+    found = sorted(names)
+    shown = ",".join(found[:MOST_NAMES])
+    return shown if len(found) <= MOST_NAMES else f"{shown},…({len(found)})"

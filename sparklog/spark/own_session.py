@@ -1,0 +1,135 @@
+"""What a Spark session needs before ``format("sparklog")`` works in it: the source, and a Python that has sparklog.
+
+Rules: runs in the user's process, and does nothing to a session of Spark Connect but register the source: its server
+has the rest. Not for: settings (``session``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrameWriter, SparkSession
+
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.source import SparklogDataSource
+from sparklog.store.process_lock import ProcessLock
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark plans a read again for each query only where it has a filter to hand over (``api.read``)."""
+
+LONGEST_START_SECONDS = 60
+"""How long a Python may take to say whether it has sparklog."""
+_WITHOUT_SPARKLOG = 3
+_LOOKS_FOR_SPARKLOG = (
+    f"import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('sparklog') else {_WITHOUT_SPARKLOG})"
+)
+
+_known: set[str] = set()
+_known_lock = ProcessLock()
+
+
+def register_source(spark: SparkSession) -> None:
+    """Make the source known to a session that does not know it: Spark warns of one that is registered again.
+
+    Raises InvalidRequestError where Spark's Python processes have no sparklog.
+    """
+    _let_threads_write()
+    if spark.conf.get(PUSH_DOWN, None) is None:
+        spark.conf.set(PUSH_DOWN, "true")
+    if _java(spark) is None:
+        if _is_new(spark.session_id):  # type: ignore[attr-defined]
+            spark.dataSource.register(SparklogDataSource)
+        return
+    check_python(spark)
+    if not _java(spark).sessionState().dataSourceManager().dataSourceExists(SparklogDataSource.name()):
+        spark.dataSource.register(SparklogDataSource)
+
+
+def activate(spark: SparkSession) -> None:
+    """Make this the session of the calling thread: Spark looks a writer's source up there, and a thread of Python's
+    own has none until somebody says so."""
+    if _java(spark) is not None:
+        spark._jvm.SparkSession.setActiveSession(_java(spark))  # type: ignore[union-attr]
+
+
+def _java(spark: SparkSession) -> Any:
+    return getattr(spark, "_jsparkSession", None)
+
+
+def _is_new(name: str) -> bool:
+    with _known_lock:
+        is_new = name not in _known
+        _known.add(name)
+    return is_new
+
+
+# -- writes from threads
+
+
+def _let_threads_write() -> None:
+    """Have ``df.write.format("sparklog")`` activate the session of its DataFrame in the thread that calls it.
+
+    Spark looks a writer's source up in the session of the thread, and says DATA_SOURCE_NOT_FOUND where there is none:
+    in threads of Python's own, as those of a ThreadPoolExecutor.
+    """
+    if not hasattr(DataFrameWriter.format, "activates_session"):
+        DataFrameWriter.format = _activating(DataFrameWriter.format)  # type: ignore[method-assign]
+
+
+def _activating(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter]) -> Any:
+    @functools.wraps(choose_format)
+    def choose(self: DataFrameWriter, source: str) -> DataFrameWriter:
+        if str(source).lower() == SparklogDataSource.name():
+            activate(self._spark)
+        return choose_format(self, source)
+
+    choose.activates_session = True  # type: ignore[attr-defined]
+    return choose
+
+
+# -- the Python of planner and workers
+
+
+def check_python(spark: SparkSession) -> None:
+    """Spark's Python processes have sparklog, as far as that can be seen from here. Looked at once for each Python.
+
+    Raises InvalidRequestError, which says what to set.
+    """
+    context = spark.sparkContext
+    python = context.pythonExec
+    if not _is_new(f"python {python}"):
+        return
+    is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
+    if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
+        with _known_lock:
+            _known.discard(f"python {python}")
+        raise InvalidRequestError(
+            f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "
+            f"{sys.executable}. Set PYSPARK_PYTHON={sys.executable} (or spark.pyspark.python) before "
+            "the session is made, or make it with sparklog.spark.session.sparklog_session()"
+        )
+
+
+def has_sparklog(python: str, is_local: bool) -> bool:
+    """Whether this Python can import sparklog; True where nobody can tell.
+
+    One that is not on this machine cannot be asked; with a local master it is not on any.
+    """
+    place = shutil.which(python)
+    if place is None:
+        return not is_local
+    if os.path.dirname(os.path.abspath(place)) == os.path.dirname(os.path.abspath(sys.executable)):
+        return True
+    try:
+        done = subprocess.run(
+            [place, "-c", _LOOKS_FOR_SPARKLOG], capture_output=True, timeout=LONGEST_START_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return done.returncode != _WITHOUT_SPARKLOG

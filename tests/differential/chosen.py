@@ -1,0 +1,35 @@
+"""Reads chosen.toml, the list of the differences that are choices."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # comes with pytest
+
+CHOSEN = Path(__file__).with_name("chosen.toml")
+
+
+class Choice(NamedTuple):
+    case: str
+    """Of a case, or ``case/part`` of one of its parts."""
+    row: str
+    """The id of the row in docs/differences.md that explains it, or empty."""
+    reason: str
+
+
+def read_chosen(path: Path = CHOSEN) -> dict[str, Choice]:
+    """label -> choice. Raises ``ValueError`` where one has no reason or is listed twice."""
+    choices: dict[str, Choice] = {}
+    for entry in tomllib.loads(path.read_text()).get("difference", []):
+        for label in entry["cases"]:
+            if label in choices:
+                raise ValueError(f"{label} is listed twice")
+            if not entry.get("reason", "").strip():
+                raise ValueError(f"{label} has no reason")
+            choices[label] = Choice(label, entry.get("row", ""), entry["reason"])
+    return choices

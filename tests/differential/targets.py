@@ -1,0 +1,192 @@
+"""The two things a case is run against: Kafka with kafka-python and its tools, and sparklog.
+
+A case sees a ``Workspace``: the modules (``w.kafka``, ``w.errors`` …), clients that know where to connect and are
+closed at the case's end, and ``w.tool`` for a command line. Names of topics and groups are the case's own on both
+targets, so answers need no renaming.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sparklog.cli.main import main
+from tests.differential.tool_vm import Printed, ToolVm
+
+SECONDS = 20
+"""How long a case waits for what must come."""
+
+
+class Target:
+    """Where clients connect, which package they come from, and how a tool is run."""
+
+    def __init__(
+        self, name: str, package: str, address: str, tool: Callable[[str, Sequence[str], bytes], Printed]
+    ) -> None:
+        self.name = name
+        self.package = package
+        self.address = address
+        self.run_tool = tool
+
+    def module(self, path: str) -> ModuleType:
+        """The module that stands for this one of kafka-python, such as ``kafka.errors``."""
+        return importlib.import_module(self.package + path.removeprefix("kafka"))
+
+
+def kafka_target(address: str, vm: ToolVm) -> Target:
+    return Target("Kafka", "kafka", address, vm.run)
+
+
+def sparklog_target(root: str) -> Target:
+    return Target("sparklog", "sparklog.kafka", root, run_sparklog)
+
+
+def run_sparklog(tool: str, arguments: Sequence[str], stdin: bytes) -> Printed:
+    """The command ``sparklog``, in this process, as a user would type it who wants Kafka's exit codes."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    before = sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    os.environ["SPARKLOG_KAFKA_EXIT_CODES"] = "1"
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main([tool, *arguments])
+    finally:
+        del os.environ["SPARKLOG_KAFKA_EXIT_CODES"]
+        sys.stdin = before
+    out.flush()
+    err.flush()
+    return Printed(
+        code,
+        out.buffer.getvalue().decode(errors="replace"),  # type: ignore[attr-defined]
+        err.buffer.getvalue().decode(errors="replace"),  # type: ignore[attr-defined]
+    )
+
+
+class Workspace:
+    """What a case works with; ``close`` ends the clients that it opened."""
+
+    def __init__(self, target: Target, case: str, folder: Path) -> None:
+        self.target = target
+        self.prefix = case
+        self.folder = folder
+        self.address = target.address
+        self._clients: list[Any] = []
+
+    # -- modules
+
+    @property
+    def kafka(self) -> Any:
+        return self.target.module("kafka")
+
+    @property
+    def errors(self) -> Any:
+        return self.target.module("kafka.errors")
+
+    @property
+    def structs(self) -> Any:
+        return self.target.module("kafka.structs")
+
+    @property
+    def admins(self) -> Any:
+        return self.target.module("kafka.admin")
+
+    def module(self, path: str) -> Any:
+        return self.target.module(path)
+
+    # -- clients
+
+    def producer(self, **settings: Any) -> Any:
+        return self._opened(self.kafka.KafkaProducer(**{"bootstrap_servers": self.address, **settings}))
+
+    def consumer(self, *topics: str, **settings: Any) -> Any:
+        return self._opened(self.kafka.KafkaConsumer(*topics, **{"bootstrap_servers": self.address, **settings}))
+
+    def reader(self, *topics: str, **settings: Any) -> Any:
+        """A consumer from the beginning, outside any group, whose iteration ends 2 s after the last record."""
+        return self.consumer(*topics, **{"auto_offset_reset": "earliest", "consumer_timeout_ms": 2000, **settings})
+
+    def admin(self, **settings: Any) -> Any:
+        return self._opened(self.kafka.KafkaAdminClient(**{"bootstrap_servers": self.address, **settings}))
+
+    def _opened(self, client: Any) -> Any:
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in reversed(self._clients):
+            with suppress(Exception):
+                client.close()
+
+    # -- short forms
+
+    def topic(self, suffix: str = "", partitions: int = 1, configs: dict[str, str] | None = None) -> str:
+        """A new topic of this case."""
+        name = self.prefix + suffix
+        spec = {"num_partitions": partitions, "replication_factor": 1, "configs": configs or {}}
+        self.admin().create_topics({name: spec}, wait_for_metadata=True)
+        return name
+
+    def filled(self, *values: bytes | None, suffix: str = "", partitions: int = 1, **configs: str) -> str:
+        """A new topic with these values in partition 0."""
+        name = self.topic(suffix, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        self.send(name, *values)
+        return name
+
+    def send(self, topic: str, *values: bytes | None, **arguments: Any) -> None:
+        producer = self.producer()
+        for value in values:
+            producer.send(topic, value, **{"partition": 0, **arguments}).get(SECONDS)
+        producer.close()
+
+    def partition(self, topic: str, number: int = 0) -> Any:
+        return self.kafka.TopicPartition(topic, number)
+
+    def poll(self, consumer: Any, count: int, seconds: float = SECONDS) -> list[Any]:
+        """The next records, at least ``count`` unless time runs out."""
+        import time
+
+        records: list[Any] = []
+        end = time.monotonic() + seconds
+        while len(records) < count and time.monotonic() < end:
+            for batch in consumer.poll(timeout_ms=1000).values():
+                records.extend(batch)
+        return records
+
+    def values(self, topic: str, count: int = 0, **settings: Any) -> list[Any]:
+        """All values of a topic that can be read now, or as soon as there are ``count``."""
+        consumer = self.reader(**settings)
+        partitions = [self.partition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        records: list[Any] = self.poll(consumer, count)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(each) < ends[each] for each in partitions):
+            for batch in consumer.poll(timeout_ms=500).values():
+                records.extend(batch)
+        return [record.value for record in records]
+
+    def attempt(self, call: Callable[[], Any]) -> Any:
+        """What ``call`` gives, or the exception that it raises, as a value of the answer."""
+        try:
+            return call()
+        except Exception as error:
+            return error
+
+    # -- tools
+
+    def tool(self, line: str, stdin: bytes = b"") -> Printed:
+        """Run a command line such as ``topics --list``; ``--bootstrap-server`` is put in."""
+        import shlex
+
+        words = shlex.split(line)
+        tool, arguments = words[0], words[1:]
+        if "--bootstrap-server" not in arguments and tool != "dump-log":
+            arguments = ["--bootstrap-server", self.address, *arguments]
+        return self.target.run_tool(tool, arguments, stdin)

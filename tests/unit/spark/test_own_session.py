@@ -1,0 +1,38 @@
+"""What a session of one's own is checked for, without one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog.spark.own_session import has_sparklog
+
+
+def python(place: Path, text: str) -> str:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"#!/bin/sh\n{text}\n")
+    place.chmod(0o755)
+    return str(place)
+
+
+def test_the_running_python_has_sparklog() -> None:
+    assert has_sparklog(sys.executable, is_local=True)
+
+
+def test_another_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it = python(tmp_path / "a" / "python3", f'exec {sys.executable} "$@"')
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    assert has_sparklog(with_it, is_local=True)
+    without = python(tmp_path / "b" / "python3", f'exec {sys.executable} -I -S "$@"')
+    assert not has_sparklog(without, is_local=True)
+
+
+def test_a_python_that_is_not_here_may_be_on_the_executors_of_a_cluster_alone(tmp_path: Path) -> None:
+    assert not has_sparklog(str(tmp_path / "python3"), is_local=True)
+    assert has_sparklog("./env/bin/python", is_local=False)
+
+
+def test_a_python_that_cannot_tell_is_let_pass(tmp_path: Path) -> None:
+    assert has_sparklog(python(tmp_path / "python3", "exit 1"), is_local=True)
