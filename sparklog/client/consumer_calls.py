@@ -92,12 +92,12 @@ class PositionCalls(ABC):
             return self._positions.for_times(timestamps)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record as far as this consumer has read the log, without asking the storage.
-        Raises IllegalStateError."""
-        with self._alone:
-            place = self._subscription.at(partition).place
-            bounds = self._reader.bounds(*place)
-            return None if bounds is None else bounds.end
+        """The offset after the last record as far as this consumer has read the log, without asking the storage. Any
+        thread may ask. Raises IllegalStateError."""
+        self._alone.check_process()
+        place = self._subscription.at(partition).place
+        bounds = self._reader.bounds(*place)
+        return None if bounds is None else bounds.end
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
