@@ -25,7 +25,11 @@ from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.coordinator import shared_cluster
-from sparklog.errors import InvalidClientConfigurationError, StorageUnavailableError
+from sparklog.errors import (
+    InvalidClientConfigurationError,
+    InvalidClientConfigurationTypeError,
+    StorageUnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +160,8 @@ def shown_config(
 def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
     """The value of an argument that is a whole number in these bounds, inclusive.
 
-    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError.
+    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError and
+    its kind.
     """
     value = config[name]
     if value == math.inf:
@@ -165,7 +170,8 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
-        raise InvalidClientConfigurationError(
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        raise (InvalidClientConfigurationError if is_number else InvalidClientConfigurationTypeError)(
             f"{client}({name}={value!r}): give a whole number {bounds}", config=name, value=value
         )
     return value

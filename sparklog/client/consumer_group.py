@@ -25,6 +25,7 @@ from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription, finish
+from sparklog.client.unknown_topics import unknown_as_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -338,7 +339,7 @@ class GroupSession:
     def _commit(self, offsets: Offsets) -> None:
         if not offsets:
             return
-        with self._metrics.commit():
+        with self._metrics.commit(), unknown_as_timeout():
             if self._subscription.automatic:
                 self._member.commit(_plain(offsets))
             else:
