@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sparklog.client.futures import RecordMetadata
     from sparklog.client.producer import Producer
     from sparklog.client.producer import Producer as KafkaProducer
+    from sparklog.client.scan import Scan, scan
     from sparklog.client.subscription import ConsumerRebalanceListener
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
@@ -61,6 +62,7 @@ __all__ = [
     "OffsetSpec",
     "Producer",
     "RecordMetadata",
+    "Scan",
     "SparklogError",
     "TopicPartition",
     "__version__",
@@ -70,6 +72,7 @@ __all__ = [
     "open_cluster",
     "read",
     "register",
+    "scan",
     "write",
     "write_batch",
 ]
@@ -93,6 +96,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "OffsetSpec": ("sparklog.client.admin_types", "OffsetSpec"),
     "Producer": ("sparklog.client.producer", "Producer"),
     "RecordMetadata": ("sparklog.client.futures", "RecordMetadata"),
+    "Scan": ("sparklog.client.scan", "Scan"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
     "create_cluster": ("sparklog.client.cluster", "create_cluster"),
@@ -101,6 +105,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "open_cluster": ("sparklog.client.cluster", "open_cluster"),
     "read": ("sparklog.spark.api", "read"),
     "register": ("sparklog.spark.api", "register"),
+    "scan": ("sparklog.client.scan", "scan"),
     "write": ("sparklog.spark.api", "write"),
     "write_batch": ("sparklog.spark.stream_batch", "write_batch"),
 }

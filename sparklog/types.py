@@ -35,7 +35,11 @@ def printable(value: object) -> str:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; sorts by topic, then partition."""
+    """One partition of one topic; sorts by topic, then partition.
+
+    >>> str(sparklog.TopicPartition("orders", 0))
+    'orders-0'
+    """
 
     topic: str
     partition: int
@@ -56,6 +60,14 @@ class OffsetAndMetadata(NamedTuple):
     """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read.
 
     None for either is taken as well, and stored as the empty text and -1.
+
+        >>> first = sparklog.TopicPartition("orders", 0)
+        >>> with sparklog.Consumer(bootstrap_servers=root, group_id="billing") as consumer:
+        ...     consumer.assign([first])
+        ...     consumer.commit({first: sparklog.OffsetAndMetadata(5, "checked")})
+        ...     committed = consumer.committed(first)
+        >>> committed
+        5
     """
 
     offset: int
@@ -64,7 +76,16 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A record found by its time: ``timestamp`` is its own, in milliseconds; -1 stands for what there is not."""
+    """A record found by its time: ``timestamp`` is its own, in milliseconds; -1 stands for what there is not.
+
+    >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+    ...     _ = producer.send("orders", b"v", timestamp_ms=1_790_000_000_000)
+    >>> first = sparklog.TopicPartition("orders", 0)
+    >>> with sparklog.Consumer(bootstrap_servers=root) as consumer:
+    ...     found = consumer.offsets_for_times({first: 1_780_000_000_000})
+    >>> found[first].offset
+    0
+    """
 
     offset: int
     timestamp: int

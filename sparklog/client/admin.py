@@ -148,6 +148,12 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
 
     A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
     KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
+
+        >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+        ...     _ = admin.create_topics([sparklog.NewTopic("payments", num_partitions=4)])
+        ...     names = sorted(admin.list_topics())
+        >>> names
+        ['orders', 'payments']
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG

@@ -26,6 +26,9 @@ class ClusterAdmin(AdminBase):
 
         One that does not pass its checks is fenced. The controller is no broker: the first
         one stands for it.
+
+            >>> [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
+            [0]
         """
         state = self._state()
         root = self._coordinator.store.root

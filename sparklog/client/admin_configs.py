@@ -52,6 +52,9 @@ class ConfigAdmin(AdminBase):
         """Configs by resource type, resource and name: those that were set (``modified``), or ``all``, and so on.
 
         A topic that does not exist has none, as in kafka-python. Raises InvalidArgumentError.
+
+            >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs=["retention.ms"])
+            >>> found = admin.describe_configs([orders], config_filter="all")
         """
         state = self._state()
         wanted = member_of(ConfigFilterType, config_filter)
@@ -77,6 +80,9 @@ class ConfigAdmin(AdminBase):
 
         Returns ``OK`` or the error for each resource. Raises InvalidConfigurationError with ``raise_on_unknown`` for a
         name that there is not; then nothing is changed.
+
+            >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs={"retention.ms": "86400000"})
+            >>> _ = admin.alter_configs([orders])
         """
         resources = _resources(config_resources)
         changes = [_operations(resource) for resource in resources]

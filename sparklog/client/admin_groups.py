@@ -55,7 +55,12 @@ class GroupAdmin(AdminBase):
         states_filter: Iterable[GroupState | str] | None = None,
         types_filter: Iterable[GroupType | str] | None = None,
     ) -> list[Result]:
-        """All groups by name, or those in these states and of these types. All groups are the whole cluster's."""
+        """All groups by name, or those in these states and of these types. All groups are the whole cluster's.
+
+        >>> _ = admin.alter_group_offsets("billing", {sparklog.TopicPartition("orders", 0): 0})
+        >>> [group["group_id"] for group in admin.list_groups()]
+        ['billing']
+        """
         wanted_states = {member_of(GroupState, one) for one in states_filter or ()}
         wanted_types = {member_of(GroupType, one) for one in types_filter or ()}
         if wanted_types and GroupType.CLASSIC not in wanted_types:
@@ -136,6 +141,11 @@ class GroupAdmin(AdminBase):
         """Committed offsets of a group, of several, or of some partitions: ``{group: [TopicPartition, …] or None}``.
 
         A partition that was named and has none is at offset -1; a group that there is not has none.
+
+            >>> first = sparklog.TopicPartition("orders", 0)
+            >>> _ = admin.alter_group_offsets("billing", {first: 0})
+            >>> admin.list_group_offsets("billing")["billing"][first].offset
+            0
         """
         if isinstance(group_specs, str):
             group_specs = [group_specs]
@@ -181,6 +191,11 @@ class GroupAdmin(AdminBase):
         """Set offsets by OffsetSpec, by OffsetTimestamp, or to a number, within what each partition has.
 
         Returns the error class and the offset of each. Raises UnknownTopicOrPartitionError.
+
+            >>> first = sparklog.TopicPartition("orders", 0)
+            >>> found = admin.reset_group_offsets("billing", {first: sparklog.OffsetSpec.LATEST})
+            >>> found[first]["offset"]
+            0
         """
         state = self._state()
         known = committed(state, group_id)

@@ -47,11 +47,19 @@ class TopicAdmin(AdminBase):
     """The methods of ``AdminClient`` for topics. Thread-safe."""
 
     def list_topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """The names of all topics, in order.
+
+        >>> admin.list_topics()
+        ['orders']
+        """
         return sorted(self._state().topics)
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
-        """Partitions and replicas of these topics, by name or id, or of all; of a missing one, the error code."""
+        """Partitions and replicas of these topics, by name or id, or of all; of a missing one, the error code.
+
+        >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
+        [('orders', 1)]
+        """
         state = self._state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
@@ -66,6 +74,10 @@ class TopicAdmin(AdminBase):
         wait_for_metadata: bool = False,
     ) -> Result:
         """Create topics: names, NewTopic objects, or ``{name: {"num_partitions": 8, "configs": {...}}}``.
+
+            >>> _ = admin.create_topics({"payments": {"num_partitions": 8, "configs": {"retention.ms": "86400000"}}})
+            >>> admin.list_topics()
+            ['orders', 'payments']
 
         Raises:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
@@ -108,6 +120,10 @@ class TopicAdmin(AdminBase):
         """Delete topics, by name or id, with all their records.
 
         Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``; the others are deleted.
+
+            >>> _ = admin.delete_topics(["orders"])
+            >>> admin.list_topics()
+            []
         """
         wanted = _several(topics, "topics")
         names = _known_names(self._state(), wanted)
@@ -139,6 +155,8 @@ class TopicAdmin(AdminBase):
 
         ``results`` of what it returns has the outcome of each topic. Raises UnknownTopicOrPartitionError,
         InvalidPartitionsError, InvalidReplicationAssignmentError with ``raise_errors``; the others are raised.
+
+            >>> _ = admin.create_partitions({"orders": 4})
         """
         names = list(topic_partitions)
         wanted = [_new_partitions(name, topic_partitions[name]) for name in names]
@@ -164,6 +182,11 @@ class TopicAdmin(AdminBase):
 
         The result has the low watermark of each partition, where its log starts now. The space of the records is freed
         by the next retention. ``partition_leader_id`` has no use here.
+
+            >>> _ = producer.send("orders", b"v").get()
+            >>> first = sparklog.TopicPartition("orders", 0)
+            >>> admin.delete_records({first: 1})[first]["low_watermark"]
+            1
 
         Raises:
             UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError, InvalidTopicError: of the first

@@ -70,7 +70,14 @@ class _Named:
 
 @dataclass
 class NewTopic:
-    """A topic to create; -1 is the cluster's default. ``replica_assignments`` are broker ids by partition."""
+    """A topic to create; -1 is the cluster's default. ``replica_assignments`` are broker ids by partition.
+
+    >>> topic = sparklog.NewTopic("payments", num_partitions=4, topic_configs={"retention.ms": "3600000"})
+    >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+    ...     _ = admin.create_topics([topic])
+    >>> sparklog.open_cluster(root).offsets("payments")
+    {0: (0, 0), 1: (0, 0), 2: (0, 0), 3: (0, 0)}
+    """
 
     name: str
     num_partitions: int = -1
@@ -85,7 +92,13 @@ class NewTopic:
 
 @dataclass
 class NewPartitions:
-    """How many partitions a topic is to have in all; ``new_assignments`` are broker ids of those that are added."""
+    """How many partitions a topic is to have in all; ``new_assignments`` are broker ids of those that are added.
+
+    >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+    ...     _ = admin.create_partitions({"orders": sparklog.NewPartitions(2)})
+    >>> sparklog.open_cluster(root).offsets("orders")
+    {0: (0, 0), 1: (0, 0)}
+    """
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
@@ -99,7 +112,14 @@ class ElectionType(IntEnum):
 
 
 class OffsetSpec(_Named, IntEnum):
-    """Which offset of a partition is asked for, where it is not a time."""
+    """Which offset of a partition is asked for, where it is not a time.
+
+    >>> first = sparklog.TopicPartition("orders", 0)
+    >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+    ...     found = admin.list_partition_offsets({first: sparklog.OffsetSpec.LATEST})
+    >>> found[first].offset
+    0
+    """
 
     LATEST = -1
     EARLIEST = -2
@@ -136,7 +156,11 @@ class IsolationLevel(_Named, IntEnum):
 
 
 class ConfigResourceType(_Named, IntEnum):
-    """What has configs in Kafka; here topics have, and BROKER stands for the cluster's settings."""
+    """What has configs in Kafka; here topics have, and BROKER stands for the cluster's settings.
+
+    >>> sparklog.ConfigResource(sparklog.ConfigResourceType.TOPIC, "orders").kind.name
+    'TOPIC'
+    """
 
     UNKNOWN = 0
     TOPIC = 2
@@ -167,7 +191,12 @@ class AlterConfigOp(_Named, IntEnum):
 
 @dataclass
 class ConfigResource:
-    """A topic, or with BROKER and an empty name the cluster; and the names of its configs, or their new values."""
+    """A topic, or with BROKER and an empty name the cluster; and the names of its configs, or their new values.
+
+    >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs={"retention.ms": "3600000"})
+    >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
+    ...     _ = admin.alter_configs([orders])
+    """
 
     resource_type: ConfigResourceType | str | int
     name: str | None = None

@@ -20,6 +20,7 @@ from sparklog.client.config import cluster_of, root_of
 from sparklog.client.consumer import Consumer
 from sparklog.client.producer import Producer
 from sparklog.client.representation import Facts, Shown, listed, table
+from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator import create_cluster as create
@@ -38,7 +39,9 @@ def create_cluster(
     ``storage_options`` go to the storage's client, as ``Producer`` takes them. With ``if_not_exists`` a cluster that is
     there already is opened.
 
-        cluster = sparklog.create_cluster("s3://bucket/log", {"anon": False})
+        >>> cluster = sparklog.create_cluster(root, if_not_exists=True)
+        >>> cluster.topics()
+        ['orders']
 
     Raises:
         ClusterAlreadyExistsError: there is one at this root.
@@ -59,7 +62,8 @@ def open_cluster(root: Root | None = None, storage_options: Mapping[str, object]
     """Open the cluster at a folder or address (default: SPARKLOG_BOOTSTRAP_SERVER). The clients of a process share what
     they know of it.
 
-        sparklog.open_cluster("/data/log").topics()
+        >>> sparklog.open_cluster(root).topics()
+        ['orders']
 
     Raises:
         ClusterNotFoundError: there is none at this root.
@@ -74,6 +78,13 @@ class Cluster(Shown):
 
     Made by ``sparklog.create_cluster`` and ``sparklog.open_cluster``. ``Producer``, ``Consumer`` and ``AdminClient``
     take it as ``cluster=``.
+
+        >>> cluster = sparklog.open_cluster(root)
+        >>> cluster.create_topic("payments", partitions=2)
+        >>> with cluster.producer() as producer:
+        ...     _ = producer.send("payments", b"v", partition=1)
+        >>> cluster.offsets("payments")
+        {0: (0, 0), 1: (0, 1)}
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -147,6 +158,14 @@ class Cluster(Shown):
     def consumer(self, *topics: str, **configs: Any) -> Consumer:
         """A ``Consumer`` of this cluster; arguments and errors are those of the class."""
         return Consumer(*topics, cluster=self.coordinator, **configs)
+
+    def scan(self, topic: str, **arguments: Any) -> Scan:
+        """The committed records of a topic as Arrow; arguments and errors are those of ``sparklog.scan``.
+
+        >>> sparklog.open_cluster(root).scan("orders").to_arrow().num_rows
+        0
+        """
+        return scan(topic, cluster=self.coordinator, **arguments)
 
     def admin(self, **configs: Any) -> AdminClient:
         """An ``AdminClient`` of this cluster; arguments and errors are those of the class."""

@@ -79,6 +79,13 @@ class Consumer(Shown, PositionCalls):
 
     Errors are those of ``sparklog.errors``. Any call may raise StorageError and CorruptMetadataError; those that read
     records DataLossError, CorruptRecordError and CorruptIndexError as well. ``config`` has all arguments.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     _ = producer.send("orders", b"v")
+        >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        ...     record = next(consumer)
+        >>> record.value
+        b'v'
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
@@ -151,6 +158,10 @@ class Consumer(Shown, PositionCalls):
 
         A group decides on the partitions; without a group this consumer has all of them. Topics may come later.
         Raises IllegalStateError after ``assign`` and for both, InvalidArgumentError for neither, InvalidTopicError.
+
+            >>> consumer.subscribe(["orders"])
+            >>> sorted(consumer.subscription())
+            ['orders']
         """
         with self._alone:
             self._subscription.subscribe(topics, pattern, listener)
@@ -161,6 +172,10 @@ class Consumer(Shown, PositionCalls):
         None at all is ``unsubscribe()``.
 
         Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
+
+            >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
+            >>> [str(partition) for partition in consumer.assignment()]
+            ['orders-0']
         """
         partitions = as_partitions(partitions)
         if not partitions:
@@ -237,6 +252,12 @@ class Consumer(Shown, PositionCalls):
         ones come again. Takes part in the group's rebalances and calls the listener. Raises NoOffsetForPartitionError,
         OffsetOutOfRangeError, FencedInstanceIdError, KafkaError where the listener failed, and as it is what a
         deserializer raises: the same record comes next.
+
+            >>> _ = producer.send("orders", b"v").get()
+            >>> consumer.subscribe(["orders"])
+            >>> for partition, records in consumer.poll(timeout_ms=10_000).items():
+            ...     print(partition, [record.value for record in records])
+            orders-0 [b'v']
         """
         most = self._config.max_poll_records if max_records is None else positive("max_records", max_records)
         with self._alone:
@@ -258,7 +279,14 @@ class Consumer(Shown, PositionCalls):
             return records
 
     def poll_batches(self, timeout_ms: float = 0, max_records: int | None = ALL_WAITING) -> list[RecordBatches]:
-        """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead."""
+        """The same as Arrow record batches, not deserialised; ``max_records`` default: all that has been read ahead.
+
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.assign([sparklog.TopicPartition("orders", 0)])
+        >>> for found in consumer.poll_batches(timeout_ms=10_000):
+        ...     print(found.partition, found.batch.column("value").to_pylist())
+        0 [b'v']
+        """
         most = None if max_records is None else positive("max_records", max_records)
         with self._alone:
             found = self._poll(as_seconds(timeout_ms), most)
@@ -473,6 +501,14 @@ class Consumer(Shown, PositionCalls):
 
         Raises IllegalStateError without a group, CommitFailedError where the group has given the partitions to others,
         FencedInstanceIdError, UnknownTopicOrPartitionError.
+
+            >>> _ = producer.send("orders", b"v").get()
+            >>> first = sparklog.TopicPartition("orders", 0)
+            >>> consumer.assign([first])
+            >>> record = next(consumer)
+            >>> consumer.commit()
+            >>> consumer.committed(first)
+            1
         """
         with self._alone:
             group = self._grouped("commit")

@@ -46,7 +46,16 @@ class PositionCalls(ABC):
             return at.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be."""
+        """Read on from this offset. Raises NotAssignedError, InvalidArgumentError for one that none can be.
+
+        >>> for value in (b"a", b"b"):
+        ...     _ = producer.send("orders", value).get()
+        >>> first = sparklog.TopicPartition("orders", 0)
+        >>> consumer.assign([first])
+        >>> consumer.seek(first, 1)
+        >>> next(consumer).value
+        b'b'
+        """
         with self._alone:
             self._put_back()
             at = self._subscription.at(partition)
@@ -77,7 +86,12 @@ class PositionCalls(ABC):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each. Raises UnknownTopicOrPartitionError."""
+        """The offset after the last record of each. Raises UnknownTopicOrPartitionError.
+
+        >>> first = sparklog.TopicPartition("orders", 0)
+        >>> consumer.end_offsets([first])[first]
+        0
+        """
         with self._alone:
             self._refresh(timeout_ms)
             return self._positions.ends(partitions, earliest=False)

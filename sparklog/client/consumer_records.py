@@ -25,7 +25,14 @@ SHOWN_RECORDS = 5
 class ConsumerRecord(NamedTuple):
     """One record. ``timestamp`` is milliseconds since the epoch, ``timestamp_type`` 0 for CreateTime and 1 for
     LogAppendTime. Sizes are bytes, -1 for what the record does not have. ``checksum`` is None, as with Kafka since
-    message format 2."""
+    message format 2.
+
+        >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", key=b"k", value=b"v").get()
+        >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        ...     record = next(consumer)
+        >>> record.topic, record.partition, record.offset, record.key, record.value
+        ('orders', 0, 0, b'k', b'v')
+    """
 
     topic: str
     partition: int

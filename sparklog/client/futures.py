@@ -33,6 +33,11 @@ class RecordMetadata(NamedTuple):
     """Where a record ended up. ``timestamp`` is milliseconds since the epoch: the record's own, or of its commit where
     the topic has ``message.timestamp.type=LogAppendTime``. Sizes are bytes, -1 for what the record does not have.
     ``checksum`` is None, as with Kafka since message format 2.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     metadata = producer.send("orders", b"v").get()
+        >>> metadata.topic, metadata.partition, metadata.offset
+        ('orders', 0, 0)
     """
 
     topic: str

@@ -91,6 +91,11 @@ class Producer(Shown):
     Arguments have kafka-python's names and defaults; unknown ones raise InvalidClientConfigurationError.
     ``bootstrap_servers`` is the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER);
     ``storage_options`` go to its storage's client. ``config`` has all of them, those that were not given by default.
+
+        >>> with sparklog.Producer(bootstrap_servers=root, acks="all") as producer:
+        ...     future = producer.send("orders", key=b"k", value=b"v")
+        >>> future.get().offset
+        0
     """
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = DEFAULT_CONFIG
@@ -154,6 +159,8 @@ class Producer(Shown):
         timestamp_ms: int | None = None,
     ) -> FutureRecordMetadata:
         """Send a record, and return its future at once. ``timestamp_ms`` is milliseconds since the epoch, default now.
+
+            >>> future = producer.send("orders", b"value", key=b"k", headers=[("trace", b"1")])
 
         Raises:
             IllegalStateError: the producer is closed.
@@ -230,6 +237,10 @@ class Producer(Shown):
         several commits, unless it is part of a transaction.
 
         Raises as ``send``, before any row is taken; KafkaTimeoutError also after some were, whose number is ``rows``.
+
+            >>> import pyarrow
+            >>> table = pyarrow.table({"key": ["ada", "bob"], "value": ["1", "2"]})
+            >>> _ = producer.send_batch("orders", table).get(timeout=10)
         """
         if self._accumulator.refusal is not None:
             raise self._accumulator.refusal()
@@ -419,6 +430,14 @@ class Producer(Shown):
         answered for ``max_block_ms``: call it again. After any other error, ``abort_transaction()`` and begin anew:
         TransactionAbortedError after ``transaction_timeout_ms``, IllegalGenerationError and its like where the group
         whose offsets it commits has gone on without this member.
+
+            >>> with sparklog.Producer(bootstrap_servers=root, transactional_id="payments") as producer:
+            ...     producer.init_transactions()
+            ...     producer.begin_transaction()
+            ...     future = producer.send("orders", b"v")
+            ...     producer.commit_transaction()
+            >>> future.get().offset
+            0
         """
         self._transactional().commit()
 

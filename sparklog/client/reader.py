@@ -16,11 +16,13 @@ from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.newest import deleted_meanwhile, newest_segments
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
+from sparklog.log.batches import positions_of
 from sparklog.log.fetch import Fetcher, TimedOffset
 from sparklog.log.ranges import read_range
 from sparklog.log.records import Records
 from sparklog.log.replicas import replicas_in_sync
 from sparklog.log.segments import PartitionSegments
+from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.types import EARLIEST, LATEST
@@ -215,6 +217,20 @@ class LogReader:
         newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
         for segment, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
             yield Fetched(records, segment.leader_epoch)
+
+    def positions(
+        self, topic: str, partition: int, start: int, end: int, with_offsets: bool, state: State
+    ) -> Iterator[Records]:
+        """How many records of ``[start, end)`` there are and, if asked for, their offsets, without any column.
+
+        ``start`` is no lower than where the log starts in this state. Errors as ``fetch``.
+        """
+
+        def read(segment: Segment, first: int, last: int) -> Iterator[Records]:
+            return (fetched.records for fetched in self.fetch(topic, partition, first, last, [], state))
+
+        segments = self._segments(state, topic, partition).between(start, end)
+        return positions_of(segments, start, end, with_offsets, read)
 
     def records(
         self, topic: str, partition: int, start: int, end: int, state: State | None = None

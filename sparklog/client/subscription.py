@@ -25,6 +25,14 @@ class ConsumerRebalanceListener:
 
     ``on_partitions_revoked``: they are still its own, and offsets may be committed. ``on_partitions_lost``: they may be
     others' already, so what was read and not committed is read again by them. Any object with these methods will do.
+
+        >>> class Shows(sparklog.ConsumerRebalanceListener):
+        ...     def on_partitions_assigned(self, assigned):
+        ...         print(*assigned)
+        >>> _ = producer.send("orders", b"v").get()
+        >>> consumer.subscribe(["orders"], listener=Shows())
+        >>> _ = consumer.poll(timeout_ms=10_000)
+        orders-0
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:

@@ -18,10 +18,11 @@ class KafkaError(Exception):
 
     Facts are attributes as well: ``error.topic`` is None where no topic is concerned.
 
-        try:
-            producer.send("orders", b"value")
-        except KafkaError as error:
-            print(error.message, error.topic, error.retriable)
+        >>> try:
+        ...     sparklog.scan("payments", root)
+        ... except sparklog.errors.KafkaError as error:
+        ...     print(type(error).__name__, error.topic, error.retriable)
+        UnknownTopicOrPartitionError payments True
     """
 
     retriable: ClassVar[bool] = False

@@ -47,6 +47,10 @@ def register(spark: SparkSession) -> None:
 
     Switches ``spark.sql.python.filterPushdown.enabled`` on where the session says nothing about it. Raises
     InvalidRequestError where Spark's Python processes are started with a Python that has no sparklog.
+
+        >>> sparklog.register(spark)
+        >>> spark.read.format("sparklog").option("subscribe", "orders").load(root).count()
+        0
     """
     register_source(spark)
     listen(spark)
@@ -80,6 +84,9 @@ def read(
     Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
     partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
     record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError, and what ``register`` does.
+
+        >>> sparklog.read(spark, root, subscribe="orders", columns=["key", "value"]).columns
+        ['key', 'value']
     """
     register_source(spark)
     reader = spark.read.format(SparklogDataSource.name()).options(**_storage(storage_options))
@@ -134,6 +141,11 @@ def write(
     With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing; ``on_batch_mismatch`` (fail, skip,
     append) says what becomes of it if its rows are not those of the first run, else they are left out unseen. Raises
     what Spark makes of the errors of sparklog: their class and message stand in its text.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> sparklog.write(rows, root, topic="orders", txn_app_id="nightly", txn_version=1)
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
     """
     register_source(df.sparkSession)
     activate(df.sparkSession)

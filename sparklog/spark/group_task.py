@@ -35,6 +35,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnlinkedHistoryError,
 )
+from sparklog.log.batches import RowBuilder
 from sparklog.log.fetch import Fetcher
 from sparklog.log.ranges import read_range
 from sparklog.log.records import Records
@@ -43,7 +44,6 @@ from sparklog.protocol.decide import AppendRequest
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.decide_producers import ProducerIdentity
 from sparklog.protocol.state import State
-from sparklog.spark.batches import RowBuilder
 from sparklog.spark.group_output import TaskSends
 from sparklog.spark.rows import STORED, arrow_schema, read_columns, read_schema
 from sparklog.store.base import Store

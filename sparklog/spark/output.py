@@ -26,11 +26,11 @@ from sparklog import limits
 from sparklog.errors import SparklogError
 from sparklog.ids import Ids
 from sparklog.log.append import SegmentFileWriter
+from sparklog.log.batches import join_small
 from sparklog.protocol.decide import PartitionAppend
 from sparklog.protocol.decide_append import check_copies
 from sparklog.protocol.partition_changes import holders
 from sparklog.protocol.segments import index_path
-from sparklog.spark.batches import join_small
 from sparklog.spark.routing import Routed
 from sparklog.spark.topics import TopicTarget
 from sparklog.store.base import Store

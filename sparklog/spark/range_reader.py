@@ -18,12 +18,12 @@ from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.coordinator.announcements import Announcement
 from sparklog.coordinator.newest import newest_segments
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError, StorageError
+from sparklog.log.batches import positions_of
 from sparklog.log.fetch import Fetcher
 from sparklog.log.ranges import read_range
 from sparklog.log.records import Records
 from sparklog.log.replicas import replicas_in_sync
 from sparklog.protocol.segments import Segment
-from sparklog.spark.batches import positions
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import PlannedRange
 from sparklog.store.base import Store
@@ -74,13 +74,14 @@ class RangeReader:
 
         Unless asked for, offsets are not told, only how many records there are.
         """
-        for segment in self._planned.segments:
-            start, end = max(self._planned.start, segment.base_offset), min(self._planned.end, segment.end_offset)
-            whole = end - start == segment.end_offset - segment.base_offset
-            if segment.has_gaps and (with_offsets or not whole):
-                yield from self._read([segment], start, end, [])
-            else:
-                yield from positions(segment, start, end)
+        planned = self._planned
+        return positions_of(
+            planned.segments,
+            planned.start,
+            planned.end,
+            with_offsets,
+            lambda segment, start, end: self._read([segment], start, end, []),
+        )
 
     def _read(self, segments: Sequence[Segment], start: int, end: int, columns: Sequence[str]) -> Iterator[Records]:
         planned = self._planned

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from sparklog.coordinator import shared_cluster
 from sparklog.coordinator.announcements import Announcement
 from sparklog.ids import RandomIds
+from sparklog.log.batches import RowBuilder, join_small
 from sparklog.log.records import Records
 from sparklog.protocol.state import State
-from sparklog.spark.batches import RowBuilder, join_small
 from sparklog.spark.filters import Pruning, keeps_all, pruning
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import Plan, PlannedRange, announced_read, plan

@@ -54,6 +54,12 @@ def write_batch(
     ``on_batch_mismatch`` says what becomes of a batch whose number was used for another one: fail, skip it, or append
     it. The rest is as for ``sparklog.write``.
     Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> for attempt in range(2):
+        ...     sparklog.write_batch(rows, 7, root, topic="orders", query_id="nightly")
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
     """
     query = query_id or _local_property(batch, QUERY_ID)
     if not query:

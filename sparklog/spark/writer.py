@@ -28,10 +28,10 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.coordinator import Coordinator, shared_cluster
 from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRecordError, InvalidRequestError
 from sparklog.ids import Ids, RandomIds
+from sparklog.log.batches import gather
 from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic, PartitionAppend
 from sparklog.protocol.decide_groups import GroupCommit
 from sparklog.protocol.state import State
-from sparklog.spark.batches import gather
 from sparklog.spark.conversion import Converter
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.output import TaskOutput, delete_files

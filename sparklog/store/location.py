@@ -14,6 +14,7 @@ Not for: what these files say (``log.locations``), and whether a location is wel
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -113,7 +114,7 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
     On a remote storage its policies see to that. In a local folder the file has to have the folder's owner, or be the
     superuser's, and nobody else may be able to write it: others may be able to create files beside it.
 
-    Raises ObjectNotFoundError, StoragePermissionError for a file of another user, CorruptMetadataError.
+    Raises ObjectNotFoundError, StoragePermissionError for a link or a file of another user, CorruptMetadataError.
     """
     if not is_local(store.root):
         return store.get(key, max_bytes)
@@ -131,6 +132,12 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
         finally:
             os.close(file)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoragePermissionError(
+                f"{path} does not count: it is a link, and who may write what it leads to is not known; put a file in "
+                "its place",
+                path=path,
+            ) from error
         raise translate_os_error(error, "read", path) from error
     if len(data) > max_bytes:
         raise CorruptMetadataError(f"{path} has more than {max_bytes} bytes", path=path)

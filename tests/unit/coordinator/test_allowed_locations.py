@@ -225,5 +225,5 @@ def test_a_link_in_the_place_of_the_list_does_not_count(folder: LocalStore) -> N
     path = Path(folder.root, LOCATIONS_KEY)
     path.rename(path.with_name("elsewhere.json"))
     path.symlink_to("elsewhere.json")
-    with pytest.raises(SparklogError):
+    with pytest.raises(StoragePermissionError, match="link"):
         read_allowed(folder)

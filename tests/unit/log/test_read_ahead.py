@@ -12,7 +12,7 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import StorageUnavailableError
-from sparklog.log import commit_files, commit_log
+from sparklog.log import commit_files
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 
@@ -25,8 +25,7 @@ class RoundTrips:
         self.after_each: Callable[[], None] = lambda: None
         self._together = 0
         self.store = _Remote(store, before=self._before)
-        for module in (commit_log, commit_files):
-            monkeypatch.setattr(module, "each", self._each)
+        monkeypatch.setattr(commit_files, "each", self._each)
 
     def _before(self, number: int, call: Call) -> None:
         if not self._together:

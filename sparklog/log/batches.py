@@ -1,17 +1,17 @@
-"""Batches of the right size, and from stored records to the rows that Spark sees, in the columns that were asked for.
+"""Batches of the right size, and from stored records to rows with topic, partition and offset, for Spark and for Arrow.
 
-Spark's Arrow channel moves batches of about 1 MiB, or some 10,000 rows, fastest, so the small ones that small appends
-left behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
+Batches of about 1 MiB, or some 10,000 rows, are the fastest to pass on, so the small ones that small appends left
+behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
 made once and sliced; offsets are counted from a sequence made once.
 
-Rules: no Spark; nothing is read that is not asked for: where no stored column is, no file is opened at all, but for
-the offsets of records that compaction left gaps between.
-Not for: which offsets (``planning``).
+Rules: the rows are those of Spark's Kafka source; nothing is read that is not asked for: where no stored column is, no
+file is opened at all, but for the offsets of records that compaction left gaps between.
+Not for: which offsets (``spark.planning``, ``client.scan``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -94,6 +94,27 @@ def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:
     end = start + segment.records if segment.has_gaps else end
     for offset in range(start, end, ROWS_WITHOUT_FILES):
         yield Records(offset, without_columns(min(ROWS_WITHOUT_FILES, end - offset)), kind)
+
+
+def positions_of(
+    segments: Iterable[Segment],
+    start: int,
+    end: int,
+    with_offsets: bool,
+    read: Callable[[Segment, int, int], Iterator[Records]],
+) -> Iterator[Records]:
+    """The records ``[start, end)`` of some segments without any stored column.
+
+    ``read`` opens a segment, which only offsets that leave gaps need. Unless asked for, offsets are not told, only how
+    many records there are.
+    """
+    for segment in segments:
+        first, last = max(start, segment.base_offset), min(end, segment.end_offset)
+        whole = last - first == segment.end_offset - segment.base_offset
+        if segment.has_gaps and (with_offsets or not whole):
+            yield from read(segment, first, last)
+        else:
+            yield from positions(segment, first, last)
 
 
 def gather(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,309 @@
+"""A topic as Arrow, without Spark and without a consumer: from one offset to another, and done.
+
+    table = sparklog.scan("orders", "/data/log").to_arrow()
+
+The range is fixed when ``scan`` is called, so that reading twice gives the same records, and ``end_offsets`` says where
+the next scan goes on. Records are those that are committed: a transaction's are seen once it has ended.
+
+Rules: it only reads: no group, no announcement, nothing is stored. Files that were merged into others meanwhile are
+looked up in the newest state, as consumers do. Records come partition after partition, in the order of their offsets,
+about 1 MiB at a time.
+
+Not for: following a topic (``Consumer``), queries over many machines (``sparklog.spark``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparklog.client.config import cluster_of
+from sparklog.client.consumer_offsets import ConsumerReader
+from sparklog.client.reader import Bounds
+from sparklog.client.representation import Facts, Shown
+from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, TIMESTAMP_TYPE
+from sparklog.log.batches import RowBuilder, join_small
+from sparklog.log.records import Records
+from sparklog.protocol.state import State
+
+ROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": TIMESTAMP_TYPE,
+        "timestampType": pa.int32(),
+        "headers": HEADERS_TYPE,
+    }
+)
+"""The columns of a scan: names, types and order are those of Spark's Kafka source with its headers."""
+
+Limit = str | datetime | Mapping[int, "int | str | datetime"]
+"""Where a scan starts or ends: ``earliest``, ``latest``, a time, or one of these or an offset per partition."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _Range(NamedTuple):
+    """Offsets ``[start, end)`` of a partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def scan(
+    topic: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    start: Limit = "earliest",
+    end: Limit = "latest",
+    partitions: Sequence[int] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    cluster: Any = None,
+) -> Scan:
+    """The committed records of a topic, from its beginning to now, to be read as Arrow.
+
+    ``root`` is the folder or address of the cluster, with ``storage_options`` for the storage's client; or give an open
+    ``cluster``. ``columns`` of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+    ``timestampType`` and ``headers`` come in the order asked for, and what is not asked for is not read; by default all
+    of them. ``partitions`` reads these only.
+
+    ``start`` is the first record that is read and ``end`` the first that is not: ``"earliest"``, ``"latest"``, a time
+    with its time zone (the first record at or after it), or a dict from partition to one of these or to an offset. A
+    partition that the dict does not name is read from its beginning, or to its end.
+
+        >>> with sparklog.Producer(bootstrap_servers=root) as producer:
+        ...     for number in range(3):
+        ...         _ = producer.send("orders", key=b"k", value=b"%d" % number)
+        >>> orders = sparklog.scan("orders", root, columns=["offset", "value"])
+        >>> orders.to_arrow().to_pylist()
+        [{'offset': 0, 'value': b'0'}, {'offset': 1, 'value': b'1'}, {'offset': 2, 'value': b'2'}]
+        >>> orders.end_offsets
+        {0: 3}
+
+    Raises:
+        UnknownTopicOrPartitionError: no such topic or partition.
+        OffsetOutOfRangeError: an offset that the log does not have, or no longer.
+        InvalidConfigurationError: an argument of the wrong kind; the message says which.
+        ClusterNotFoundError, StorageError: as ``Consumer``.
+    """
+    chosen = _checked_columns(columns)
+    given = {"bootstrap_servers": root, "storage_options": storage_options, "cluster": cluster}
+    coordinator = cluster_of("scan", given)
+    with ConsumerReader(coordinator) as reader:
+        state = reader.refresh()
+        resolve = _Resolver(reader, topic)
+        numbers = _checked_partitions(resolve.count, topic, partitions)
+        starts, ends = _by_partition("start", start, "earliest", numbers), _by_partition("end", end, "latest", numbers)
+        ranges = [resolve.range(number, starts[number], ends[number]) for number in numbers]
+    return Scan(coordinator, state, topic, chosen, ranges)
+
+
+class Scan(Shown):
+    """Records of a topic in a fixed range, to be read as often as wanted. Made by ``sparklog.scan``.
+
+    What takes Arrow streams takes it as it is: ``polars.DataFrame(scan)``, ``deltalake.write_deltalake(path, scan)``,
+    or its name in a query of DuckDB. Thread-safe; each iterator is for one thread at a time.
+
+        >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
+        >>> orders = sparklog.scan("orders", root)
+        >>> orders
+        <Scan topic=orders partitions=1 offsets=1>
+        >>> orders.to_arrow()["value"].to_pylist()
+        [b'a']
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, state: State, topic: str, columns: Sequence[str], ranges: Sequence[_Range]
+    ) -> None:
+        self._coordinator = coordinator
+        self._state = state
+        self._ranges = tuple(ranges)
+        self.topic = topic
+        self.schema: pa.Schema = pa.schema([pa.field(name, ROW_TYPES[name]) for name in columns])
+
+    def _facts(self) -> Facts:
+        offsets = sum(held.end - held.start for held in self._ranges)
+        return {"topic": self.topic, "partitions": len(self._ranges), "offsets": offsets}
+
+    @property
+    def start_offsets(self) -> dict[int, int]:
+        """The first offset of each partition that is read."""
+        return {held.partition: held.start for held in self._ranges}
+
+    @property
+    def end_offsets(self) -> dict[int, int]:
+        """The first offset of each partition that is not read: the ``start`` of the next scan."""
+        return {held.partition: held.end for held in self._ranges}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records in batches of about 1 MiB, however large the topic is.
+
+            >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
+            >>> sum(batch.num_rows for batch in sparklog.scan("orders", root).batches())
+            1
+
+        Raises:
+            OffsetOutOfRangeError: records of the range were deleted before they were read.
+            DataLossError, CorruptRecordError, CorruptIndexError: they cannot be read any more.
+            StorageError: the storage failed.
+        """
+        names = self.schema.names
+        with ConsumerReader(self._coordinator) as reader:
+            for held in self._ranges:
+                builder = RowBuilder(self.schema, names, self.topic, held.partition)
+                built = (builder.build(records) for records in self._records(reader, held))
+                yield from join_small((batch, batch.nbytes) for batch in built)
+
+    def _records(self, reader: ConsumerReader, held: _Range) -> Iterator[Records]:
+        partition, start, end = held
+        names = self.schema.names
+        stored = [name for name in COLUMNS if name in names]
+        if start == end:
+            return
+        if self.topic not in self._state.topics:  # derived from commits
+            for fetched in reader.fetch(self.topic, partition, start, end):
+                yield _with_headers(fetched.records)
+        elif stored:
+            for fetched in reader.fetch(self.topic, partition, start, end, stored, self._state):
+                yield fetched.records
+        else:
+            yield from reader.positions(self.topic, partition, start, end, "offset" in names, self._state)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The records as Arrow's stream of batches. Errors as ``batches``, while it is read.
+
+        >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
+        >>> sparklog.scan("orders", root, columns=["value"]).to_reader().read_all().num_rows
+        1
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All records as a table, in memory. Errors as ``batches``.
+
+        >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
+        >>> sparklog.scan("orders", root, columns=["value"]).to_arrow().to_pylist()
+        [{'value': b'a'}]
+        """
+        return pa.Table.from_batches(list(self.batches()), schema=self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All records as a DataFrame, in memory; ``options`` are those of ``pyarrow.Table.to_pandas``.
+
+            sparklog.scan("orders", "/data/log").to_pandas()
+
+        Errors as ``batches``; ModuleNotFoundError where pandas is not installed.
+        """
+        return self.to_arrow().to_pandas(**options)
+
+    def __arrow_c_schema__(self) -> object:
+        """Arrow's PyCapsule interface: the schema."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's PyCapsule interface: the records, read as they are asked for."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def _with_headers(records: Records) -> Records:
+    """Records whose batch has all columns that a file may have: of what is derived, none has headers."""
+    batch = records.batch
+    if HEADERS in batch.schema.names:
+        return records
+    return records._replace(batch=batch.append_column(HEADERS, pa.nulls(batch.num_rows, HEADERS_TYPE)))
+
+
+# -- arguments
+
+
+def _checked_columns(columns: Sequence[str] | None) -> list[str]:
+    if isinstance(columns, str):
+        raise _invalid("columns", columns, "give a list of names")
+    chosen = list(ROW_TYPES if columns is None else columns)
+    unknown = [name for name in chosen if name not in ROW_TYPES]
+    if unknown or not chosen or len(set(chosen)) < len(chosen):
+        raise _invalid("columns", columns, f"choose from {', '.join(ROW_TYPES)}, each once")
+    return chosen
+
+
+def _checked_partitions(count: int, topic: str, partitions: Sequence[int] | None) -> list[int]:
+    if partitions is None:
+        return list(range(count))
+    numbers = sorted(set(partitions))
+    wrong = [number for number in numbers if not 0 <= number < count]
+    if wrong:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic!r} has partitions 0 to {count - 1}, not {wrong[0]}", topic=topic, partition=wrong[0]
+        )
+    return numbers
+
+
+def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int]) -> Mapping[int, int | str | datetime]:
+    """The limit of each partition. Raises InvalidConfigurationError."""
+    given = limit if isinstance(limit, Mapping) else dict.fromkeys(numbers, limit)
+    if not set(given) <= set(numbers):
+        wrong = min(set(given) - set(numbers), key=str)
+        raise _invalid(name, limit, f"partition {wrong!r} is not read")
+    for where in given.values():
+        is_offset = isinstance(where, int) and not isinstance(where, bool) and where >= 0
+        if is_offset and not isinstance(limit, Mapping):
+            raise _invalid(name, limit, f"an offset is of one partition: give {{0: {where}}}, or a datetime for a time")
+        if isinstance(where, datetime) and where.tzinfo is None:
+            raise _invalid(name, limit, "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
+        if not is_offset and not isinstance(where, datetime) and where not in ("earliest", "latest"):
+            raise _invalid(name, limit, "give 'earliest', 'latest', a datetime, or a dict from partition to offset")
+    return {number: given.get(number, default) for number in numbers}
+
+
+def _invalid(name: str, value: object, advice: str) -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"scan({name}={value!r}): {advice}", config=name, value=value)
+
+
+class _Resolver:
+    """Finds the offsets that limits mean, in the state that a reader has read."""
+
+    def __init__(self, reader: ConsumerReader, topic: str) -> None:
+        self._reader = reader
+        self._topic = topic
+        self.count = reader.partitions(topic)
+        if not self.count:
+            reader.state.topic(topic)  # raises, with the nearest name
+
+    def range(self, partition: int, start: int | str | datetime, end: int | str | datetime) -> _Range:
+        """The offsets of a partition. Raises OffsetOutOfRangeError where the log does not have them."""
+        bounds = self._reader.fresh_bounds(self._topic, partition)
+        assert bounds is not None, "the partitions were counted in this state"
+        first = self._offset(partition, bounds, start)
+        last = max(self._offset(partition, bounds, end), first)
+        for offset in (first, last):
+            if not bounds.start <= offset <= bounds.end:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} of {self._topic}-{partition} is out of range: the log has offsets from "
+                    f"{bounds.start} and ends before {bounds.end}",
+                    topic=self._topic,
+                    partition=partition,
+                    offset=offset,
+                )
+        return _Range(partition, first, last)
+
+    def _offset(self, partition: int, bounds: Bounds, where: int | str | datetime) -> int:
+        if isinstance(where, int):
+            return where
+        if isinstance(where, str):
+            return bounds.start if where == "earliest" else bounds.end
+        microseconds = (where - _EPOCH) // _MICROSECOND
+        found = self._reader.find_timestamp(self._topic, partition, microseconds)
+        return bounds.end if found is None else found.offset

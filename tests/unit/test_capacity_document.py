@@ -1,0 +1,42 @@
+"""The tables of docs/capacity.md are what benchmarks/capacity.py counts.
+
+Write them after a change of what is stored or asked for:
+
+    python benchmarks/capacity.py --write
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.capacity import DOCUMENT, MARKS, TABLES
+
+NUMBER = r"\d[\d,.]*"
+
+
+def documented() -> dict[str, str]:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return {found[2]: found[0][len(found[1]) : -len(found[3])] for found in MARKS.finditer(text)}
+
+
+def test_the_document_has_every_table() -> None:
+    assert list(documented()) == list(TABLES)
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_is_what_is_counted(name: str) -> None:
+    counted = "\n".join(TABLES[name]()) + "\n"
+    assert rows(documented()[name]) == rows(counted)
+    assert numbers(documented()[name]) == pytest.approx(numbers(counted), rel=0.05)
+
+
+def rows(table: str) -> list[str]:
+    """What stands in a table beside its numbers."""
+    return re.sub(NUMBER, "", table).splitlines()
+
+
+def numbers(table: str) -> list[float]:
+    """Another version of Arrow may write some bytes more."""
+    return [float(number.replace(",", "")) for number in re.findall(NUMBER, table)]
