@@ -26,7 +26,13 @@ Result = dict[str, Any]
 
 
 class Response(dict[str, Any]):
-    """A result that is read as a dict, and as kafka-python's responses are: by attributes, and with ``to_dict()``."""
+    """A result that is read as a dict, and as kafka-python's responses are: by attributes, by the number of a field,
+    and with ``to_dict()``."""
+
+    def __missing__(self, field: object) -> Any:
+        if isinstance(field, int):
+            return list(self.values())[field]
+        raise KeyError(field)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -111,6 +111,9 @@ def test_results_of_partitions_are_read_as_attributes_and_as_a_dict(cluster: Coo
         found = admin.create_partitions({"t": 2, "unknown": 2}, raise_errors=False)
         assert [(one.name, one.error_code) for one in found.results] == [("t", 0), ("unknown", 3)]
         assert found["results"][0]["error_message"] is None
+        assert (found.results[1][0], found.results[1][1]) == ("unknown", 3)
+        with pytest.raises(KeyError):
+            found["nothing"]
         assert found.to_dict()["results"][0] == {"name": "t", "error_code": 0, "error_message": None}
         assert type(found.to_dict()["results"][0]) is dict
         with pytest.raises(AttributeError):
