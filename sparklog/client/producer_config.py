@@ -125,7 +125,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         level=level,
         create_topics=one_of("Producer", arguments, "allow_auto_create_topics", (True, False)),
         delivery_timeout=seconds("delivery_timeout_ms"),
-        idempotent=one_of("Producer", arguments, "enable_idempotence", (True, False)),
+        idempotent=_idempotence(arguments, given),
         linger=seconds("linger_ms"),
         max_block=seconds("max_block_ms"),
         max_request_size=number("max_request_size"),
@@ -149,6 +149,13 @@ def _acks(value: object) -> object:
     if type(value) not in (int, str) or value not in (0, 1, -1, "all"):
         raise InvalidAcksError(f"Producer(acks={value!r}): give one of 0, 1, -1, 'all'", config="acks", value=value)
     return value
+
+
+def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
+    """As it is given. That which is only the default ends where nobody waits for an answer."""
+    chosen: bool = one_of("Producer", arguments, "enable_idempotence", (True, False))
+    is_asked_for = "enable_idempotence" in given or arguments["transactional_id"] is not None
+    return chosen and (is_asked_for or arguments["acks"] != 0)
 
 
 def _transactional_id(arguments: Mapping[str, object]) -> str:

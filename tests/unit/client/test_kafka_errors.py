@@ -138,3 +138,12 @@ def test_an_error_of_a_wrong_type_survives_a_process(cluster: Coordinator) -> No
         Producer(cluster=cluster, acks=2)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.args, again.config) == (type(caught.value), caught.value.args, "acks")
+
+
+def test_without_acknowledgements_a_producer_says_that_it_is_not_idempotent(cluster: Coordinator) -> None:
+    with Producer(cluster=cluster, acks=0) as producer:
+        assert producer.config["enable_idempotence"] is False
+    with pytest.raises(KafkaConfigurationError, match="acks"):
+        Producer(cluster=cluster, acks=0, enable_idempotence=True)
+    with pytest.raises(KafkaConfigurationError, match="acks"):
+        Producer(cluster=cluster, acks=0, transactional_id="x")
