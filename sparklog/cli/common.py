@@ -163,15 +163,19 @@ class CommandParser(argparse.ArgumentParser):
             help=f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options",
         )
 
-    def add_without_effect(self, *flags: str, metavar: str | None = None) -> None:
-        """Flags of Kafka's that change nothing here; with ``metavar`` they take a value."""
+    def add_controller(self) -> None:
+        """Kafka's flag for the other kind of server, which ``bootstrap_server`` refuses with the one that applies."""
+        self.add_argument("--bootstrap-controller", metavar="NAME", help="refused: --bootstrap-server takes the root")
+
+    def add_without_effect(self, *flags: str, metavar: str | None = None, type: type = str) -> None:
+        """Flags of Kafka's that change nothing here; with ``metavar`` they take a value, of this type."""
         if self._quiet_group is None:
             self._quiet_group = self.add_argument_group("Accepted for Kafka's scripts, without effect here")
         for flag in flags:
             if metavar is None:
                 action = self._quiet_group.add_argument(flag, action="store_true")
             else:
-                action = self._quiet_group.add_argument(flag, metavar=metavar)
+                action = self._quiet_group.add_argument(flag, metavar=metavar, type=type)
             self._without_effect[action.dest] = flag
 
     def add_deprecated(self, flag: str, use: str, **settings: Any) -> None:
@@ -195,7 +199,7 @@ class CommandParser(argparse.ArgumentParser):
             if flag in used:
                 complain(f"Warning: {flag} is deprecated. Use {use} instead.")
         for name, flag in self._without_effect.items():
-            if getattr(options, name):
+            if given(options, name):
                 logger.debug("%s has no effect here", flag)
         return options
 
@@ -301,6 +305,7 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
 
 def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     """The cluster's root and its storage options: flags first, then the config file, then the environment."""
+    refuse_controller(options)
     properties: dict[str, str] = {}
     if options.command_config:
         properties = read_properties_file(options.command_config, "--command-config")
@@ -311,6 +316,12 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
         )
     check_root(root)
     return root, storage_options(options, properties)
+
+
+def refuse_controller(options: argparse.Namespace) -> None:
+    """Raises UsageError where ``--bootstrap-controller`` is given."""
+    if getattr(options, "bootstrap_controller", None) is not None:
+        raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
 
 
 def check_root(root: str) -> None:

@@ -110,7 +110,7 @@ def parser() -> CommandParser:
     for flag in (
         "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip
-        options.add_without_effect(flag, metavar="VALUE")
+        options.add_without_effect(flag, metavar="VALUE", type=int)
     return options
 
 

@@ -40,7 +40,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
     )
-    options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N")
+    options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
     add_json(options)
     add_runner_options(options)
     return options

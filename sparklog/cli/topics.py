@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
+NO_TOPIC_ID = "A" * 22
+"""Zeros, which are no id: as in Kafka, ``--topic-id`` with it is as if it was not given."""
+
 REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
 FOUND_EXIT_CODE = 2
 """Of ``--exit-code`` where there are such partitions; 1 is a failure to look."""
@@ -67,7 +70,7 @@ def parser() -> CommandParser:
     options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
     options.add_argument("--if-not-exists", action="store_true", help="do nothing where the topic exists already")
     options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
-    options.add_without_effect("--partition-size-limit-per-response", metavar="N")
+    options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
     return options
 
 
@@ -274,7 +277,7 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
 
 
 def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
-    if options.topic_id is None:
+    if options.topic_id in (None, NO_TOPIC_ID):
         from sparklog.client.consumer_offsets import described_topic, listed_topics
         from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 

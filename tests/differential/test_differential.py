@@ -49,6 +49,15 @@ def test_nothing_is_listed_that_is_no_case() -> None:
     assert set(ANSWERS) <= set(CASES)
 
 
+def test_each_difference_of_a_tool_is_told_to_users() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
+    section = document.partition("\n## Kafka's tools\n")[2].partition("\n## ")[0]
+    rows = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("|")}
+    of_tools = {label: choice.row for label, choice in CHOSEN.items() if CASES[label.partition("/")[0]].of_tools}
+    assert len(of_tools) > 20
+    assert {label: row for label, row in of_tools.items() if row not in rows} == {}
+
+
 def compare(case: Case, expected: Any, answer: Any) -> None:
     """Raises AssertionError unless the answers differ exactly where chosen.toml says that they do."""
     found = differences(case.id, expected, answer)

@@ -213,7 +213,7 @@ REFUSALS = [
     (["configs", "--alter", "--topic", "t", "--add-config", "nope=1"], "Unknown topic config name: nope"),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "z", "--to-earliest", "--execute"], "Error: "),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t:9", "--to-earliest", "--execute"], "Error: "),
-    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist."),
+    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist: Group z not found."),
 ]
 
 
@@ -340,3 +340,10 @@ def is_caught(process: int, number: signal.Signals) -> bool:
 def has_member(cluster: Coordinator) -> bool:
     group = cluster.refresh().groups.get("g")
     return group is not None and bool(group.members)
+
+
+def test_a_wrong_value_of_a_flag_without_effect_is_named(run: Run, root: str) -> None:
+    for command, flag in (("consumer-groups", "--timeout"), ("console-producer", "--max-block-ms")):
+        result = run(command, flag, "soon")
+        assert result.code == 1
+        assert f"{flag}: invalid int value: 'soon'" in result.err

@@ -270,3 +270,13 @@ def test_invalid_expression_is_refused(run: Run, root: str, pattern: str) -> Non
     result = run("topics", "--delete", "--topic", pattern)
     assert result.code == 1
     assert "is an invalid regex" in result.err
+
+
+def test_topic_id_of_zeros_is_none(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("a")
+    cluster.create_topic("b")
+    zeros = ["--topic-id", "A" * 22]
+    assert run("topics", "--describe", *zeros) == run("topics", "--describe")
+    assert run("topics", "--describe", "--topic", "b", *zeros) == run("topics", "--describe", "--topic", "b")
+    unknown = run("topics", "--describe", "--topic-id", "B" * 22)
+    assert unknown == (1, "", f"{FAILED}TopicId '{'B' * 22}' does not exist as expected\n")
