@@ -500,7 +500,7 @@ class Consumer(Shown, PositionCalls):
         """Commit these offsets, or the position in every partition, and return when they are durable.
 
         Raises IllegalStateError without a group, CommitFailedError where the group has given the partitions to others,
-        FencedInstanceIdError, UnknownTopicOrPartitionError.
+        FencedInstanceIdError, UnknownTopicTimeoutError.
 
             >>> _ = producer.send("orders", b"v").get()
             >>> first = sparklog.TopicPartition("orders", 0)
