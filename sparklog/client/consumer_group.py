@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 
 from sparklog.client.consumer_config import ConsumerConfig
 from sparklog.client.consumer_metrics import ConsumerMetrics
-from sparklog.client.consumer_records import ConsumerGroupMetadata
+from sparklog.client.consumer_records import ConsumerGroupMetadata, MemberState
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription, finish
+from sparklog.client.unknown_topics import unknown_as_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -114,12 +115,18 @@ class GroupSession:
         self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group."""
+        """Who this consumer is in its group. Any thread may ask."""
         member = self._member
-        group = self._coordinator.state.groups.get(self._config.group_id)
-        state = group.name_of_state if group is not None else "Empty"
+        generation, state = member.generation, MemberState.UNJOINED
+        if generation >= 0:
+            state = MemberState.STABLE if self._is_stable() else MemberState.REBALANCING
         instance_id = self._config.instance_id or None
-        return ConsumerGroupMetadata(self._config.group_id, member.generation, member.member_id, instance_id, state)
+        return ConsumerGroupMetadata(self._config.group_id, generation, member.member_id, instance_id, state)
+
+    def _is_stable(self) -> bool:
+        """Whether nobody in the group is waited for, as far as is known."""
+        group = self._coordinator.state.groups.get(self._config.group_id)
+        return group is None or group.name_of_state in ("Stable", "Empty")
 
     # -- membership, within poll
 
@@ -303,7 +310,7 @@ class GroupSession:
                 else:
                     with self._metrics.heartbeat():
                         self._member.beat(refresh=False)  # the log is being read for records anyway
-                    if self.metadata().state not in ("Stable", "Empty"):  # others may be waited for in vain
+                    if not self._is_stable():  # others may be waited for in vain
                         self._expire_dead()
             except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
@@ -347,7 +354,7 @@ class GroupSession:
     def _commit(self, offsets: Offsets) -> None:
         if not offsets:
             return
-        with self._metrics.commit():
+        with self._metrics.commit(), unknown_as_timeout():
             if self._subscription.automatic:
                 self._member.commit(_plain(offsets))
             else:

@@ -459,6 +459,11 @@ class Producer(Shown):
 
     # -- the cluster
 
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: object) -> int:
+        """Kafka's number of the format of records with headers, which instrumentations ask for: always 2."""
+        return 2
+
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, which is created as ``send`` would. Raises as ``send`` does for topics."""
         self._refuse_after_fork()

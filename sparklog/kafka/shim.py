@@ -108,7 +108,8 @@ def install(root: str | None = None) -> ModuleType:
     """Answer ``import kafka`` with ``sparklog.kafka`` in this process, and return that.
 
     Addresses of Kafka's brokers, such as ``bootstrap_servers="kafka-1:9092"``, stand for the cluster at ``root`` from
-    now on; without one for the cluster that SPARKLOG_BOOTSTRAP_SERVER names, and where it names none they are refused.
+    now on, and so does leaving ``bootstrap_servers`` out; without a root for the cluster that
+    SPARKLOG_BOOTSTRAP_SERVER names, and where it names none they are refused.
 
     Raises:
         IllegalStateError: another kafka was imported before, so that some would use it and others sparklog.

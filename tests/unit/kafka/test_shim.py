@@ -122,6 +122,21 @@ with KafkaProducer(bootstrap_servers=["kafka-1:9092", "kafka-2:9092"]) as produc
     assert python(program.format(""), SPARKLOG_BOOTSTRAP_SERVER=str(tmp_path / "log")) == ["1"]
 
 
+def test_a_program_that_names_no_brokers_uses_the_cluster_of_the_call_before_that_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    create_cluster(str(tmp_path / "log"))
+    program = """
+import sparklog.kafka
+sparklog.kafka.install({!r})
+from kafka import KafkaProducer
+with KafkaProducer() as producer:
+    print(producer.send("orders", b"v").get(30).offset)
+""".format(str(tmp_path / "log"))
+    assert python(program) == ["0"]
+    assert python(program, SPARKLOG_BOOTSTRAP_SERVER=str(tmp_path / "nowhere")) == ["1"]
+
+
 # -- python -m sparklog.kafka.run
 
 
