@@ -42,6 +42,7 @@ _SPARK_START = re.compile(
         )
     )
 )
+_ROOT = re.compile(r"\broot=[^\s>]+")  # shown shortened where it is long
 _SCRATCH = re.compile(r"[^\s=]*sparklog-notebook-\w+")
 _CLUSTER_ID = re.compile(r"\bid=[\w-]{22}")
 _MILLISECONDS = re.compile(r"\b\d{13}\b")
@@ -78,6 +79,7 @@ def shown(cell: dict[str, Any]) -> dict[str, str]:
 
 def normalised(text: str) -> str:
     """Text without what differs from run to run: folders, ids, times, and how lines are broken."""
+    text = _ROOT.sub("root=ROOT", text)
     text = _SCRATCH.sub("FOLDER", text)
     text = _CLUSTER_ID.sub("id=ID", text)
     text = _MILLISECONDS.sub("TIME", text)

@@ -47,12 +47,13 @@ from sparklog.log.checkpoint_files import (
     write_file,
     write_segments_file,
 )
-from sparklog.log.layout import CHECKPOINTS, manifest_version
+from sparklog.log.layout import CHECKPOINTS, manifest_version, read_certain_boundary
 from sparklog.log.lists import NO_LISTS, ListCache, Lists, TopicList
 from sparklog.log.parallel import each
 from sparklog.log.segments import TopicSegments, merge_parts, to_part
 from sparklog.log.tiers import PartReference, Plan, Rows, merged, plan
 from sparklog.protocol import levels
+from sparklog.protocol.commits import commit_key
 from sparklog.protocol.fold import Entry
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import State, TopicState
@@ -160,9 +161,20 @@ def read_newest_state(
             if not error.missing:
                 raise
             failure = failure or error
-    if failure is not None and not isinstance(failure, ObjectNotFoundError):
+    if failure is not None and not isinstance(failure, ObjectNotFoundError) and not _is_complete_without(store):
         raise failure
     return None, None
+
+
+def _is_complete_without(store: Store) -> bool:
+    """Whether all commits are there, so that the state needs no checkpoint: none was ever removed."""
+    if read_certain_boundary(store) >= 0:
+        return False
+    try:
+        store.info(commit_key(0))
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _candidates(store: Store, listed: bool) -> Iterator[str]:

@@ -378,3 +378,21 @@ def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_anothe
             away.rename(root)
         client.refresh()
     client.create_topic("last")
+
+
+def test_a_manifest_of_the_former_history_whose_files_are_gone_stops_nobody() -> None:
+    """A process that slept while the root was put back stored the last file of its checkpoint after that."""
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(3):
+        client.create_topic(f"old-{number}")
+    manifest = client.log.write_checkpoint()
+    key = manifest.heads.key.removesuffix(".heads") + ".json"
+    late = store.get(key)
+    restore(store, {**snapshot, key: late})
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+    other = open_cluster(store)
+    other.create_topic("new")
+    assert set(open_cluster(store).state.topics) == {"new"}
