@@ -233,7 +233,12 @@ _root_for_brokers: list[str | None] = []
 
 def answer_brokers_with(root: str | None) -> None:
     """From now on, in this process, addresses of Kafka's brokers stand for this cluster: for programs that cannot be
-    edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused."""
+    edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused.
+
+    Raises InvalidClientConfigurationError where the root is itself an address of brokers.
+    """
+    if _are_brokers(root):
+        raise _not_a_root("install", "root", root)
     _root_for_brokers[:] = [root]
 
 
@@ -252,15 +257,19 @@ def root_of(client: str, servers: object, address: str = "bootstrap_servers") ->
         root = os.fspath(root)
     if _are_brokers(servers):
         root = (_root_for_brokers[0] or default_root()) if _root_for_brokers else None
-        if root is not None:
+        if root is not None and not _are_brokers(root):
             logger.info("%s(%s=%r): using the cluster at %s", client, address, servers, root)
-    if not isinstance(root, str) or not root.strip():
-        raise InvalidClientConfigurationError(
-            f"{client}({address}={servers!r}): give the one root of the cluster, a folder or an address such "
-            f"as '/data/log' or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
-            config=address,
-        )
+    if not isinstance(root, str) or not root.strip() or _are_brokers(root):
+        raise _not_a_root(client, address, servers)
     return root
+
+
+def _not_a_root(client: str, address: str, given: object) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(
+        f"{client}({address}={given!r}): give the one root of the cluster, a folder or an address such as '/data/log' "
+        f"or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
+        config=address,
+    )
 
 
 def _are_brokers(servers: object) -> bool:
