@@ -116,7 +116,7 @@ def _open(text: str, options: dict[str, object]) -> Store:
 def scheme_of(text: str) -> str:
     """The kind of storage that an address is of, ``file`` for a path. Raises UnsupportedStoreError."""
     if not text.strip() or "\0" in text:
-        raise UnsupportedStoreError(f"{text!r} is no address of a storage: give {SUPPORTED}", path=text)
+        raise UnsupportedStoreError(f"{text!r} is not an address of a storage: give {SUPPORTED}", path=text)
     if "::" in text:
         raise UnsupportedStoreError(
             f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
