@@ -31,10 +31,11 @@ JAVA_ONLY = frozenset(
         "metrics.recording.level", "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
         "partitioner.class", "partitioner.ignore.keys", "partitioner.rack.aware", "receive.buffer.bytes",
         "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "security.providers",
-        "send.buffer.bytes", "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
+        "send.buffer.bytes", "throw.on.fetch.stable.offset.unsupported",
+        "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
     }
 )  # fmt: skip
-_PASSED_OVER = ("sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
+_PASSED_OVER = ("bootstrap.servers", "internal.", "sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
 _NUMBERS = ("_ms", "_level", "_bytes")
 
 
@@ -61,11 +62,13 @@ def read_properties(options: argparse.Namespace) -> dict[str, str]:
 
 def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
     """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
+    from sparklog.client.config import SOCKET_ARGUMENTS
+
     arguments: dict[str, Any] = {}
     unknown: list[str] = []
     for name, text in properties.items():
         argument = name.replace(".", "_")
-        if name in JAVA_ONLY or name == "bootstrap.servers" or name.startswith(_PASSED_OVER):
+        if argument in SOCKET_ARGUMENTS or name in JAVA_ONLY or name.startswith(_PASSED_OVER):
             logger.debug("client setting %s has no effect here", name)
         elif argument in defaults:
             arguments[argument] = _value(argument, text, defaults[argument])
@@ -76,12 +79,19 @@ def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, objec
     return arguments
 
 
+def java_assignors(text: str) -> object:
+    """A list of assignors as Java's consumer takes it, such as ``range,cooperative-sticky``."""
+    from sparklog.client.assignors import JavaAssignors
+
+    return JavaAssignors(item.strip() for item in text.split(",") if item.strip())
+
+
 def _value(argument: str, text: str, default: object) -> object:
     stripped = text.strip()
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(stripped.lower(), text)
-    if isinstance(default, tuple):
-        return [item.strip() for item in text.split(",")]
+    if isinstance(default, tuple):  # the assignors
+        return java_assignors(text)
     if isinstance(default, int | float) or (default is None and argument.endswith(_NUMBERS)):
         digits = stripped.removeprefix("-")
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= 19

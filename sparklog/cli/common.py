@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
@@ -108,6 +108,43 @@ def silence_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _OptionalOutput:
+    """Standard output, whose writing leads nowhere once the reader of the pipe is gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except BrokenPipeError:
+            silence_output()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            silence_output()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def optional_output(wanted: bool) -> Iterator[None]:
+    """If ``wanted``, what is printed within may be lost to a closed pipe, and nothing else is."""
+    stream = sys.stdout
+    if not wanted:
+        yield
+        return
+    sys.stdout = _OptionalOutput(stream)
+    try:
+        yield
+    finally:
+        sys.stdout = stream
+
+
 class CommandParser(argparse.ArgumentParser):
     """argparse with Kafka's manners: no abbreviations, one value for options that take one, errors exit with 1."""
 
@@ -163,15 +200,19 @@ class CommandParser(argparse.ArgumentParser):
             help=f"a properties file with bootstrap.servers and {STORAGE_PROPERTY_PREFIX}NAME for storage options",
         )
 
-    def add_without_effect(self, *flags: str, metavar: str | None = None) -> None:
-        """Flags of Kafka's that change nothing here; with ``metavar`` they take a value."""
+    def add_controller(self) -> None:
+        """Kafka's flag for the other kind of server, which ``bootstrap_server`` refuses with the one that applies."""
+        self.add_argument("--bootstrap-controller", metavar="NAME", help="refused: --bootstrap-server takes the root")
+
+    def add_without_effect(self, *flags: str, metavar: str | None = None, type: type = str) -> None:
+        """Flags of Kafka's that change nothing here; with ``metavar`` they take a value, of this type."""
         if self._quiet_group is None:
             self._quiet_group = self.add_argument_group("Accepted for Kafka's scripts, without effect here")
         for flag in flags:
             if metavar is None:
                 action = self._quiet_group.add_argument(flag, action="store_true")
             else:
-                action = self._quiet_group.add_argument(flag, metavar=metavar)
+                action = self._quiet_group.add_argument(flag, metavar=metavar, type=type)
             self._without_effect[action.dest] = flag
 
     def add_deprecated(self, flag: str, use: str, **settings: Any) -> None:
@@ -195,7 +236,7 @@ class CommandParser(argparse.ArgumentParser):
             if flag in used:
                 complain(f"Warning: {flag} is deprecated. Use {use} instead.")
         for name, flag in self._without_effect.items():
-            if getattr(options, name):
+            if given(options, name):
                 logger.debug("%s has no effect here", flag)
         return options
 
@@ -301,6 +342,7 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
 
 def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     """The cluster's root and its storage options: flags first, then the config file, then the environment."""
+    refuse_controller(options)
     properties: dict[str, str] = {}
     if options.command_config:
         properties = read_properties_file(options.command_config, "--command-config")
@@ -311,6 +353,12 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
         )
     check_root(root)
     return root, storage_options(options, properties)
+
+
+def refuse_controller(options: argparse.Namespace) -> None:
+    """Raises UsageError where ``--bootstrap-controller`` is given."""
+    if getattr(options, "bootstrap_controller", None) is not None:
+        raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
 
 
 def check_root(root: str) -> None:

@@ -18,6 +18,7 @@ from sparklog.cli.common import (
     given,
     kafkas_exit_codes,
     read_properties_file,
+    refuse_controller,
     refuse_together,
 )
 from sparklog.cli.json_output import add_json, print_json
@@ -76,6 +77,7 @@ def parser() -> CommandParser:
     change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
     change.add_argument("--delete-config", metavar="K,K", help="settings to set back to their defaults")
     add_json(options, "--describe")
+    options.add_controller()
     refused = options.add_argument_group("Kafka's other entities, which have no settings here")
     for flag in (
         "--client",
@@ -84,7 +86,6 @@ def parser() -> CommandParser:
         "--ip",
         "--group",
         "--client-metrics",
-        "--bootstrap-controller",
     ):
         refused.add_argument(flag, metavar="NAME")
     for flag in ("--client-defaults", "--user-defaults", "--ip-defaults"):
@@ -111,14 +112,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     """Type and name; "" is the default entity, None all of them. Raises UsageError as Kafka's checkArgs does."""
+    if options.command_config:  # first, as Kafka's tool does
+        read_properties_file(options.command_config, "--command-config")
     if options.alter == options.describe:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     for name in ("add-config", "add-config-file", "delete-config"):
         refuse_together(options, name, ["describe"])
     refuse_together(options, "all", ["alter"])
     refuse_together(options, "json", ["alter"])
-    if options.bootstrap_controller is not None:
-        raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
+    refuse_controller(options)
     flags = [(kind, str(getattr(options, flag))) for flag, kind in _FLAGS.items() if given(options, flag)]
     flags += [(kind, "") for flag, kind in _DEFAULT_FLAGS.items() if given(options, flag)]
     general = options.entity_type or options.entity_name or options.entity_default

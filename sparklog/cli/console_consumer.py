@@ -133,6 +133,8 @@ def _check(options: argparse.Namespace) -> None:
         if options.offset is not None:
             raise UsageError("The partition is required when offset is specified.")
         return
+    if options.partition < 0:
+        raise UsageError(f"--partition {options.partition}: partitions are numbered from 0")
     if options.topic is None:
         raise UsageError("The topic is required when partition is specified.")
     if options.from_beginning and given(options, "offset"):
@@ -258,7 +260,15 @@ class _Consumer:
         self._state = reader.state
         self._follow(start)
         if not self._positions:
-            complain(f"{wanted.shown} in this cluster yet; waiting for it (Ctrl-C stops)")
+            complain(f"{self._missing()} yet; waiting for it (Ctrl-C stops)")
+
+    def _missing(self) -> str:
+        """What there is nothing to read of."""
+        topic, one = self._wanted.topic, self._wanted.partition
+        count = self._reader.partitions(topic) if topic is not None and topic in self._state.topics else 0
+        if topic is None or not count:
+            return f"{self._wanted.shown} in this cluster"
+        return f"topic {topic!r} has partitions 0 to {count - 1}, and no partition {one}"
 
     def available(self) -> Iterator[ConsumerRecord]:
         """The records after the positions in the state last seen, which the positions follow."""
@@ -305,10 +315,8 @@ class _Consumer:
         self._positions = current
 
     def _partitions(self, topic: str) -> range:
-        one = self._wanted.partition
-        if one is None:
-            return range(self._reader.partitions(topic))
-        return range(one, one + 1)
+        count, one = self._reader.partitions(topic), self._wanted.partition
+        return range(count) if one is None else range(one, min(one + 1, count))
 
     def _bounds(self, topic: str, partition: int) -> Bounds:
         """Raises UnknownTopicOrPartitionError."""

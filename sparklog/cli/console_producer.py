@@ -27,7 +27,7 @@ from sparklog.cli.common import (
     suggestion,
 )
 from sparklog.cli.throughput import StopRequest
-from sparklog.errors import MessageSizeTooLargeError, RefusedRecordError
+from sparklog.errors import MessageSizeTooLargeError
 
 if TYPE_CHECKING:
     from sparklog.cli.line_reader import LineReader
@@ -46,6 +46,8 @@ BATCH_BYTES = 16 * 1024 * 1024
 """What one commit holds at most, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per
 partition and request; a commit costs more than a request, and a large one is cheaper for who reads it."""
 READ_BYTES = 64 * 1024
+LONGEST_WAIT_SECONDS = 86_400.0
+"""For the next line, before those that were read are sent: the system takes no arbitrary number."""
 
 
 def parser() -> CommandParser:
@@ -110,7 +112,7 @@ def parser() -> CommandParser:
     for flag in (
         "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
     ):  # fmt: skip
-        options.add_without_effect(flag, metavar="VALUE")
+        options.add_without_effect(flag, metavar="VALUE", type=int)
     return options
 
 
@@ -240,7 +242,8 @@ class _Input:
         watched = [self._descriptor]
         if self._stop.descriptor is not None:
             watched.append(self._stop.descriptor)
-        ready = select.select(watched, [], [], wait_seconds)[0]
+        longest = None if wait_seconds is None else min(wait_seconds, LONGEST_WAIT_SECONDS)
+        ready = select.select(watched, [], [], longest)[0]
         return self._descriptor in ready and not self._stop
 
     def _read(self) -> None:
@@ -265,13 +268,14 @@ class _Input:
 
 
 def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _Settings, clock: Clock) -> None:
-    """Send every line. Raises RefusedRecordError for the first that cannot be, after those before it are sent."""
+    """Send every line. Raises RefusedRecordError for the first that cannot be, and OSError where the input cannot be
+    read on, after those before it are sent."""
     while not lines.ended:
         batch: list[Record] = []
         try:
             for line in _batch(lines, settings, clock):
                 batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))
-        except RefusedRecordError:
+        except Exception:  # of a line, or of the input, such as a terminal that is gone
             sender.send(batch)
             raise
         sender.send(batch)

@@ -80,7 +80,7 @@ def parser() -> CommandParser:
     shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
     add_json(options, "--list, --describe")
     _add_reset(options)
-    options.add_without_effect("--timeout", metavar="MS")
+    options.add_without_effect("--timeout", metavar="MS", type=int)
     return options
 
 
@@ -258,7 +258,7 @@ def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Nam
     for name in groups:
         group = known.get(name)
         if group is None:
-            complain(f"Error: Consumer group '{name}' does not exist.")
+            complain(f"Error: Consumer group '{name}' does not exist: Group {name} not found.")
             code = failure_code(options)
             continue
         _note(name, group, len(state.groups[name].members))

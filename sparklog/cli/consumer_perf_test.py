@@ -63,7 +63,7 @@ def parser() -> CommandParser:
     options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
     add_properties(options, "--consumer.config", "max.poll.records")
     add_json(options)
-    options.add_without_effect("--socket-buffer-size", metavar="BYTES")
+    options.add_without_effect("--socket-buffer-size", metavar="BYTES", type=int)
     return options
 
 

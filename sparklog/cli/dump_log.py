@@ -53,7 +53,7 @@ def parser() -> CommandParser:
             metavar="CLASS",
             help=f"how a {part} is shown: StringDecoder (default), LongDecoder, IntegerDecoder and others",
         )
-    options.add_without_effect("--max-message-size", metavar="BYTES")
+    options.add_without_effect("--max-message-size", metavar="BYTES", type=int)
     options.add_without_effect(*_DECODERS)
     return options
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
     from sparklog.store.base import Store
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 FAILURE_EXIT_CODE = 2
 """What could not run is told from what was found."""
 

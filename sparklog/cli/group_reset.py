@@ -89,12 +89,13 @@ def _as_table(plans: Mapping[str, Plan]) -> list[str]:
 
 
 def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
+    """A line for each offset. What prints it adds an empty line, as Kafka's tool does: scripts drop the last."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for name, plan in plans.items():
         for place, at in plan.items():
             writer.writerow([*([name] if with_group else []), place.topic, place.partition, at])
-    return out.getvalue().rstrip("\n")
+    return out.getvalue()
 
 
 # -- the new offsets of one group

@@ -30,6 +30,8 @@ from sparklog.errors import (
 
 LONGEST_BACKOFF_MS = 1000
 """ms between two tries at most: each waits twice as long as the one before, as Kafka's producer does."""
+LONGEST_PAUSE_MS = 86_400_000
+"""ms that the system can be asked to wait, whatever ``--retry-backoff-ms`` says."""
 DEFAULT_RETRIES = 3
 
 
@@ -54,7 +56,7 @@ class Retries(NamedTuple):
 
     def pause_seconds(self, failures: int) -> float:
         """How long to wait after so many failures."""
-        longest = max(LONGEST_BACKOFF_MS, self.backoff_ms)
+        longest = min(max(LONGEST_BACKOFF_MS, self.backoff_ms), LONGEST_PAUSE_MS)
         return float(min(self.backoff_ms << min(failures - 1, 16), longest)) / 1000
 
 

@@ -2,7 +2,8 @@
 
 Exit codes: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C. A command whose 1
 means something else says so by ``FAILURE_EXIT_CODE``; one whose model in Kafka exits otherwise by
-``KAFKA_FAILURE_EXIT_CODE``, which holds where ``SPARKLOG_KAFKA_EXIT_CODES`` is set.
+``KAFKA_FAILURE_EXIT_CODE``, which holds where ``SPARKLOG_KAFKA_EXIT_CODES`` is set. One whose exit code says what it
+found has ``OUTPUT_IS_OPTIONAL``: it does its work, and says so, also where nobody reads what it prints.
 
 Rules: this module imports nothing that costs time, so that ``sparklog --help`` is fast; each tool is imported when it
 is asked for, and neither Spark, pandas nor numpy ever is.
@@ -140,6 +141,7 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         explained,
         flush_output,
         kafkas_exit_codes,
+        optional_output,
         set_logging,
         silence_output,
     )
@@ -152,8 +154,9 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     if kafkas_exit_codes() or "--kafka-exit-codes" in arguments:
         failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
     try:
-        code: int = command.run(command.parser().parse(arguments))
-        flush_output()
+        with optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
+            code: int = command.run(command.parser().parse(arguments))
+            flush_output()
         return code
     except SystemExit as finished:  # --help and --version
         return finished.code if isinstance(finished.code, int) else 0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sparklog.cli.documents import MaintenanceStep
     from sparklog.maintenance.loop import Report
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
 """The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, require
+from sparklog.cli.common import CommandParser, UsageError, connect, given, refuse_controller, require
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
@@ -84,8 +84,9 @@ def parser() -> CommandParser:
     )
     options.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
     add_json(options, "--list, --verify")
+    options.add_controller()
     options.add_without_effect("--disable-rack-aware")
-    options.add_without_effect("--replica-alter-log-dirs-throttle", "--timeout", metavar="N")
+    options.add_without_effect("--replica-alter-log-dirs-throttle", "--timeout", metavar="N", type=int)
     return options
 
 
@@ -97,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> str:
+    refuse_controller(options)
     actions = [action for action in TAKES if given(options, action)]
     if len(actions) != 1:
         raise UsageError("Command must include exactly one action: --generate, --execute, --verify, --cancel, --list")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import State
     from sparklog.store.base import Store
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 TASK_BYTES = 64 * 1024 * 1024
 """bytes of data files that one task reads."""
 
@@ -40,7 +42,7 @@ def parser() -> CommandParser:
     options.add_argument(
         "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
     )
-    options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N")
+    options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
     add_json(options)
     add_runner_options(options)
     return options

@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from sparklog.protocol.decision import Decision
     from sparklog.protocol.state import State, TopicState
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
+NO_TOPIC_ID = "A" * 22
+"""Zeros, which are no id: as in Kafka, ``--topic-id`` with it is as if it was not given."""
+
 REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
 FOUND_EXIT_CODE = 2
 """Of ``--exit-code`` where there are such partitions; 1 is a failure to look."""
@@ -67,7 +72,7 @@ def parser() -> CommandParser:
     options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
     options.add_argument("--if-not-exists", action="store_true", help="do nothing where the topic exists already")
     options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
-    options.add_without_effect("--partition-size-limit-per-response", metavar="N")
+    options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
     return options
 
 
@@ -202,7 +207,7 @@ def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
     from sparklog.cli.patterns import matching_topics
 
     names = matching_topics(topics, options.topic, options.exclude_internal)
-    if options.topic and not names and not options.if_exists:
+    if options.topic is not None and not names and not options.if_exists:
         raise UsageError(f"Topic '{options.topic}' does not exist as expected", prefixed=True)
     return names
 
@@ -274,7 +279,7 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
 
 
 def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
-    if options.topic_id is None:
+    if options.topic_id in (None, NO_TOPIC_ID):
         from sparklog.client.consumer_offsets import described_topic, listed_topics
         from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sparklog.cli.documents import VacuumFile, VacuumResult
     from sparklog.maintenance.vacuum import Found, Vacuumed
 
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
+from sparklog.cli.client_properties import add_properties, client_arguments, java_assignors, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def parser() -> CommandParser:
     )
     options.add_argument(
         "--assignment-strategy", metavar="CLASS", default="org.apache.kafka.clients.consumer.RangeAssignor",
-        help="Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky",
+        help="Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky; "
+        "or several with commas",
     )  # fmt: skip
     options.add_argument(
         "--group-protocol", metavar="PROTOCOL", default="classic", help="classic, or consumer: the same"
@@ -91,7 +92,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         "group_id": options.group_id,
         "enable_auto_commit": options.enable_autocommit,
         "auto_offset_reset": options.reset_policy,
-        "partition_assignment_strategy": [options.assignment_strategy],
+        "partition_assignment_strategy": java_assignors(options.assignment_strategy),
     }
     if options.group_instance_id is not None:
         found["group_instance_id"] = options.group_instance_id

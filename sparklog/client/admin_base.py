@@ -25,6 +25,32 @@ Result = dict[str, Any]
 """A result as kafka-python has it: a response of Kafka's as a dict."""
 
 
+class Response(dict[str, Any]):
+    """A result that is read as a dict, and as kafka-python's responses are: by attributes, by the number of a field,
+    and with ``to_dict()``."""
+
+    def __missing__(self, field: object) -> Any:
+        if isinstance(field, int):
+            return list(self.values())[field]
+        raise KeyError(field)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def to_dict(self) -> Result:
+        """The same in plain dicts."""
+        return {name: _plain(value) for name, value in self.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.to_dict() if isinstance(value, Response) else value
+
+
 class Answer(NamedTuple):
     """What one of many requests came to."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Result
+from sparklog.client.admin_base import AdminBase, Result
 from sparklog.client.admin_transactions import coordinator_of
 from sparklog.errors import InvalidRequestError, SecurityDisabledError
 
@@ -45,7 +45,7 @@ class ClusterAdmin(AdminBase):
                 }
                 for number in sorted(state.brokers)
             ],
-            "cluster_authorized_operations": UNKNOWN_OPERATIONS,
+            "authorized_operations": None,  # what the storage allows is not known before it is tried
         }
 
     # -- what there is no server for

@@ -51,7 +51,7 @@ class ConfigAdmin(AdminBase):
     ) -> Configs:
         """Configs by resource type, resource and name: those that were set (``modified``), or ``all``, and so on.
 
-        Raises UnknownTopicOrPartitionError, InvalidArgumentError.
+        A topic that does not exist has none, as in kafka-python. Raises InvalidArgumentError.
 
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs=["retention.ms"])
             >>> found = admin.describe_configs([orders], config_filter="all")
@@ -245,8 +245,8 @@ def _changed(
 
 def _entries(state: State, resource: ConfigResource) -> list[ConfigEntry]:
     if resource.kind is ConfigResourceType.TOPIC:
-        topic = state.topic(_topic_of(resource))
-        return TopicConfig.resolve(topic.configs, state.configs).describe(everything=True)
+        topic = state.topics.get(_topic_of(resource))
+        return [] if topic is None else TopicConfig.resolve(topic.configs, state.configs).describe(everything=True)
     if resource.name and resource.name not in map(str, state.brokers):
         raise InvalidArgumentError(f"there is no broker {resource.name}; there are {sorted(state.brokers)}")
     return ClusterConfig.resolve(state.configs).describe(everything=True)

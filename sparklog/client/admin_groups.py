@@ -150,8 +150,6 @@ class GroupAdmin(AdminBase):
         if isinstance(group_specs, str):
             group_specs = [group_specs]
         specs = dict(group_specs) if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
-        if not specs:
-            raise InvalidArgumentError("group_specs names no group")
         state = self._state()
         found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():

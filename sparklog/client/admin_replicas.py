@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from sparklog.client.admin_base import AdminBase, Result
+from sparklog.client.admin_base import AdminBase, Response, Result
 from sparklog.client.admin_types import ElectionType, error_code, member_of
 from sparklog.coordinator.unclean import look_for_leader
 from sparklog.errors import (
@@ -62,7 +62,7 @@ class ReplicaAdmin(AdminBase):
         topic_partitions: Given = None,
         timeout_ms: int | None = None,
         raise_errors: bool = True,
-    ) -> Result:
+    ) -> Response:
         """Let the preferred leaders lead (0), or where nobody leads, a replica that is not in sync (1: UNCLEAN).
 
         Of all topics, of these, or ``{topic: [partition, …]}``. With UNCLEAN the records that the new leader lacks are
@@ -81,7 +81,7 @@ class ReplicaAdmin(AdminBase):
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):
                     raise error
-        return {"error_code": 0, "error_message": None, "replica_election_results": _by_topic(outcome)}
+        return Response(throttle_time_ms=0, error_code=0, replica_election_results=_by_topic(outcome))
 
     def _elect_unclean(
         self, state: State, wanted: Sequence[tuple[str, int]]
@@ -165,18 +165,18 @@ def _named(state: State, given: Given) -> Iterable[tuple[str, list[int]]]:
     return [(topic, list(range(len(state.topic(topic).partitions)))) for topic in topics]
 
 
-def _by_topic(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Result]:
-    topics: dict[str, list[Result]] = {}
+def _by_topic(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:
+    topics: dict[str, list[Response]] = {}
     for place in sorted(outcome):
         error = outcome[place]
         topics.setdefault(place.topic, []).append(
-            {
-                "partition_id": place.partition,
-                "error_code": error_code(error),
-                "error_message": None if error is None else error.message,
-            }
+            Response(
+                partition_id=place.partition,
+                error_code=error_code(error),
+                error_message=None if error is None else error.message,
+            )
         )
-    return [{"topic": topic, "partition_result": results} for topic, results in topics.items()]
+    return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 
 def _log_dir(state: State, broker: int, root: str, places: Mapping[str, list[int]]) -> Result:

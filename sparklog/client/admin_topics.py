@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Answer, Result, text_configs
+from sparklog.client.admin_base import UNKNOWN_OPERATIONS, AdminBase, Answer, Response, Result, text_configs
 from sparklog.client.admin_configs import config_data
 from sparklog.client.admin_types import ConfigResourceType, NewPartitions, NewTopic, error_code
 from sparklog.config.cluster_configs import ClusterConfig
@@ -150,11 +150,11 @@ class TopicAdmin(AdminBase):
         timeout_ms: int | None = None,
         validate_only: bool = False,
         raise_errors: bool = True,
-    ) -> Result:
+    ) -> Response:
         """Raise the numbers of partitions: ``{topic: total}``, or NewPartitions, or ``{"count": 8, "assignments": …}``.
 
-        Raises UnknownTopicOrPartitionError, InvalidPartitionsError, InvalidReplicationFactorError with
-        ``raise_errors``; the others are raised.
+        ``results`` of what it returns has the outcome of each topic. Raises UnknownTopicOrPartitionError,
+        InvalidPartitionsError, InvalidReplicationAssignmentError with ``raise_errors``; the others are raised.
 
             >>> _ = admin.create_partitions({"orders": 4})
         """
@@ -168,7 +168,9 @@ class TopicAdmin(AdminBase):
             validate_only,
             raise_errors,
         )
-        return {"results": [{"name": answer.name, **answer.codes()} for answer in answers]}
+        return Response(
+            throttle_time_ms=0, results=[Response(name=answer.name, **answer.codes()) for answer in answers]
+        )
 
     def delete_records(
         self,
@@ -235,6 +237,8 @@ class TopicAdmin(AdminBase):
             if name < after[0]:
                 continue
             data = _described(state, name)
+            del data["authorized_operations"]  # which has another name here
+            data["topic_authorized_operations"] = UNKNOWN_OPERATIONS
             first = after[1] if name == after[0] else 0
             partitions = data["partitions"][first:]
             if left == 0 and partitions:
@@ -387,7 +391,7 @@ def _described(state: State, topic: str | uuid.UUID) -> Result:
             "topic_id": str(topic if by_id else as_uuid(_NO_ID)),
             "is_internal": False,
             "partitions": [],
-            "topic_authorized_operations": UNKNOWN_OPERATIONS,
+            "authorized_operations": None,
         }
 
 
@@ -398,7 +402,7 @@ def _topic_data(state: State, topic: TopicState) -> Result:
         "topic_id": str(as_uuid(topic.topic_id)),
         "is_internal": is_internal_topic(topic.name),
         "partitions": [_partition_data(state, number, one) for number, one in enumerate(topic.partitions)],
-        "topic_authorized_operations": UNKNOWN_OPERATIONS,
+        "authorized_operations": None,
     }
 
 

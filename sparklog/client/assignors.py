@@ -139,6 +139,16 @@ BUILT_IN: tuple[type[_BuiltIn], ...] = (
 )
 
 
+class JavaAssignors(tuple[str, ...]):
+    """Names and class names as Kafka's Java clients list them (default: range, cooperative-sticky).
+
+    There assignors of both protocols may stand in one list: all members move to another assignor by way of such lists.
+    kafka-python refuses them. The group assigns by what all of its members have in common.
+    """
+
+    __slots__ = ()
+
+
 def overrides_assign(item: object) -> bool:
     """Whether a class or an object derived from these has an ``assign`` of its own."""
     kind = item if isinstance(item, type) else type(item)

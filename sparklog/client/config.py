@@ -25,7 +25,11 @@ from sparklog.clock import SystemClock
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.coordinator import shared_cluster
-from sparklog.errors import InvalidClientConfigurationError, StorageUnavailableError
+from sparklog.errors import (
+    InvalidClientConfigurationError,
+    InvalidClientConfigurationTypeError,
+    StorageUnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +160,8 @@ def shown_config(
 def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
     """The value of an argument that is a whole number in these bounds, inclusive.
 
-    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError.
+    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError and
+    its kind.
     """
     value = config[name]
     if value == math.inf:
@@ -165,7 +170,8 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"from {least} to {most}" if most != math.inf else f"of at least {least}"
-        raise InvalidClientConfigurationError(
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        raise (InvalidClientConfigurationError if is_number else InvalidClientConfigurationTypeError)(
             f"{client}({name}={value!r}): give a whole number {bounds}", config=name, value=value
         )
     return value
@@ -232,8 +238,8 @@ _root_for_brokers: list[str | None] = []
 
 
 def answer_brokers_with(root: str | None) -> None:
-    """From now on, in this process, addresses of Kafka's brokers stand for this cluster: for programs that cannot be
-    edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused.
+    """From now on, in this process, addresses of Kafka's brokers, or none, stand for this cluster: for programs that
+    cannot be edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused.
 
     Raises InvalidClientConfigurationError where the root is itself an address of brokers.
     """
@@ -244,19 +250,20 @@ def answer_brokers_with(root: str | None) -> None:
 
 def root_of(client: str, servers: object, address: str = "bootstrap_servers") -> str:
     """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that. None is what
-    SPARKLOG_BOOTSTRAP_SERVER says.
+    was given to ``answer_brokers_with``, or what SPARKLOG_BOOTSTRAP_SERVER says.
 
     Raises InvalidClientConfigurationError for anything else.
     """
+    installed = _root_for_brokers[0] if _root_for_brokers else None
     if servers is None:
-        servers = default_root()
+        servers = installed or default_root()
     root = servers
     if isinstance(servers, list | tuple | set | frozenset) and len(servers) == 1:
         root = next(iter(servers))
     if isinstance(root, os.PathLike):
         root = os.fspath(root)
     if _are_brokers(servers):
-        root = (_root_for_brokers[0] or default_root()) if _root_for_brokers else None
+        root = (installed or default_root()) if _root_for_brokers else None
         if root is not None and not _are_brokers(root):
             logger.info("%s(%s=%r): using the cluster at %s", client, address, servers, root)
     if not isinstance(root, str) or not root.strip() or _are_brokers(root):

@@ -6,8 +6,9 @@
 
 Its arguments are in ``arguments`` and ``consumer_config``. ``poll_batches`` hands out Arrow record batches.
 
-Rules: one thread at a time may use a consumer, and none but ``close`` and ``wakeup`` may be called while another thread
-is in it: IllegalStateError otherwise, as after a fork. Positions move when records are handed out.
+Rules: one thread at a time may use a consumer: IllegalStateError otherwise, as after a fork. Any thread may call
+``close`` and ``wakeup``, and ask what it has (``assignment``, ``subscription``, ``paused``, ``highwater``,
+``group_metadata``, ``metrics``). Positions move when records are handed out.
 
 Not for: who owns what in a group (``coordinator.membership``), reading (``fetcher``).
 """
@@ -208,16 +209,16 @@ class Consumer(Shown, PositionCalls):
             self._read_ahead.forget(place)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions it has now."""
-        with self._alone:
-            return set(self._subscription.positions)
+        """The partitions it has now. Any thread may ask."""
+        self._alone.check_process()
+        return set(self._subscription.positions)
 
     def subscription(self) -> set[str] | None:
-        """The topics it subscribes to, None where it does not."""
-        with self._alone:
-            if not self._subscription.automatic:
-                return None
-            return set(self._subscription.matching(self._coordinator.state.topics))
+        """The topics it subscribes to, None where it does not. Any thread may ask."""
+        self._alone.check_process()
+        if not self._subscription.automatic:
+            return None
+        return set(self._subscription.matching(self._coordinator.state.topics))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these until ``resume``; positions and ownership stay. Raises IllegalStateError."""
@@ -235,9 +236,9 @@ class Consumer(Shown, PositionCalls):
                 self._read_ahead.pause(position.place, paused)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        with self._alone:
-            return {place for place, position in self._subscription.positions.items() if position.paused}
+        """The partitions that are paused. Any thread may ask."""
+        self._alone.check_process()
+        return {place for place, position in self._subscription.positions.items() if position.paused}
 
     # -- records
 
@@ -499,7 +500,7 @@ class Consumer(Shown, PositionCalls):
         """Commit these offsets, or the position in every partition, and return when they are durable.
 
         Raises IllegalStateError without a group, CommitFailedError where the group has given the partitions to others,
-        FencedInstanceIdError, UnknownTopicOrPartitionError.
+        FencedInstanceIdError, UnknownTopicTimeoutError.
 
             >>> _ = producer.send("orders", b"v").get()
             >>> first = sparklog.TopicPartition("orders", 0)
@@ -537,9 +538,10 @@ class Consumer(Shown, PositionCalls):
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for ``send_offsets_to_transaction``; without a group, nobody."""
-        with self._alone:
-            return ConsumerGroupMetadata(None) if self._group is None else self._group.metadata()
+        """Who this consumer is in its group, for ``send_offsets_to_transaction``; without a group, nobody. Any thread
+        may ask."""
+        self._alone.check_process()
+        return ConsumerGroupMetadata(None) if self._group is None else self._group.metadata()
 
     def _grouped(self, method: str) -> GroupSession:
         if self._group is None:
@@ -574,11 +576,11 @@ class Consumer(Shown, PositionCalls):
         with self._alone:
             return {name for name in self._refresh(timeout_ms).topics if not is_internal_topic(name)}
 
-    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int] | None:
-        """The numbers of a topic's partitions, None where it does not exist."""
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """The numbers of a topic's partitions, none where it does not exist."""
         with self._alone:
             self._refresh(timeout_ms)
-            return set(range(self._reader.partitions(topic))) or None
+            return set(range(self._reader.partitions(topic)))
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> bool:
         """Whether the cluster is there: always, once the consumer has been made."""

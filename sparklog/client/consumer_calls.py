@@ -34,7 +34,7 @@ class PositionCalls(ABC):
         """Give back the records that iteration has in hand."""
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record. Raises IllegalStateError, UnknownTopicOrPartitionError and
+        """The offset of the next record. Raises IllegalStateError, UnknownTopicTimeoutError and
         NoOffsetForPartitionError."""
         with self._alone:
             at = self._subscription.at(partition)
@@ -78,7 +78,7 @@ class PositionCalls(ABC):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each. Raises UnknownTopicOrPartitionError."""
+        """The first offset of each. Raises UnknownTopicTimeoutError."""
         with self._alone:
             self._refresh(timeout_ms)
             return self._positions.ends(partitions, earliest=True)
@@ -86,7 +86,7 @@ class PositionCalls(ABC):
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each. Raises UnknownTopicOrPartitionError.
+        """The offset after the last record of each. Raises UnknownTopicTimeoutError.
 
         >>> first = sparklog.TopicPartition("orders", 0)
         >>> consumer.end_offsets([first])[first]
@@ -100,19 +100,20 @@ class PositionCalls(ABC):
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in milliseconds, None where there is none. Raises
-        UnknownTopicOrPartitionError, InvalidArgumentError."""
+        UnknownTopicTimeoutError, InvalidArgumentError."""
         with self._alone:
             self._refresh(timeout_ms)
             return self._positions.for_times(timestamps)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record as far as this consumer has read the log, without asking the storage.
-        Raises IllegalStateError."""
-        with self._alone:
-            place = self._subscription.at(partition).place
-            bounds = self._reader.bounds(*place)
-            return None if bounds is None else bounds.end
+        """The offset after the last record as far as this consumer has read the log, without asking the storage. Any
+        thread may ask. Raises IllegalStateError."""
+        self._alone.check_process()
+        place = self._subscription.at(partition).place
+        bounds = self._reader.bounds(*place)
+        return None if bounds is None else bounds.end
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
-        return self._newest.within(self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms))
+        seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
+        return self._newest.within(seconds, newer=True)

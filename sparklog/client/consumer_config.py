@@ -10,11 +10,13 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 from sparklog.client.assignors import (
     CooperativeStickyAssignor,
+    JavaAssignors,
     RangePartitionAssignor,
     RoundRobinPartitionAssignor,
     overrides_assign,
@@ -31,7 +33,7 @@ from sparklog.client.config import (
     whole_number,
 )
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidClientConfigurationError
+from sparklog.errors import InvalidClientConfigurationError, InvalidClientConfigurationTypeError
 from sparklog.protocol.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_client_id
 
@@ -183,7 +185,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
         fetch_max_bytes=number("fetch_max_bytes", 1),
         fetch_max_wait=seconds("fetch_max_wait_ms"),
-        group_id=_text(arguments, "group_id"),
+        group_id=_group_id(arguments),
         heartbeat_interval=seconds("heartbeat_interval_ms", 1),
         instance_id=_text(arguments, "group_instance_id"),
         max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
@@ -232,15 +234,24 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(value, str) or (not value and name != "client_id"):
         raise _wrong(name, value, "give a name, or leave it out")
-    if name != "group_id":  # which has a check of its own
-        validate_client_id(value, name)
-    return value
+    return validate_client_id(value, name)
+
+
+def _group_id(arguments: Mapping[str, object]) -> str:
+    """The group, text or its UTF-8 bytes. What names a group is checked where it is used."""
+    value = arguments["group_id"]
+    with suppress(UnicodeDecodeError):
+        value = value.decode() if isinstance(value, bytes) else value
+    if value is None or (isinstance(value, str) and value):
+        return value or ""
+    raise _wrong("group_id", arguments["group_id"], "give a name, or leave it out")
 
 
 def _callback(given: object) -> Callable[..., object] | None:
     if given is None or callable(given):
         return given
-    raise _wrong("default_offset_commit_callback", given, "give a function of (offsets, exception or True)")
+    what = "give a function of (offsets, exception or True)"
+    raise _wrong("default_offset_commit_callback", given, what, of_type=True)
 
 
 def _endless(arguments: Mapping[str, object]) -> float:
@@ -277,7 +288,7 @@ def _assignors(given: object) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_assignor(item) for item in items))
     if not names:
         raise _wrong("partition_assignment_strategy", given, f"give some of {', '.join(ASSIGNORS)}")
-    if len(names) > 1 and CooperativeStickyAssignor.name in names:
+    if len(names) > 1 and CooperativeStickyAssignor.name in names and not isinstance(given, JavaAssignors):
         raise _wrong(
             "partition_assignment_strategy",
             names,
@@ -314,7 +325,9 @@ def deserializer(name: str, given: object) -> Deserialize | None:
     if callable(given):
         function: Any = given
         return lambda topic, headers, data: function(data)
-    raise _wrong(name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)")
+    raise _wrong(
+        name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)", of_type=True
+    )
 
 
 def _close(*deserializers: object) -> None:
@@ -334,5 +347,6 @@ def _takes(method: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
-    return InvalidClientConfigurationError(f"Consumer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
+    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
+    return kind(f"Consumer({name}={value!r}): {what}", config=name, value=value)

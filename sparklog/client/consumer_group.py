@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 
 from sparklog.client.consumer_config import ConsumerConfig
 from sparklog.client.consumer_metrics import ConsumerMetrics
-from sparklog.client.consumer_records import ConsumerGroupMetadata
+from sparklog.client.consumer_records import ConsumerGroupMetadata, MemberState
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
 from sparklog.client.patience import InOrder, timed_out, within
 from sparklog.client.subscription import Subscription, finish
+from sparklog.client.unknown_topics import unknown_as_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -102,6 +103,7 @@ class GroupSession:
         )
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None
+        self._calling: list[str] = []
         self._heart: threading.Thread | None = None
         self._stopping = threading.Event()
         self._abandoned = False
@@ -113,12 +115,18 @@ class GroupSession:
         self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group."""
+        """Who this consumer is in its group. Any thread may ask."""
         member = self._member
-        group = self._coordinator.state.groups.get(self._config.group_id)
-        state = group.name_of_state if group is not None else "Empty"
+        generation, state = member.generation, MemberState.UNJOINED
+        if generation >= 0:
+            state = MemberState.STABLE if self._is_stable() else MemberState.REBALANCING
         instance_id = self._config.instance_id or None
-        return ConsumerGroupMetadata(self._config.group_id, member.generation, member.member_id, instance_id, state)
+        return ConsumerGroupMetadata(self._config.group_id, generation, member.member_id, instance_id, state)
+
+    def _is_stable(self) -> bool:
+        """Whether nobody in the group is waited for, as far as is known."""
+        group = self._coordinator.state.groups.get(self._config.group_id)
+        return group is None or group.name_of_state in ("Stable", "Empty")
 
     # -- membership, within poll
 
@@ -132,6 +140,8 @@ class GroupSession:
         Raises what ``GroupMember.join`` raises.
         """
         member, changed = self._member, False
+        if self._calling:  # poll() in a listener: the rebalance that it is told of is not over
+            return False
         if member.joined and member.overdue:
             with self._metrics.heartbeat():
                 member.beat()
@@ -143,6 +153,8 @@ class GroupSession:
                 self._metrics.synced(began)
                 changed = True
                 continue
+            if not self._subscription.automatic:  # the listener has called unsubscribe()
+                break
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
@@ -163,25 +175,31 @@ class GroupSession:
     def _apply(self, change: Change) -> None:
         if change.lost:
             self._last = {}
-            self._call("on_partitions_lost", change.lost)
-            self._remove(change.lost)
+            try:
+                self._call("on_partitions_lost", change.lost)
+            finally:
+                self._remove(change.lost)
         try:
             if change.revoked or change.to_acknowledge:
                 self._give_up(change)
         finally:  # an error of the storage must not cost what the group has given: it is told once
-            if change.assigned or change.completed:
+            if (change.assigned or change.completed) and self._subscription.automatic:
                 self._subscription.add(change.assigned)
                 self._call("on_partitions_assigned", change.assigned)
 
     def _give_up(self, change: Change) -> None:
+        self.finish_commits()  # first, so that one of an earlier position does not pass for one of the listener's
         last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
         before = {place: self._subscription.positions[place].committed for place in last}
-        self.finish_commits()
-        if change.revoked:
-            self._call("on_partitions_revoked", change.revoked)
-        positions = self._subscription.positions
-        last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
-        self._remove(change.revoked)
+        try:
+            if change.revoked:
+                self._call("on_partitions_revoked", change.revoked)
+            if not self._subscription.automatic:
+                return  # the listener has called unsubscribe(), which has committed and left
+            positions = self._subscription.positions
+            last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
+        finally:  # also where Ctrl-C ends the listener: they are told once, and belong to others soon
+            self._remove(change.revoked)
         try:
             if change.to_acknowledge:
                 self._acknowledge(last)
@@ -208,18 +226,22 @@ class GroupSession:
         self._subscription.remove(partitions)
 
     def _call(self, method: str, partitions: frozenset[TopicPartition]) -> None:
-        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python."""
+        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python. Where it calls
+        what would tell it the same while it is told, such as unsubscribe(), it is not told again."""
         listener = self._subscription.listener
         called = getattr(listener, method, None)
         if called is None and method == "on_partitions_lost":
             called = getattr(listener, "on_partitions_revoked", None)
-        if called is None:
+        if called is None or method in self._calling:
             return
+        self._calling.append(method)
         try:
             finish(called(set(partitions)))
         except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
+        finally:
+            self._calling.remove(method)
 
     def raise_listener_error(self) -> None:
         """Tell who polls that the listener has failed: at the end of the rebalance, and once. Raises KafkaError."""
@@ -288,7 +310,7 @@ class GroupSession:
                 else:
                     with self._metrics.heartbeat():
                         self._member.beat(refresh=False)  # the log is being read for records anyway
-                    if self.metadata().state not in ("Stable", "Empty"):  # others may be waited for in vain
+                    if not self._is_stable():  # others may be waited for in vain
                         self._expire_dead()
             except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
                 logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
@@ -332,7 +354,7 @@ class GroupSession:
     def _commit(self, offsets: Offsets) -> None:
         if not offsets:
             return
-        with self._metrics.commit():
+        with self._metrics.commit(), unknown_as_timeout():
             if self._subscription.automatic:
                 self._member.commit(_plain(offsets))
             else:

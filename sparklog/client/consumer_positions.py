@@ -13,13 +13,14 @@ from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.reader import Bounds
 from sparklog.client.subscription import PartitionPosition, Subscription, as_partition, as_partitions
+from sparklog.client.unknown_topics import unknown_as_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidArgumentError,
     InvalidArgumentTypeError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
-    UnknownTopicOrPartitionError,
+    UnknownTopicTimeoutError,
 )
 from sparklog.protocol.state import GroupState, State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -133,12 +134,13 @@ class Positions:
     # -- asked for
 
     def bounds_of(self, partition: object) -> Bounds:
-        """What there is of a partition. Raises UnknownTopicOrPartitionError."""
+        """What there is of a partition. Raises UnknownTopicTimeoutError."""
         place = as_partition(partition)
         found = self._reader.fresh_bounds(*place)
         if found is None:
-            self._coordinator.state.partition(*place)
-            raise UnknownTopicOrPartitionError(f"there is no partition {place}", **place._asdict())
+            with unknown_as_timeout():
+                self._coordinator.state.partition(*place)
+            raise UnknownTopicTimeoutError(f"there is no partition {place}", **place._asdict())
         return found
 
     def ends(self, partitions: Iterable[TopicPartition], earliest: bool) -> dict[TopicPartition, int]:

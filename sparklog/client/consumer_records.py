@@ -113,11 +113,11 @@ class ConsumerGroupMetadata(NamedTuple):
 
     ``group_id`` is None of a consumer without a group."""
 
-    group_id: str | None
+    group_id: str | None = None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
-    state: str = ""
+    state: str = MemberState.UNJOINED
 
 
 class DeserializerFailure(Exception):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,30 @@ class Metric:
         except Exception:
             logger.debug("%s cannot be measured", self.metric_name, exc_info=True)
             return math.nan
+
+
+class MetricsReporter(ABC):
+    """What ``metric_reporters`` are classes of: a client makes one of each, and tells it about its metrics."""
+
+    @abstractmethod
+    def init(self, metrics: list[Metric]) -> None:
+        """Called first, with the metrics there are."""
+
+    @abstractmethod
+    def metric_change(self, metric: Metric) -> None:
+        """Called for each metric that is added or replaced."""
+
+    @abstractmethod
+    def metric_removal(self, metric: Metric) -> None:
+        """Called for each metric that is removed. Clients remove none."""
+
+    @abstractmethod
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """For who makes a reporter by hand. Clients do not call it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Called when the client is closed."""
 
 
 class Sensor:

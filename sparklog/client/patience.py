@@ -82,11 +82,14 @@ class Repeatable(Generic[Result]):
         self._lock = threading.Lock()
         self._latest: _Call[Result] | None = None
 
-    def within(self, seconds: float) -> Result:
-        """What it returns, also where it was begun by somebody who gave up on it. Raises KafkaTimeoutError."""
+    def within(self, seconds: float, newer: bool = False) -> Result:
+        """What it returns, also where it was begun by somebody who gave up on it. Raises KafkaTimeoutError.
+
+        With ``newer`` not where that one is over by now, maybe for long: then it is called again.
+        """
         with self._lock:
             call = self._latest
-            if call is None:
+            if call is None or (newer and call.done()):
                 call = self._latest = _Call(self._action).start()
         if not call.wait(seconds):
             raise timed_out(self._what, seconds)

@@ -284,7 +284,7 @@ class Producer(Shown):
             try:
                 return self._find_within(left, topic)
             except UnknownTopicOrPartitionError as error:
-                if clock.monotonic() + pause >= deadline:
+                if clock.monotonic() >= deadline:
                     raise UnknownTopicTimeoutError(
                         f"{error.message}. Waited {self._config.max_block:g} s for it, which is max_block_ms",
                         topic=topic,
@@ -292,7 +292,7 @@ class Producer(Shown):
                 if not waiting:
                     waiting = True
                     logger.warning("%s waits for at most %g s: %s", self, left, error)
-            clock.sleep(pause)
+            clock.sleep(min(pause, max(deadline - clock.monotonic(), 0)))
             pause = min(pause * 2, LONGEST_TOPIC_PAUSE_SECONDS)
             if self._accumulator.refusal is not None:
                 raise self._accumulator.refusal()
@@ -458,6 +458,11 @@ class Producer(Shown):
         return self._transactions
 
     # -- the cluster
+
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: object) -> int:
+        """Kafka's number of the format of records with headers, which instrumentations ask for: always 2."""
+        return 2
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic, which is created as ``send`` would. Raises as ``send`` does for topics."""

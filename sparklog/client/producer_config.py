@@ -20,7 +20,12 @@ from sparklog.client.config import (
 )
 from sparklog.client.partitioners import ChoosePartition, RotatePartition, as_choice
 from sparklog.coordinator import Coordinator
-from sparklog.errors import InvalidClientConfigurationError, InvalidConfigurationError
+from sparklog.errors import (
+    InvalidAcksError,
+    InvalidClientConfigurationError,
+    InvalidClientConfigurationTypeError,
+    InvalidConfigurationError,
+)
 from sparklog.format.codec import CODECS, compressor
 from sparklog.protocol.decide_append import ACKS_ALL
 from sparklog.protocol.names import validate_client_id
@@ -107,7 +112,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     def seconds(name: str) -> float:
         return number(name) / 1000
 
-    acks: Any = one_of("Producer", arguments, "acks", (0, 1, -1, "all"))
+    acks: Any = _acks(arguments["acks"])
     transactional_id = _transactional_id(arguments)
     _check_client_id(arguments["client_id"])
     codec, level = _codec(arguments)
@@ -120,7 +125,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         level=level,
         create_topics=one_of("Producer", arguments, "allow_auto_create_topics", (True, False)),
         delivery_timeout=seconds("delivery_timeout_ms"),
-        idempotent=one_of("Producer", arguments, "enable_idempotence", (True, False)),
+        idempotent=_idempotence(arguments, given),
         linger=seconds("linger_ms"),
         max_block=seconds("max_block_ms"),
         max_request_size=number("max_request_size"),
@@ -138,6 +143,19 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     )
     _check_together(config, given)
     return config, cluster_of("Producer", arguments)
+
+
+def _acks(value: object) -> object:
+    if type(value) not in (int, str) or value not in (0, 1, -1, "all"):
+        raise InvalidAcksError(f"Producer(acks={value!r}): give one of 0, 1, -1, 'all'", config="acks", value=value)
+    return value
+
+
+def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
+    """As it is given. That which is only the default ends where nobody waits for an answer."""
+    chosen: bool = one_of("Producer", arguments, "enable_idempotence", (True, False))
+    is_asked_for = "enable_idempotence" in given or arguments["transactional_id"] is not None
+    return chosen and (is_asked_for or arguments["acks"] != 0)
 
 
 def _transactional_id(arguments: Mapping[str, object]) -> str:
@@ -217,7 +235,9 @@ def serializer(name: str, given: object) -> Serialize | None:
     if callable(given):
         function: Any = given
         return lambda topic, headers, value: function(value)
-    raise _wrong(name, given, "give a function of the value, or an object with serialize(topic, headers, value)")
+    raise _wrong(
+        name, given, "give a function of the value, or an object with serialize(topic, headers, value)", of_type=True
+    )
 
 
 def _takes_headers(method: Callable[..., object]) -> bool:
@@ -230,5 +250,6 @@ def _takes_headers(method: Callable[..., object]) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str) -> InvalidClientConfigurationError:
-    return InvalidClientConfigurationError(f"Producer({name}={value!r}): {what}", config=name, value=value)
+def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
+    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
+    return kind(f"Producer({name}={value!r}): {what}", config=name, value=value)

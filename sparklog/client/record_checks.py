@@ -10,7 +10,13 @@ from typing import Any
 
 from sparklog.client.accumulator import Headers
 from sparklog.client.topic_metadata import LOG_OVERHEAD_BYTES, TopicMetadata
-from sparklog.errors import InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError, SerializationError
+from sparklog.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTimestampTypeError,
+    MessageSizeTooLargeError,
+    SerializationError,
+)
 from sparklog.format.codec import compressor
 
 RawHeaders = Iterable[tuple[str, "bytes | bytearray | memoryview | None"]]
@@ -121,8 +127,9 @@ def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> 
 
     Raises InvalidTimestampError.
     """
-    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-        raise InvalidTimestampError(
+    is_number = isinstance(timestamp_ms, int) and not isinstance(timestamp_ms, bool)
+    if not isinstance(timestamp_ms, int) or not is_number or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+        raise (InvalidTimestampError if is_number else InvalidTimestampTypeError)(
             f"a record for topic {topic.name!r} has timestamp_ms={timestamp_ms!r}; give whole milliseconds since 1970",
             topic=topic.name,
         )

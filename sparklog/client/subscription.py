@@ -102,7 +102,8 @@ class PartitionPosition:
 
 
 class Subscription:
-    """The state of a consumer's subscription. Not thread-safe."""
+    """The state of a consumer's subscription. One thread changes it, and any may read: ``positions`` is replaced as a
+    whole, so that others see one assignment or the next."""
 
     def __init__(self, allow_internal: bool = False) -> None:
         self._allow_internal = allow_internal
@@ -158,18 +159,14 @@ class Subscription:
 
     def matching(self, topics: Iterable[str]) -> frozenset[str]:
         """What is subscribed to, given which topics exist. The same collection is gone through once."""
-        if self.pattern is None:
+        pattern, matched = self.pattern, self._matched  # another thread may replace them
+        if pattern is None:
             return self.topics or frozenset()
-        if self._matched is None or self._matched[:2] != (self.pattern, id(topics)):
-            self._matched = (self.pattern, id(topics), topics, self._matches(topics))
-        return self._matched[3]
-
-    def _matches(self, topics: Iterable[str]) -> frozenset[str]:
-        assert self.pattern is not None
-        match = self.pattern.match
-        return frozenset(
-            name for name in topics if match(name) and (self._allow_internal or not is_internal_topic(name))
-        )
+        if matched is None or matched[:2] != (pattern, id(topics)):
+            found = (name for name in topics if pattern.match(name))
+            allowed = frozenset(name for name in found if self._allow_internal or not is_internal_topic(name))
+            matched = self._matched = (pattern, id(topics), topics, allowed)
+        return matched[3]
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the caller's own partitions; positions of those that stay are kept. Raises as ``subscribe``."""
@@ -191,15 +188,15 @@ class Subscription:
         self.topics, self.pattern, self.listener, self.manual = None, None, None, False
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        for place in sorted(partitions):
-            if place not in self.positions:
-                self.positions[place] = PartitionPosition(place)
+        added = {place: PartitionPosition(place) for place in sorted(partitions) if place not in self.positions}
+        self.positions = {**self.positions, **added}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        for place in list(partitions):
-            gone = self.positions.pop(place, None)
-            if gone is not None:
-                gone.move(None)
+        gone = set(partitions) & self.positions.keys()
+        before = self.positions
+        self.positions = {place: position for place, position in before.items() if place not in gone}
+        for place in gone:
+            before[place].move(None)
 
     def at(self, partition: object) -> PartitionPosition:
         """The position in a partition that is assigned. Raises NotAssignedError."""

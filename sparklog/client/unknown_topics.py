@@ -6,9 +6,12 @@ Not for: patterns, which may match nothing yet, as in Kafka.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sparklog.client.subscription import Subscription
 from sparklog.coordinator import Coordinator
+from sparklog.errors import UnknownTopicOrPartitionError, UnknownTopicTimeoutError
 from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.state import State
 
@@ -16,6 +19,18 @@ logger = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 60.0
 """seconds between two warnings of the same topics."""
+
+
+@contextmanager
+def unknown_as_timeout() -> Iterator[None]:
+    """Raises UnknownTopicTimeoutError in place of UnknownTopicOrPartitionError: kafka-python waits for what does not
+    exist until the time of the call is up."""
+    try:
+        yield
+    except UnknownTopicTimeoutError:
+        raise
+    except UnknownTopicOrPartitionError as error:
+        raise UnknownTopicTimeoutError(error.message, **error.context) from error
 
 
 class UnknownTopics:

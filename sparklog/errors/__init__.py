@@ -14,6 +14,7 @@
     |  |- InvalidReplicationAssignmentError  a list of brokers that cannot hold a partition
     |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
     |  |  `- InvalidClientConfigurationError  of a client; also a KafkaConfigurationError and a ValueError
+    |  |     `- InvalidAcksError      acks that no producer may ask for
     |  |- RefusedRecordError          a record that its topic does not take; also a ValueError
     |  |  |- InvalidRecordError       its type, key, header or partition
     |  |  |- InvalidTimestampError    outside message.timestamp.before/after.max.ms

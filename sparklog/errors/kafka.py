@@ -115,10 +115,6 @@ class NotEnoughReplicasAfterAppendError(
     """The leader has the records, and too few replicas in sync have them."""
 
 
-class InvalidRequiredAcksError(BrokerResponseError, errno=21, code="INVALID_REQUIRED_ACKS"):
-    """``acks`` that no producer may ask for."""
-
-
 class InvalidCommitOffsetSizeError(BrokerResponseError, errno=28, code="INVALID_COMMIT_OFFSET_SIZE"):
     """Offsets with their texts that are too large to be committed."""
 

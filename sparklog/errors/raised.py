@@ -92,6 +92,18 @@ class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurat
     """
 
 
+class InvalidClientConfigurationTypeError(InvalidClientConfigurationError, TypeError):
+    """An argument of the wrong type. A TypeError too, as with kafka-python."""
+
+
+class InvalidRequiredAcksError(BrokerResponseError, errno=21, code="INVALID_REQUIRED_ACKS"):
+    """``acks`` that no producer may ask for."""
+
+
+class InvalidAcksError(InvalidRequiredAcksError, InvalidClientConfigurationError):
+    """The same as an argument of ``Producer``."""
+
+
 class InvalidOptionError(InvalidRequestError):
     """A Spark option or command-line value that is unknown, malformed or contradicts another."""
 
@@ -113,6 +125,10 @@ class InvalidRecordTypeError(InvalidRecordError, TypeError):
 
 class InvalidTimestampError(RefusedRecordError, BrokerResponseError, errno=32, code="INVALID_TIMESTAMP"):
     """A record's timestamp lies outside what the topic accepts."""
+
+
+class InvalidTimestampTypeError(InvalidTimestampError, TypeError):
+    """A timestamp that is no number. A TypeError too, as with kafka-python."""
 
 
 class MessageSizeTooLargeError(RefusedRecordError, BrokerResponseError, errno=10, code="MESSAGE_SIZE_TOO_LARGE"):
@@ -220,7 +236,8 @@ class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105
 
 
 class UnknownTopicTimeoutError(UnknownTopicOrPartitionError, KafkaTimeoutError):
-    """``send`` has waited for ``max_block_ms`` for a topic that nobody created."""
+    """No such topic or partition, in a call for which kafka-python waits until its time is up. ``send`` waits here
+    too, for ``max_block_ms``; what a consumer is asked is answered at once."""
 
 
 class ClusterNotFoundError(NotFoundError):

@@ -60,10 +60,10 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != ORIGINAL and not fullname.startswith(f"{ORIGINAL}."):
-            return None
         if _is_program(fullname):
             return _installed(fullname)
+        if not _is_answered(fullname):
+            return None
         name = PACKAGE + fullname.removeprefix(ORIGINAL)
         spec = importlib.util.find_spec(name)
         if spec is None:
@@ -75,8 +75,14 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(fullname, _Alias(name), is_package=spec.submodule_search_locations is not None)
 
 
+def _is_answered(name: str) -> bool:
+    return (name == ORIGINAL or name.startswith(f"{ORIGINAL}.")) and not _is_program(name)
+
+
 def _is_program(name: str) -> bool:
-    return name.endswith(".__main__") or any(name == one or name.startswith(f"{one}.") for one in PROGRAMS)
+    if name.startswith(f"{ORIGINAL}.") and name.endswith(".__main__"):
+        return True
+    return any(name == one or name.startswith(f"{one}.") for one in PROGRAMS)
 
 
 def _installed(name: str) -> ModuleSpec:
@@ -102,18 +108,20 @@ def install(root: str | None = None) -> ModuleType:
     """Answer ``import kafka`` with ``sparklog.kafka`` in this process, and return that.
 
     Addresses of Kafka's brokers, such as ``bootstrap_servers="kafka-1:9092"``, stand for the cluster at ``root`` from
-    now on; without one for the cluster that SPARKLOG_BOOTSTRAP_SERVER names, and where it names none they are refused.
+    now on, and so does leaving ``bootstrap_servers`` out; without a root for the cluster that
+    SPARKLOG_BOOTSTRAP_SERVER names, and where it names none they are refused.
 
     Raises:
         IllegalStateError: another kafka was imported before, so that some would use it and others sparklog.
         InvalidClientConfigurationError: ``root`` is itself an address of brokers.
     """
     package = importlib.import_module(PACKAGE)
-    if sys.modules.get(ORIGINAL, package) is not package:
-        origin = getattr(sys.modules[ORIGINAL], "__file__", None) or "an unknown place"
-        raise IllegalStateError(
-            f"kafka was imported already, from {origin}; call sparklog.kafka.install() before anything imports it"
-        )
+    for name, module in sorted(sys.modules.items(), key=lambda item: item[0]):
+        if _is_answered(name) and sys.modules.get(PACKAGE + name.removeprefix(ORIGINAL)) is not module:
+            origin = getattr(module, "__file__", None) or "an unknown place"
+            raise IllegalStateError(
+                f"{name} was imported already, from {origin}; call sparklog.kafka.install() before anything imports it"
+            )
     answer_brokers_with(root)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)

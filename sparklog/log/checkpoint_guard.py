@@ -13,7 +13,7 @@ from typing import TypeVar
 from sparklog.clock import Clock
 from sparklog.errors import CorruptMetadataError, StorageUnavailableError
 from sparklog.log import checkpoint
-from sparklog.log.commit_files import not_there, read_log_end
+from sparklog.log.commit_files import not_there, read_log_end, read_mounted_log_end
 from sparklog.log.layout import read_certain_boundary
 from sparklog.log.lists import ListCache
 from sparklog.protocol.state import State
@@ -88,7 +88,7 @@ def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Mani
 
     Raises RootReplacedError where that is so.
     """
-    end = _repeat(clock, lambda: read_log_end(store, state.version, with_boundary=True))
+    end = _repeat(clock, lambda: read_mounted_log_end(store, state.version, with_boundary=True))
     if end.digest == state.digest or end.removed_up_to >= state.version:
         return
     if _repeat(clock, lambda: read_certain_boundary(store)) < state.version:

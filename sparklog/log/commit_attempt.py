@@ -32,7 +32,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log import checkpoint
-from sparklog.log.commit_files import LogEnd, check_mounted, not_there, read_log_end
+from sparklog.log.commit_files import LogEnd, check_mounted, not_there, read_mounted_log_end
 from sparklog.log.elapsed import ElapsedTime, Moment
 from sparklog.log.layout import read_boundary, read_certain_boundary
 from sparklog.protocol.commit_bytes import EncodedCommit, actions_key, decode_commit, stored_digest
@@ -142,7 +142,7 @@ class CommitAttempt:
             boundary = self._read_after(lambda: read_certain_boundary(self._store))
         is_over_hole = boundary < commit.version - 1 and end.digest != commit.previous
         if boundary < anchor[0]:
-            at_anchor = self._read_after(lambda: read_log_end(self._store, anchor[0], with_boundary=True))
+            at_anchor = self._read_after(lambda: read_mounted_log_end(self._store, anchor[0], with_boundary=True))
             removed = at_anchor.digest == anchor[1] or at_anchor.removed_up_to >= anchor[0]
             if not removed and self._read_after(lambda: read_certain_boundary(self._store)) < anchor[0]:
                 raise not_there(self._store, anchor[0], at_anchor)
@@ -181,7 +181,7 @@ class CommitAttempt:
         commit = self._commit
         if commit.version == 0:
             return LogEnd(commit.previous, read_boundary(self._store))
-        end = read_log_end(self._store, commit.version - 1, with_boundary=True)
+        end = read_mounted_log_end(self._store, commit.version - 1, with_boundary=True)
         if end.digest != commit.previous and end.removed_up_to < commit.version - 1:
             newest = checkpoint.read_newest_listed(self._store)
             if newest is not None and newest.version == commit.version - 1:

@@ -157,6 +157,19 @@ def check_mounted(store: Store) -> None:
         ) from error
 
 
+def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
+    """As ``read_log_end``, where the root is there before the look. One that finds no commit is made twice.
+
+    Raises StorageUnavailableError where the root is away: that is no sign of another history.
+    """
+    check_mounted(store)
+    end = read_log_end(store, version, with_boundary)
+    if end.digest is None:
+        check_mounted(store)
+        end = read_log_end(store, version, with_boundary)
+    return end
+
+
 def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptMetadataError:
     """The error where no checkpoint reaches the commits that were removed."""
     path = f"{store.root}/{CHECKPOINTS}"

@@ -55,7 +55,6 @@ from sparklog.log.checkpoint_guard import (
 from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS, CommitAttempt, Fate
 from sparklog.log.commit_files import (
     LogEnd,
-    check_mounted,
     complete_commit,
     end_not_reached,
     holds_commit,
@@ -65,6 +64,7 @@ from sparklog.log.commit_files import (
     read_ahead,
     read_commit,
     read_log_end,
+    read_mounted_log_end,
     read_next_and_end,
     replaced,
 )
@@ -305,15 +305,16 @@ class CommitLog:
         state = self._state
         if end.digest == state.digest and end.removed_up_to <= state.version:
             return True
-        for attempt in range(READ_BACK_ATTEMPTS):
+        for attempt, look in enumerate([read_log_end] * READ_BACK_ATTEMPTS + [read_mounted_log_end]):
             if end.removed_up_to >= state.version:
                 self._reload_after(end.removed_up_to)
                 return self._state.version == state.version and self._state.digest == state.digest
             if end.digest == state.digest:
                 return True
             self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
-            end = read_log_end(self.store, state.version, with_boundary=True)
-        check_mounted(self.store)
+            end = look(self.store, state.version, True)
+        if end.digest == state.digest and end.removed_up_to < state.version:
+            return True
         # It may have been removed all the same: a late clean-up may have set the boundary back since, and a stalled
         # writer's create have its number.
         removed = read_certain_boundary(self.store)

@@ -19,6 +19,7 @@ from sparklog.config.topic_configs import canonical_topic_configs, validate_topi
 from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     OutOfOrderSequenceNumberError,
@@ -228,7 +229,7 @@ def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic
         usable = sorted(number for number, broker in state.brokers.items() if not broker.cordoned)
         unusable = [broker for broker in replicas if broker not in usable]
         if not replicas or unusable or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
-            raise InvalidReplicationFactorError(
+            raise InvalidReplicationAssignmentError(
                 f"replica assignment {list(replicas)} of {topic}-{partition} must name registered brokers that are not "
                 f"cordoned ({usable}), each once, and as many as the other partitions do",
                 topic=topic,

@@ -18,18 +18,18 @@ class Choice(NamedTuple):
     case: str
     """Of a case, or ``case/part`` of one of its parts."""
     row: str
-    """The id of the row in docs/differences.md that explains it, or empty."""
+    """The id of the row in docs/differences.md that explains it."""
     reason: str
 
 
 def read_chosen(path: Path = CHOSEN) -> dict[str, Choice]:
-    """label -> choice. Raises ``ValueError`` where one has no reason or is listed twice."""
+    """label -> choice. Raises ``ValueError`` where one has no row or no reason, or is listed twice."""
     choices: dict[str, Choice] = {}
     for entry in tomllib.loads(path.read_text()).get("difference", []):
         for label in entry["cases"]:
             if label in choices:
                 raise ValueError(f"{label} is listed twice")
-            if not entry.get("reason", "").strip():
-                raise ValueError(f"{label} has no reason")
-            choices[label] = Choice(label, entry.get("row", ""), entry["reason"])
+            if not entry.get("row") or not entry.get("reason", "").strip():
+                raise ValueError(f"{label} has no row or no reason")
+            choices[label] = Choice(label, entry["row"], entry["reason"])
     return choices

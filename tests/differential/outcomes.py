@@ -106,7 +106,8 @@ def normal(text: str, only: str = "") -> list[str]:
     """The lines without times, ids, and padding; with ``only``, the lines that contain it, and heads of tables."""
     for pattern, replacement in CHANGING:
         text = pattern.sub(replacement, text)
-    lines = [re.sub(r" {2,}", "  ", line).rstrip() for line in NOTICES.sub("", text).splitlines()]
+    lines = [re.sub(r" {2,}(?=\t)", "", line) for line in NOTICES.sub("", text).splitlines()]
+    lines = [re.sub(r" {2,}", "  ", line).rstrip() for line in lines]
     if only:
         lines = [line for line in lines if only in line]
     return lines

@@ -49,6 +49,17 @@ def test_nothing_is_listed_that_is_no_case() -> None:
     assert set(ANSWERS) <= set(CASES)
 
 
+@pytest.mark.parametrize(("heading", "of_tools"), [("kafka-python", False), ("Kafka's tools", True)])
+def test_each_difference_is_told_to_users(heading: str, of_tools: bool) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "differences.md").read_text()
+    section = document.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("|")}
+    listed = {choice.case: choice.row for choice in CHOSEN.values()}
+    listed = {label: row for label, row in listed.items() if CASES[label.partition("/")[0]].of_tools == of_tools}
+    assert len(listed) > 20
+    assert {label: row for label, row in listed.items() if row not in rows} == {}
+
+
 def compare(case: Case, expected: Any, answer: Any) -> None:
     """Raises AssertionError unless the answers differ exactly where chosen.toml says that they do."""
     found = differences(case.id, expected, answer)

@@ -150,7 +150,13 @@ tools(
 )
 tools("topics-delete-without-topic", says("topics --delete", "topic"))
 tools("topics-delete-internal", says("topics --delete --topic __consumer_offsets", "internal"))
-tools("topics-offsets-topic", only("topics --list --topic __consumer_offsets", "__consumer_offsets"))
+tools(
+    "topics-offsets-topic",
+    MADE,
+    filled(1),
+    "~console-consumer --topic $T --group $G --from-beginning --max-messages 1 --timeout-ms 8000",
+    only("topics --list --topic __consumer_offsets", "__consumer_offsets"),
+)
 
 # -- configs
 

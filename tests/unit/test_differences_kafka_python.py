@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from sparklog.client.admin import AbortTransactionSpec, AdminClient, ConfigResource
+from sparklog.client.assignors import RangePartitionAssignor
 from sparklog.client.consumer import Consumer
+from sparklog.client.metrics import Metrics, MetricSettings
+from sparklog.client.partitioners import DefaultPartitioner
 from sparklog.client.producer import Producer
 from sparklog.client.subscription import ConsumerRebalanceListener
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
     ClusterAuthorizationFailedError,
     ClusterNotFoundError,
+    IllegalArgumentError,
     IllegalStateError,
     InvalidRecordError,
     InvalidRequestError,
@@ -25,6 +30,7 @@ from sparklog.errors import (
     InvalidTxnStateError,
     KafkaConfigurationError,
     KafkaConnectionError,
+    KafkaError,
     KafkaTimeoutError,
     OffsetOutOfRangeError,
     RetriableError,
@@ -201,6 +207,8 @@ def test_listener_that_fails_at_the_end(cluster: Coordinator, caplog: pytest.Log
 
 
 def test_length_of_a_group_id(cluster: Coordinator) -> None:
+    with pytest.raises(KafkaConfigurationError, match="group_id=''"):
+        consumer(cluster, group_id="")
     for length in (249, 250):
         with consumer(cluster, group_id="g" * length) as reader:
             reader.assign([PLACE])
@@ -243,3 +251,184 @@ def test_no_versions_and_no_quorum(admin: AdminClient) -> None:
 def test_one_log_dir_per_broker(admin: AdminClient) -> None:
     with pytest.raises(InvalidRequestError, match="alter_partition_reassignments"):
         admin.alter_replica_log_dirs({})
+
+
+def test_first_join_knows_the_topics(cluster: Coordinator) -> None:
+    calls: list[tuple[str, set[TopicPartition]]] = []
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            calls.append(("revoked", revoked))
+
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            calls.append(("assigned", assigned))
+
+    with consumer(cluster, group_id="g") as reader:
+        reader.subscribe(["t"], listener=Listener())
+        until(reader.assignment, together(reader))
+        assert reader.group_metadata().generation_id == 1
+    assert calls == [("assigned", {PLACE}), ("revoked", {PLACE})]
+
+
+def test_assignors_of_a_program(cluster: Coordinator) -> None:
+    class Own(RangePartitionAssignor):
+        def assign(self, *arguments: Any) -> Any:
+            return super().assign(*arguments)
+
+    with pytest.raises(KafkaConfigurationError, match="an assignor of your own"):
+        consumer(cluster, group_id="g", partition_assignment_strategy=[Own])
+
+
+def test_wrong_arguments_are_named(cluster: Coordinator, admin: AdminClient) -> None:
+    text: Any = "t"
+    with consumer(cluster) as reader:
+        for wrong in ("t", PLACE, [5]):
+            unusable: Any = wrong
+            with pytest.raises(IllegalArgumentError) as raised:
+                reader.assign(unusable)
+            assert isinstance(raised.value, TypeError)
+        with pytest.raises(IllegalStateError, match="t-0 is not assigned") as not_assigned:
+            reader.pause(PLACE)
+        assert isinstance(not_assigned.value, ValueError)
+        with pytest.raises(IllegalArgumentError, match="invalid regular expression"):
+            reader.subscribe(pattern="(")
+    with pytest.raises(KafkaConfigurationError, match="partitioner='t'"):
+        Producer(cluster=cluster, partitioner=text)
+    with pytest.raises(IllegalArgumentError, match="'NOTHING'"):
+        ConfigResource("NOTHING", "t")
+    with pytest.raises(IllegalArgumentError, match="give a number"):
+        admin.create_partitions({"t": text})
+
+
+def test_refused_where_it_is_given(cluster: Coordinator) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"auto_offset_reset": "soon"},
+        {"group_id": "g", "group_instance_id": ""},
+        {"isolation_level": 1},
+    ]
+    for configs in wrong:
+        with pytest.raises(KafkaConfigurationError):
+            Consumer(cluster=cluster, **configs)
+    with pytest.raises(KafkaConfigurationError, match="linger_ms=-1"):
+        Producer(cluster=cluster, linger_ms=-1)
+    with consumer(cluster, group_id="g") as reader:
+        nothing: Any = None
+        with pytest.raises(TypeError):
+            reader.assign(nothing)
+        reader.assign([PLACE])
+        with pytest.raises(IllegalArgumentError, match="offset -1"):
+            reader.commit({PLACE: OffsetAndMetadata(-1)})
+
+
+def test_ready_at_once(cluster: Coordinator) -> None:
+    with consumer(cluster) as reader, Producer(cluster=cluster) as producer:
+        assert (reader.bootstrap_connected(), producer.bootstrap_connected()) == (True, True)
+    assert producer.partitions_for("t") == {0}
+
+
+def test_acks_zero_has_no_offset(cluster: Coordinator) -> None:
+    with Producer(cluster=cluster, acks=0) as producer:
+        assert producer.send("t", b"v").get(30).offset == -1
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_codecs_and_memory(cluster: Coordinator, codec: Any) -> None:
+    with Producer(cluster=cluster, compression_type=codec, buffer_memory=1_000_000) as producer:
+        producer.send("t", b"v" * 1000).get(30)
+        assert producer.metrics()["producer-metrics"]["buffer-total-bytes"] == 1_000_000
+    with consumer(cluster, "t") as reader:
+        assert [record.value for record in read(reader, 1)] == [b"v" * 1000]
+
+
+def test_after_a_refused_record(cluster: Coordinator) -> None:
+    cluster.alter_configs("t", {"max.message.bytes": "1000"})
+    with Producer(cluster=cluster) as producer:
+        assert producer.send("t", bytes(2000)).failed()
+        assert producer.send("t", b"next").get(30).offset == 0
+    with Producer(cluster=cluster, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", bytes(2000))
+        with pytest.raises(KafkaError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"another")
+        producer.commit_transaction()
+    with consumer(cluster, "t") as reader:
+        assert [record.value for record in read(reader, 2)] == [b"next", b"another"]
+
+
+def test_equal_resources() -> None:
+    assert ConfigResource("TOPIC", "t") == ConfigResource("topic", "t")
+    assert ConfigResource("TOPIC", "t") != ConfigResource("TOPIC", "u")
+
+
+@pytest.mark.parametrize("configs", [{"acks": 1}, {"retries": 0}])
+def test_default_idempotence_is_kept(cluster: Coordinator, admin: AdminClient, configs: dict[str, Any]) -> None:
+    with Producer(cluster=cluster, **configs) as producer:
+        assert producer.config["enable_idempotence"] is True
+        producer.send("t", b"v").get(30)
+    assert len(admin.describe_producers([PLACE])[PLACE].active_producers) == 1
+
+
+def test_default_partitioner_is_none(cluster: Coordinator) -> None:
+    cluster.create_topic("many", 8)
+    assert Producer.DEFAULT_CONFIG["partitioner"] is None
+    keys = [b"%d" % number for number in range(40)]
+    placed = []
+    for partitioner in (None, DefaultPartitioner()):
+        with Producer(cluster=cluster, partitioner=partitioner) as producer:
+            placed.append([producer.send("many", b"v", key=key).get(30).partition for key in keys])
+    assert placed[0] == placed[1]
+
+
+# -- metrics
+
+
+def test_requests_and_nodes(cluster: Coordinator) -> None:
+    with Producer(cluster=cluster) as producer:
+        producer.send("t", b"v").get(30)
+        found = producer.metrics()
+        assert found["producer-metrics"]["connection-count"] == 2  # the root, and broker 0's location
+        assert found["producer-node-metrics.node-0"]["outgoing-byte-rate"] > 0  # the file
+        assert found["producer-node-metrics.node-bootstrap-0"]["request-rate"] > 0  # the commit
+        assert found["producer-metrics"]["throttle-time-max"] == 0
+
+
+def test_rates_of_a_young_client() -> None:
+    clock = ManualClock()
+    metrics = Metrics(clock, MetricSettings(), "c")
+    sensor = metrics.sensor()
+    assert (sensor.average(), sensor.maximum(), sensor.rate()) == (0, 0, 0)
+    clock.advance(5)
+    sensor.record(20)
+    assert sensor.rate() == 4
+
+
+def test_metrics_of_one_topic(cluster: Coordinator) -> None:
+    cluster.create_topic("u")
+    with Producer(cluster=cluster) as producer:
+        for topic in ("t", "u", "u"):
+            producer.send(topic, b"v").get(30)
+    with consumer(cluster, "t", "u") as reader:
+        read(reader, 3)
+        name, group = "records-per-request-avg", "consumer-fetch-manager-metrics"
+        raw = {key.tags.get("topic") for key in reader.metrics(raw=True) if key.name == name}
+        assert raw == {None, "t", "u"}
+        assert reader.metrics()[group][name] == pytest.approx(1)
+
+
+def test_metrics_switched_off(cluster: Coordinator) -> None:
+    with (
+        Producer(cluster=cluster, metrics_enabled=False) as producer,
+        consumer(cluster, metrics_enabled=False) as reader,
+    ):
+        assert (producer.metrics(), reader.metrics(), reader.metrics(raw=True)) == ({}, {}, {})
+
+
+def test_before_the_first_heartbeat(cluster: Coordinator) -> None:
+    with consumer(cluster, "t", group_id="g") as reader:
+        assert reader.metrics()["consumer-coordinator-metrics"]["last-heartbeat-seconds-ago"] == -1
+        until(reader.assignment, together(reader))
+        assert reader.metrics()["consumer-coordinator-metrics"]["last-heartbeat-seconds-ago"] >= 0

@@ -43,11 +43,31 @@ def test_root_not_servers(run: Run) -> None:
     assert "there is no server with a port" in run("topics", "--list", "--bootstrap-server", "localhost:9092").err
 
 
-def test_errors_on_standard_error(run: Run, root: str) -> None:
+def test_errors_on_standard_error(run: Run, cluster: Coordinator) -> None:
     for arguments in (["topics", "--describe", "--topic", "z"], ["consumer-groups", "--describe", "--group", "z"]):
         result = run(*arguments)
         assert result.out == ""
         assert "Error" in result.err
+    cluster.create_topic("t")
+    late = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-datetime", "2199-01-01T00:00:00.000", "--dry-run"]
+    result = run("consumer-groups", *late)
+    assert result.err.splitlines()[1] == (
+        "Warn: Partition 0 from topic t is empty. Falling back to latest known offset."
+    )
+    assert "Warn" not in result.out
+
+
+def test_help_asked_for(run: Run) -> None:
+    for command in ("topics", "configs", "console-consumer", "delete-records"):
+        assert run(command, "--help").code == run(command, "--help", "--kafka-exit-codes").code == 0
+
+
+def test_stray_word(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    for arguments in (["topics", "--list"], ["console-producer", "--topic", "t"]):
+        result = run(*arguments, "stray")
+        assert result.code == 1
+        assert "'stray' does not belong to any option" in result.err
 
 
 def test_one_line_of_error(run: Run, root: str) -> None:
@@ -88,8 +108,14 @@ def test_topics_in_one_commit(run: Run, cluster: Coordinator) -> None:
     assert len(cluster.refresh().topic("a").partitions) == 1
 
 
+def test_nothing_listed(run: Run, cluster: Coordinator) -> None:
+    assert run("topics", "--list") == run("topics", "--list", "--topic", "none") == (0, "", "")
+
+
 def test_internal_topics(run: Run, root: str) -> None:
     assert "is internal" in run("topics", "--create", "--topic", "__consumer_offsets").err
+    assert run("topics", "--delete", "--topic", "__consumer_offsets").code == 1
+    assert "PartitionCount: 50" in run("topics", "--describe", "--topic", "__consumer_offsets").out
 
 
 def test_no_elr(run: Run, cluster: Coordinator) -> None:
@@ -159,6 +185,23 @@ def test_isolation_level(run: Run, cluster: Coordinator) -> None:
     assert run("console-consumer", "--topic", "t", "--isolation-level", "nope").code == 1
 
 
+def test_unknown_deserializer(run: Run, cluster: Coordinator) -> None:
+    run("console-producer", "--topic", "t", stdin=b"a\n")
+    read = ["--topic", "t", "--from-beginning", "--timeout-ms", "1", "--value-deserializer", "no.such.Thing"]
+    for flags in ([], ["--kafka-exit-codes"]):
+        result = run("console-consumer", *read, *flags)
+        assert result.code == 1
+        assert "'no.such.Thing'" in result.err
+
+
+def test_leader_epochs(run: Run, cluster: Coordinator) -> None:
+    run("console-producer", "--topic", "t", stdin=b"a\n")
+    assert lines(run, "--formatter-property", "print.epoch=true") == ["Epoch:0\ta"]
+    run("console-consumer", "--topic", "t", "--group", "g", "--from-beginning", "--max-messages", "1")
+    head, row = run("consumer-groups", "--describe", "--group", "g", "--verbose").lines[1:]
+    assert row.split()[head.split().index("LEADER-EPOCH")] == "0"
+
+
 def test_new_partitions_from_the_start(cluster: Coordinator) -> None:
     command = [sys.executable, "-m", "sparklog.cli", "console-consumer", "--topic", "late", "--max-messages", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as consumer:
@@ -195,6 +238,14 @@ def test_dead_group(run: Run, cluster: Coordinator) -> None:
     assert "Empty" in run("consumer-groups", "--describe", "--group", "g", "--state").out
     assert member.member_id in cluster.refresh().groups["g"].members
     assert run("consumer-groups", "--delete", "--group", "g").code == 0
+
+
+def test_time_without_milliseconds(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    reset = ["--reset-offsets", "--dry-run", "--group", "g", "--topic", "t", "--to-datetime", "2020-01-01T00:00:00"]
+    result = run("consumer-groups", *reset)
+    assert result.code == 0
+    assert result.lines[2].split() == ["g", "t", "0", "0"]
 
 
 def test_sorted_tables(run: Run, cluster: Coordinator) -> None:
@@ -279,6 +330,7 @@ def test_exit_consumer_groups(run: Run, cluster: Coordinator, action: list[str])
     cluster.create_topic("t")
     assert both_codes(run, "consumer-groups", "--group", "z", *action) == (1, 0)
     assert both_codes(run, "consumer-groups", *action) == (1, 1)
+    assert both_codes(run, "consumer-groups", "--group", "z", *action, "--timeout", "soon") == (1, 1)
 
 
 def test_exit_validate_regex(run: Run, root: str) -> None:

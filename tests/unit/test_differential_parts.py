@@ -79,10 +79,11 @@ def test_a_difference_is_named_by_its_part() -> None:
 
 def test_a_choice_has_a_reason_and_is_listed_once(tmp_path: Path) -> None:
     file = tmp_path / "chosen.toml"
-    file.write_text('[[difference]]\ncases = ["a"]\nreason = ""\n')
-    with pytest.raises(ValueError, match="a has no reason"):
-        read_chosen(file)
-    file.write_text('[[difference]]\ncases = ["a", "a"]\nreason = "so"\n')
+    for fields in ('row = "r"\nreason = ""', 'reason = "so"'):
+        file.write_text(f'[[difference]]\ncases = ["a"]\n{fields}\n')
+        with pytest.raises(ValueError, match="a has no row or no reason"):
+            read_chosen(file)
+    file.write_text('[[difference]]\ncases = ["a", "a"]\nrow = "r"\nreason = "so"\n')
     with pytest.raises(ValueError, match="a is listed twice"):
         read_chosen(file)
 

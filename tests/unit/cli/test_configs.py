@@ -186,6 +186,12 @@ def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: li
     assert run("configs", *arguments) == (1, "", f"{message}{USAGE}")
 
 
+def test_missing_config_file_is_named_whatever_else_is_wrong(run: Run, root: str) -> None:
+    result = run("configs", "--command-config", "none.properties")
+    assert result.code == 1
+    assert "--command-config: none.properties cannot be read" in result.err
+
+
 def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinator) -> None:
     said = "Note: stored, has no effect here: flush.messages=1 (what is committed is durable already)\n"
     created = run("topics", "--create", "--topic", "t", "--config", "flush.messages=1")

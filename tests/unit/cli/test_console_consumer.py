@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from sparklog.coordinator import Coordinator
 
 from .conftest import Run
 
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 NOW = ["--timeout-ms", "0"]
 """Print what is there and end."""
 ALL = ["--from-beginning", *NOW]
@@ -366,7 +368,24 @@ def test_unknown_deserializer_is_refused_with_the_known_ones(run: Run, root: str
     assert name == "" or "StringDeserializer, IntegerDeserializer" in result.err
 
 
-def test_missing_partition_is_refused(run: Run, filled: Coordinator) -> None:
+def test_missing_partition_is_waited_for(run: Run, filled: Coordinator) -> None:
     result = run("console-consumer", "--topic", "t", "--partition", "2", *NOW)
+    assert (result.code, result.out) == (0, "")
+    assert "topic 't' has partitions 0 to 1, and no partition 2 yet; waiting for it (Ctrl-C stops)" in result.err
+
+
+def test_partition_that_appears_is_read_from_its_beginning(filled: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", "--topic", "t", "--partition", "2"]
+    with subprocess.Popen([*command, "--max-messages", "1"], **PIPES) as consumer:
+        assert consumer.stderr is not None
+        assert "waiting for it" in consumer.stderr.readline()
+        filled.create_partitions("t", 3)
+        append_records(filled, "t", [Record(value=b"first", partition=2)])
+        out, _ = consumer.communicate(timeout=60)
+    assert out == "first\n"
+
+
+def test_negative_partition_is_refused(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", "--topic", "t", "--partition", "-1", *NOW)
     assert result.code == 1
-    assert "partitions 0 to 1, not 2" in result.err
+    assert "--partition -1: partitions are numbered from 0" in result.err

@@ -203,7 +203,7 @@ def test_a_group_that_is_not_there_is_an_error_and_the_others_are_shown(run: Run
     assert run("consumer-groups", "--describe", "--group", "x") == (
         1,
         "",
-        "Error: Consumer group 'x' does not exist.\n",
+        "Error: Consumer group 'x' does not exist: Group x not found.\n",
     )
     both = run("consumer-groups", "--describe", "--group", "x", "--group", "billing")
     assert (both.code, both.lines[-1].split()[0]) == (1, "billing")

@@ -122,7 +122,7 @@ def test_a_group_with_members_is_refused_and_the_others_are_set(run: Run, filled
 
 def test_exported_offsets_of_one_group_can_be_read_back(run: Run, filled: Coordinator, tmp_path: Path) -> None:
     exported = run(*RESET, "--to-earliest", "--topic", "orders", "--dry-run", "--export")
-    assert exported.out == "orders,0,0\norders,1,0\n"
+    assert exported.out == "orders,0,0\norders,1,0\n\n"
     file = tmp_path / "plan.csv"
     file.write_text(exported.out.replace("orders,1,0", "orders,1,1"))
     assert run(*RESET, "--from-file", str(file), "--execute").code == 0
@@ -134,7 +134,7 @@ def test_exported_offsets_of_several_groups_can_be_read_back(run: Run, filled: C
     groups = ["--group", "billing", "--group", "a,b"]
     reset = ["consumer-groups", "--reset-offsets", *groups]
     exported = run(*reset, "--to-latest", "--all-topics", "--dry-run", "--export")
-    assert exported.out == '"a,b",orders,1,2\nbilling,orders,0,4\n'
+    assert exported.out == '"a,b",orders,1,2\nbilling,orders,0,4\n\n'
     file = tmp_path / "plan.csv"
     file.write_text(exported.out)
     assert run(*reset, "--from-file", str(file), "--execute").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.cli.client_properties import client_arguments
 from sparklog.cli.common import CommandParser, UsageError
 from sparklog.cli.main import COMMANDS
-from sparklog.coordinator import Coordinator
+from sparklog.client.consumer_config import DEFAULTS
+from sparklog.coordinator import Coordinator, open_cluster
 
-from .conftest import Run
+from .conftest import Run, add_brokers
 
 
 def parser_of(command: str) -> CommandParser:
@@ -213,7 +216,7 @@ REFUSALS = [
     (["configs", "--alter", "--topic", "t", "--add-config", "nope=1"], "Unknown topic config name: nope"),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "z", "--to-earliest", "--execute"], "Error: "),
     (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t:9", "--to-earliest", "--execute"], "Error: "),
-    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist."),
+    (["consumer-groups", "--describe", "--group", "z"], "Error: Consumer group 'z' does not exist: Group z not found."),
 ]
 
 
@@ -340,3 +343,69 @@ def is_caught(process: int, number: signal.Signals) -> bool:
 def has_member(cluster: Coordinator) -> bool:
     group = cluster.refresh().groups.get("g")
     return group is not None and bool(group.members)
+
+
+JAVAS_DEFAULT = (
+    "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+)
+
+
+@pytest.mark.parametrize("strategy", [JAVAS_DEFAULT, "range, cooperative-sticky", "cooperative-sticky,sticky"])
+def test_lists_of_assignors_are_taken_as_javas_consumer_takes_them(
+    run: Run, cluster: Coordinator, tmp_path: Path, strategy: str
+) -> None:
+    cluster.create_topic("t")
+    assert run("console-producer", "--topic", "t", stdin=b"a\n").code == 0
+    config = tmp_path / "consumer.properties"
+    config.write_text(f"partition.assignment.strategy={strategy}\nauto.offset.reset=earliest\n")
+    once = ("--topic", "t", "--max-messages", "1")
+    consumed = run("console-consumer", *once, "--group", "g", "--command-config", str(config))
+    assert (consumed.code, consumed.out) == (0, "a\n"), consumed.err
+    verified = run("verifiable-consumer", *once, "--group-id", "v", "--assignment-strategy", strategy)
+    assert (verified.code, '"count":1' in verified.out) == (0, True), verified.err
+
+
+def test_members_with_javas_default_share_a_group_with_those_of_either_assignor(root: str) -> None:
+    from sparklog.client.consumer import Consumer
+
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 2)
+    for other in ("range", "cooperative-sticky"):
+        arguments = client_arguments({"partition.assignment.strategy": JAVAS_DEFAULT}, DEFAULTS)
+        with (
+            Consumer("t", cluster=cluster, group_id=other, **arguments) as first,
+            Consumer("t", cluster=cluster, group_id=other, partition_assignment_strategy=other) as second,
+        ):
+            while len(first.assignment()) != 1 or len(second.assignment()) != 1:
+                first.poll(10)
+                second.poll(10)
+            assert cluster.refresh().groups[other].assignor == other
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_was_found_is_said_by_the_exit_code_also_where_nobody_reads_the_output(
+    root: str, cluster: Coordinator, unbuffered: str
+) -> None:
+    add_brokers(cluster, 1)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "sparklog.cli", "brokers", "list", "--exit-code"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    found = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
+    os.close(write_end)
+    assert (found.returncode, b"Traceback" in found.stderr) == (2, False)
+
+
+def test_properties_that_javas_clients_know_get_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    javas = ("security.protocol", "client.dns.lookup", "connections.max.idle.ms", "internal.leave.group.on.close")
+    assert client_arguments(dict.fromkeys(javas, "1"), DEFAULTS) == {}
+    assert capsys.readouterr().err == ""
+    assert client_arguments({"max.in.flight.requests.per.connection": "5"}, {}) == {}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wrong_value_of_a_flag_without_effect_is_named(run: Run, root: str) -> None:
+    for command, flag in (("consumer-groups", "--timeout"), ("console-producer", "--max-block-ms")):
+        result = run(command, flag, "soon")
+        assert result.code == 1
+        assert f"{flag}: invalid int value: 'soon'" in result.err

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
+import os
 import signal
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from sparklog.cli import console_producer
 from sparklog.cli.line_sender import LineSender, Retries
+from sparklog.cli.main import main
 from sparklog.client.reader import LogReader
 from sparklog.client.records import Record
 from sparklog.clock import ManualClock
@@ -39,10 +44,10 @@ def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
 
 
 @contextmanager
-def producing(root: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+def producing(root: str, *flags: str, timeout: str = "60000") -> Iterator[subprocess.Popen[bytes]]:
     """A console-producer that sends nothing by itself for a minute."""
     command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--bootstrap-server", root]
-    command += ["--timeout", "60000", *flags]
+    command += ["--timeout", timeout, *flags]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -58,6 +63,17 @@ def write(process: subprocess.Popen[bytes], data: bytes) -> None:
     left = array.array("i", [1])
     while left[0] and process.poll() is None:
         fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
+
+
+def send(process: subprocess.Popen[bytes], cluster: Coordinator, line: bytes, then: bytes) -> None:
+    """Give it a line and the beginning of the next, and return once it is done with the line.
+
+    With ``--sync`` it reads on only when the sending has ended, which takes longer than until others see the line.
+    """
+    write(process, line + b"\n")
+    while values(cluster) != [line]:
+        pass
+    write(process, then)
 
 
 # -- signals
@@ -115,11 +131,9 @@ def test_a_root_that_is_away_for_a_while_costs_no_line(cluster: Coordinator) -> 
     away = root.with_name("away")
     with producing(str(root), "--sync") as process:
         assert process.stderr is not None
-        write(process, b"first\n")
-        while values(cluster) != [b"first"]:
-            pass
+        send(process, cluster, b"first", then=b"sec")
         root.rename(away)
-        write(process, b"second\nthird\n")
+        write(process, b"ond\nthird\n")
         said = process.stderr.readline().decode()
         assert said.startswith("WARN: line number 2 cannot be sent now, retrying: ")
         assert not root.exists()
@@ -134,16 +148,14 @@ def test_a_second_signal_gives_up_and_names_the_line(cluster: Coordinator) -> No
     root = Path(cluster.store.root)
     with producing(str(root), "--sync", "--retry-backoff-ms", "60000") as process:
         assert process.stderr is not None
-        write(process, b"first\n")
-        while values(cluster) != [b"first"]:
-            pass
+        send(process, cluster, b"first", then=b"sec")
         root.rename(root.with_name("away"))
-        write(process, b"second\n")
-        assert process.stderr.readline()
+        write(process, b"ond\n")
+        assert process.stderr.readline().startswith(b"WARN: line number 2 cannot be sent now, retrying: ")
         process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGHUP)  # another, since two of a kind may arrive as one
+        process.send_signal(signal.SIGINT)  # another, since two of a kind may arrive as one
         assert b"line number 2: interrupted" in process.communicate(timeout=60)[1]
-        assert process.returncode in (129, 143)
+        assert process.returncode in (130, 143)
 
 
 class World:
@@ -233,3 +245,35 @@ def test_it_says_where_it_is_not_known_whether_lines_are_stored(space: str) -> N
     world.fails_from = "put_if_absent"
     with pytest.raises(StorageError, match="line number 4: whether lines 4 to 6 are in the log is not"):
         world.sender.send(LINES)
+
+
+def test_lines_that_were_read_are_sent_where_the_input_fails(
+    root: str, cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("t")
+    chunks = iter([b"1\n2\nhal"])
+
+    def read_once(*_: object) -> bytes:
+        for chunk in chunks:
+            return chunk
+        raise OSError(errno.EIO, "the terminal is gone")
+
+    monkeypatch.setattr(console_producer.os, "read", read_once)
+    with open(os.devnull, "rb") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["console-producer", "--topic", "t", "--timeout", "60000"]) == 1
+    assert values(cluster) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("longest", [2**63 - 1, 10**30])
+def test_a_linger_without_end_waits_for_the_end_of_the_input(root: str, cluster: Coordinator, longest: int) -> None:
+    cluster.create_topic("t")
+    with producing(root, "--retry-backoff-ms", str(longest), timeout=str(longest)) as process:
+        write(process, b"1\n")
+        assert process.communicate(b"2\n")[1] == b""
+        assert process.returncode == 0
+    assert values(cluster) == [b"1", b"2"]
+
+
+def test_a_pause_between_two_tries_is_one_that_the_system_can_wait() -> None:
+    assert Retries(None, 10**30, 0).pause_seconds(1) <= threading.TIMEOUT_MAX

@@ -240,3 +240,12 @@ def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message:
     result = run("reassign-partitions", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[0] == message
+
+
+def test_there_is_no_controller_to_connect_to(run: Run, root: str) -> None:
+    for action in (["--list"], []):
+        result = run("reassign-partitions", *action, "--bootstrap-controller", "localhost:9093")
+        assert result.code == 1
+        assert result.err.startswith(
+            "there is no controller to connect to: give the cluster's root as --bootstrap-server"
+        )

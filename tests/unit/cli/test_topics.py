@@ -270,3 +270,21 @@ def test_invalid_expression_is_refused(run: Run, root: str, pattern: str) -> Non
     result = run("topics", "--delete", "--topic", pattern)
     assert result.code == 1
     assert "is an invalid regex" in result.err
+
+
+@pytest.mark.parametrize("action", [["--delete"], ["--describe"], ["--alter", "--partitions", "9"]])
+def test_an_empty_name_is_that_of_no_topic(run: Run, cluster: Coordinator, action: list[str]) -> None:
+    cluster.create_topic("t")
+    result = run("topics", *action, "--topic", "")
+    assert (result.code, "Topic '' does not exist as expected" in result.err) == (1, True)
+    assert run("topics", *action, "--topic", "", "--if-exists").code == (1 if action == ["--describe"] else 0)
+
+
+def test_topic_id_of_zeros_is_none(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("a")
+    cluster.create_topic("b")
+    zeros = ["--topic-id", "A" * 22]
+    assert run("topics", "--describe", *zeros) == run("topics", "--describe")
+    assert run("topics", "--describe", "--topic", "b", *zeros) == run("topics", "--describe", "--topic", "b")
+    unknown = run("topics", "--describe", "--topic-id", "B" * 22)
+    assert unknown == (1, "", f"{FAILED}TopicId '{'B' * 22}' does not exist as expected\n")

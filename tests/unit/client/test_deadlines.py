@@ -238,3 +238,18 @@ def test_a_consumer_unsubscribes_in_time_and_is_of_use_afterwards(blocked: Block
     while not consumer.assignment():
         consumer.poll(10)
     consumer.close()
+
+
+def test_a_call_after_one_that_timed_out_is_answered_with_what_there_is_by_then(blocked: Blocked) -> None:
+    with Consumer(cluster=blocked.coordinator, group_id="g") as consumer:
+        blocked.block()
+        with pytest.raises(KafkaTimeoutError):
+            consumer.committed(PLACE, timeout_ms=10)
+        blocked.unblock()
+        for thread in threading.enumerate():
+            if thread.name == "sparklog-call":  # the one that nobody waits for any more
+                thread.join(PATIENCE_SECONDS)
+        with Consumer(cluster=open_cluster(blocked.store), group_id="g") as other:
+            other.assign([PLACE])
+            other.commit({PLACE: OffsetAndMetadata(7)})
+        assert consumer.committed(PLACE) == 7

@@ -14,8 +14,15 @@ import pytest
 from sparklog.client.futures import RecordMetadata
 from sparklog.client.producer import Producer
 from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.errors import IllegalStateError, KafkaConfigurationError, KafkaError, MessageSizeTooLargeError
+from sparklog.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    UnknownTopicTimeoutError,
+)
 from sparklog.store.memory import MemoryStore
 
 WAIT = 30
@@ -190,3 +197,14 @@ def test_what_a_partitioner_raises_comes_out_as_it_is_and_nothing_is_sent(cluste
     with Producer(cluster=cluster, partitioner=refuse) as producer, pytest.raises(LookupError, match="no partition"):
         producer.send("t", b"1", key=b"k")
     assert values(cluster, "t") == []
+
+
+def test_send_waits_for_a_topic_for_all_of_max_block_ms() -> None:
+    clock = ManualClock()
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex), clock=clock)
+    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    with Producer(cluster=cluster, max_block_ms=300) as producer:
+        before = clock.monotonic()
+        with pytest.raises(UnknownTopicTimeoutError):
+            producer.send("new", b"v")
+        assert clock.monotonic() - before == pytest.approx(0.3)

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ NAMES = {  # what programs import from where, of versions 2 and 3
     "admin.new_partitions": "NewPartitions",
     "admin.new_topic": "NewTopic",
     "cluster": "ClusterMetadata",
+    "codec": "has_gzip has_snappy has_lz4 has_zstd gzip_encode gzip_decode",
     "common": "KafkaError TopicPartition OffsetAndMetadata LeaderNotAvailableError",
     "consumer": "KafkaConsumer",
     "consumer.fetcher": "ConsumerRecord",
@@ -41,6 +43,11 @@ NAMES = {  # what programs import from where, of versions 2 and 3
     "coordinator.assignors.sticky.sticky_assignor": "StickyPartitionAssignor",
     "errors": "KafkaError KafkaTimeoutError CommitFailedError UnknownTopicOrPartitionError TopicAlreadyExistsError",
     "future": "Future",
+    "metrics": "AbstractMetricsReporter KafkaMetric MetricName Metrics",
+    "metrics.kafka_metric": "KafkaMetric",
+    "metrics.metric_name": "MetricName",
+    "metrics.metrics": "Metrics",
+    "metrics.metrics_reporter": "AbstractMetricsReporter",
     "net.sasl.oauth": "AbstractTokenProvider",
     "oauth": "AbstractTokenProvider",
     "oauth.abstract": "AbstractTokenProvider",
@@ -66,6 +73,7 @@ NAMES = {  # what programs import from where, of versions 2 and 3
     "serializer.wrapper": "DeserializeWrapper SerializeWrapper",
     "structs": "TopicPartition TopicPartitionReplica OffsetAndMetadata OffsetAndTimestamp ConsumerGroupMetadata "
     "MemberState BrokerMetadata GroupInformation MemberInformation",
+    "util": "TOPIC_LEGAL_CHARS TOPIC_MAX_LENGTH ensure_valid_topic_name",
     "version": "__version__",
 }
 
@@ -117,3 +125,52 @@ def test_a_token_provider_can_be_derived_from() -> None:
     assert (Provider().token(), Provider().extensions()) == ("secret", {})
     with pytest.raises(TypeError):
         AbstractTokenProvider()  # type: ignore[abstract]
+
+
+def test_every_codec_is_there_and_gzip_packs_bytes() -> None:
+    from sparklog.kafka import codec
+
+    assert all(has() for has in (codec.has_gzip, codec.has_snappy, codec.has_lz4, codec.has_zstd))
+    assert codec.gzip_decode(codec.gzip_encode(b"abc" * 100)) == b"abc" * 100
+
+
+def test_a_name_of_a_topic_is_checked_as_kafka_python_does() -> None:
+    from sparklog.kafka.util import ensure_valid_topic_name
+
+    ensure_valid_topic_name("orders")
+    with pytest.raises(ValueError, match="topic"):
+        ensure_valid_topic_name("a b")
+    with pytest.raises(TypeError):
+        ensure_valid_topic_name(None)
+
+
+def test_a_reporter_of_metrics_can_be_derived_from() -> None:
+    from sparklog.kafka.metrics.metrics_reporter import AbstractMetricsReporter
+    from sparklog.testing import cluster
+
+    told: list[object] = []
+
+    class Reporter(AbstractMetricsReporter):
+        def init(self, metrics: list[Any]) -> None:
+            told.append(metrics)
+
+        def metric_change(self, metric: Any) -> None:
+            told.append(metric.metric_name.name)
+
+        def metric_removal(self, metric: Any) -> None:
+            pass
+
+        def configure(self, configs: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            told.append("closed")
+
+    with cluster() as c, sparklog.Producer(cluster=c.coordinator, metric_reporters=[Reporter]):
+        pass
+    assert (told[0], told[-1]) == ([], "closed")
+    assert "request-rate" in told
+
+
+def test_instrumentations_learn_which_records_a_producer_writes() -> None:
+    assert sparklog.Producer.max_usable_produce_magic((3, 0)) == 2

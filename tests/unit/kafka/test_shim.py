@@ -148,6 +148,21 @@ except sparklog.kafka.errors.KafkaConfigurationError as error:
     assert "give the one root of the cluster" in refused
 
 
+def test_a_program_that_names_no_brokers_uses_the_cluster_of_the_call_before_that_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    create_cluster(str(tmp_path / "log"))
+    program = """
+import sparklog.kafka
+sparklog.kafka.install({!r})
+from kafka import KafkaProducer
+with KafkaProducer() as producer:
+    print(producer.send("orders", b"v").get(30).offset)
+""".format(str(tmp_path / "log"))
+    assert python(program) == ["0"]
+    assert python(program, SPARKLOG_BOOTSTRAP_SERVER=str(tmp_path / "nowhere")) == ["1"]
+
+
 # -- python -m sparklog.kafka.run
 
 
@@ -197,3 +212,23 @@ except ModuleNotFoundError as error:
 """
     [line] = python(program)
     assert "which is not installed" in line
+
+
+def test_a_module_of_another_kafka_that_is_still_imported_is_refused(site: Path) -> None:
+    program = """
+import sys
+import kafka.real
+del sys.modules["kafka"]
+import sparklog.kafka
+try:
+    sparklog.kafka.install()
+except sparklog.errors.IllegalStateError as error:
+    print(error)
+del sys.modules["kafka.real"]
+import kafka.cli
+del sys.modules["kafka"], sys.modules["kafka.real"]
+print(sparklog.kafka.install().__name__)
+"""
+    refusal, package = python(program, site)
+    assert refusal.startswith("kafka.real was imported already, from ")
+    assert package == "sparklog.kafka"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.log.elapsed import AWAY_SECONDS
 from sparklog.log.layout import COMMITS
 from sparklog.log.segment_lists import SegmentLists
@@ -327,3 +329,52 @@ def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch:
     assert reader.refresh() == writer.state
     reader.log.write_checkpoint()
     assert open_cluster(store).state == writer.state
+
+
+@pytest.mark.parametrize("sleeps", range(1, READ_BACK_ATTEMPTS + 2))
+def test_a_root_that_is_back_at_any_look_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    back_after = 0
+
+    class Returning(ManualClock):
+        """The root is mounted again while somebody waits for it."""
+
+        def sleep(self, seconds: float) -> None:
+            nonlocal back_after
+            super().sleep(seconds)
+            back_after -= 1
+            if back_after == 0:
+                away.rename(root)
+
+    clock = Returning()
+    create_cluster(open_store(str(root))).create_topic("t")
+    client = open_cluster(open_store(str(root)), clock=clock)
+    root.rename(away)
+    back_after = sleeps
+    assert "t" in client.refresh().topics
+    client.create_topic("u")
+    assert sorted(open_cluster(str(root)).state.topics) == ["t", "u"]
+
+
+def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_another_history(tmp_path: Path) -> None:
+    requests = away_at = 0
+    root, away = tmp_path / "root", tmp_path / "away"
+
+    def before(_: int, call: Call) -> None:
+        nonlocal requests
+        requests += call.operation == "get"
+        if away.exists():
+            away.rename(root)
+        elif call.operation == "get" and requests == away_at:
+            root.rename(away)
+
+    create_cluster(open_store(str(root))).create_topic("t")
+    client = open_cluster(FaultyStore(open_store(str(root)), before=before), clock=ManualClock())
+    for number in range(1, 12):
+        requests, away_at = 0, number
+        with contextlib.suppress(StorageUnavailableError, IndeterminateCommitError):
+            client.create_topic(f"new-{number}")
+        if away.exists():
+            away.rename(root)
+        client.refresh()
+    client.create_topic("last")

@@ -12,6 +12,7 @@ from sparklog.errors import (
     CorruptMetadataError,
     InvalidConfigurationError,
     InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
@@ -80,7 +81,7 @@ def test_replicas_are_spread_over_the_brokers() -> None:
 
 @pytest.mark.parametrize("assignment", [[[5]], [[]], [[0, 0]], [[0], [0, 1]]])
 def test_an_assignment_to_brokers_that_do_not_exist_or_twice_is_refused(assignment: list[list[int]]) -> None:
-    with pytest.raises(InvalidReplicationFactorError):
+    with pytest.raises(InvalidReplicationAssignmentError):
         decide.create_topic(new_cluster(2), NewTopic(name="a", topic_id="t", assignment=assignment))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.errors import InvalidReplicationFactorError
+from sparklog.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
 from sparklog.protocol import decide
 from sparklog.protocol.commits import ChangeBroker
 from sparklog.protocol.decide import NewTopic
@@ -65,5 +65,5 @@ def test_cordoned_and_offline_brokers_get_no_new_replicas() -> None:
     assert {broker for p in state.topics["a"].partitions for broker in p.replicas} == {0, 3}
     with pytest.raises(InvalidReplicationFactorError, match="cordoned"):
         decide.create_topic(state, NewTopic(name="b", topic_id="u", replication_factor=3))
-    with pytest.raises(InvalidReplicationFactorError, match="cordoned"):
+    with pytest.raises(InvalidReplicationAssignmentError, match="cordoned"):
         decide.create_topic(state, NewTopic(name="b", topic_id="u", assignment=[[1, 0]]))

@@ -1,0 +1,9 @@
+"""What clients measure: ``kafka.metrics``. Clients make their ``Metrics``; a program asks ``client.metrics()``."""
+
+from __future__ import annotations
+
+from sparklog.client.metrics import Metric as KafkaMetric
+from sparklog.client.metrics import MetricName, Metrics
+from sparklog.client.metrics import MetricsReporter as AbstractMetricsReporter
+
+__all__ = ["AbstractMetricsReporter", "KafkaMetric", "MetricName", "Metrics"]

@@ -1,0 +1,7 @@
+"""What a metric is called: ``kafka.metrics.metric_name``."""
+
+from __future__ import annotations
+
+from sparklog.client.metrics import MetricName
+
+__all__ = ["MetricName"]

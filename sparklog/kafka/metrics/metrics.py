@@ -1,0 +1,7 @@
+"""The metrics of a client: ``kafka.metrics.metrics``."""
+
+from __future__ import annotations
+
+from sparklog.client.metrics import Metrics
+
+__all__ = ["Metrics"]

@@ -1,0 +1,7 @@
+"""What ``metric_reporters`` derive from: ``kafka.metrics.metrics_reporter``."""
+
+from __future__ import annotations
+
+from sparklog.client.metrics import MetricsReporter as AbstractMetricsReporter
+
+__all__ = ["AbstractMetricsReporter"]
