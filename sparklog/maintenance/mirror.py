@@ -394,7 +394,7 @@ def _promoted_before(target: Store, old: Store, known: MirrorFile | None, clock:
         ) from error
     if known is None and CommitLog(target, clock, ids, moved=True).refresh().brokers[ROOT_BROKER].url != old.root:
         raise InvalidRequestError(
-            f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; are the addresses swapped?",
+            f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; were the addresses swapped?",
             path=target.root,
         )
     version = _arrive(target, old, clock, ids)
