@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> str:
     action: str = options.action or ""
     if action not in TAKES:
-        said = f"{action!r} is no action" if action else "an action is missing"
+        said = f"{action!r} is not an action" if action else "an action is missing"
         raise UsageError(f"{said}: {', '.join(TAKES)}{suggestion(action, TAKES)}")
     for name in ("id", "location"):
         value = getattr(options, name)

@@ -65,7 +65,7 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     if options.action not in ACTIONS:
-        said = f"{options.action!r} is no action" if options.action else "an action is missing"
+        said = f"{options.action!r} is not an action" if options.action else "an action is missing"
         listed = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
         raise UsageError(f"{said}: {listed}{suggestion(options.action or '', ACTIONS)}")
     for name, actions in FLAGS.items():

@@ -54,7 +54,7 @@ def parser() -> CommandParser:
     options.add_argument("--partition", metavar="N", type=int, help="read this partition alone, from its end on")
     options.add_argument("--offset", metavar="N|earliest|latest", help="where to start in --partition (latest)")
     options.add_argument("--from-beginning", action="store_true", help="start with the earliest records")
-    options.add_argument("--max-messages", metavar="N", type=int, help="stop after so many records")
+    options.add_argument("--max-messages", metavar="N", type=int, help="stop after N records")
     options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop when nothing comes for so long")
     options.add_argument(
         "--skip-message-on-error", action="store_true", help="go on after a record that cannot be shown"

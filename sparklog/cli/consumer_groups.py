@@ -94,7 +94,7 @@ def _add_reset(options: CommandParser) -> None:
     reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
     reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
     reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
-    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by so many records, or back if negative")
+    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by N records, or back if negative")
     reset.add_argument("--from-file", metavar="FILE", help="to those in a CSV file as --export prints it")
     reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
     reset.add_argument("--execute", action="store_true", help="set it")

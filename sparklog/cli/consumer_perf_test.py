@@ -40,7 +40,7 @@ def parser() -> CommandParser:
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
     options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--num-records", metavar="N", type=int, help="stop after so many records")
+    options.add_argument("--num-records", metavar="N", type=int, help="stop after N records")
     options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
     options.add_argument("--group", metavar="GROUP", help="the group to read in (perf-consumer-N)")
     options.add_argument(

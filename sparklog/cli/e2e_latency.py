@@ -46,12 +46,12 @@ def parser() -> CommandParser:
     options.add_argument("--topic", metavar="TOPIC", help="the topic, created with one partition if it does not exist")
     options.add_argument("--num-records", metavar="N", type=int, help="how many records")
     options.add_argument("--producer-acks", metavar="ACKS", help="1 (the leader), or all replicas in sync (all, -1)")
-    options.add_argument("--record-size", metavar="BYTES", type=int, help="values of so many letters")
+    options.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
     for flag, what in (
-        ("--record-key-size", "keys of so many letters"),
-        ("--num-headers", "so many headers"),
-        ("--record-header-key-size", "header keys of so many letters"),
-        ("--record-header-size", "header values of so many letters"),
+        ("--record-key-size", "length of the keys"),
+        ("--num-headers", "number of headers"),
+        ("--record-header-key-size", "length of the header keys"),
+        ("--record-header-size", "length of the header values"),
     ):
         options.add_argument(flag, metavar="N", type=int, default=0, help=f"{what} (0)")
     add_json(options)

@@ -12,6 +12,8 @@ from sparklog.cli.json_output import add_json, print_json
 
 
 def parser() -> CommandParser:
+    from sparklog.jobs import list_jobs
+
     options = CommandParser(
         "jobs",
         "List the programs for spark-submit with their paths. `sparklog jobs NAME` prints the path of one, and\n"
@@ -20,6 +22,7 @@ def parser() -> CommandParser:
         "[NAME] [OPTIONS]",
     )
     options.add_argument("name", nargs="?", metavar="NAME", help="print the path of this job alone")
+    options.actions = tuple(job.name for job in list_jobs())
     add_json(options)
     return options
 

@@ -64,7 +64,7 @@ def _broker_ids(text: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",") if part.strip()})
     except ValueError:
-        raise UsageError(f"--broker-list: {text!r} is no list of broker ids such as 0,1,2") from None
+        raise UsageError(f"--broker-list: {text!r} is not a list of broker ids such as 0,1,2") from None
 
 
 def _text(numbers: Sequence[int]) -> str:

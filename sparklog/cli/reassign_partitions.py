@@ -76,7 +76,7 @@ def parser() -> CommandParser:
     options.add_argument(TOPICS_FLAG, metavar="FILE", help='{"version":1,"topics":[{"topic":"orders"}]}')
     options.add_argument("--broker-list", metavar="IDS", help="the brokers to spread topics over, such as 0,1,2")
     options.add_argument(
-        "--throttle", metavar="BYTES", type=int, default=-1, help="copy no more than so many bytes a second (no limit)"
+        "--throttle", metavar="BYTES", type=int, default=-1, help="copy at most BYTES a second (no limit)"
     )
     options.add_argument("--additional", action="store_true", help="although something is being moved already")
     options.add_argument(
@@ -138,7 +138,7 @@ def _broker_list(text: str) -> list[int]:
     try:
         brokers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--broker-list: {text!r} is no list of broker ids such as 0,1,2") from None
+        raise UsageError(f"--broker-list: {text!r} is not a list of broker ids such as 0,1,2") from None
     _refuse_repeated("Broker list contains duplicate entries", brokers)
     return sorted(brokers)
 

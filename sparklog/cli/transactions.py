@@ -69,7 +69,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     action = OTHER_NAMES.get(options.action, options.action)
     if action not in FLAGS:
-        said = f"{options.action!r} is no action" if options.action else "an action is missing"
+        said = f"{options.action!r} is not an action" if options.action else "an action is missing"
         raise UsageError(f"{said}: {', '.join(FLAGS)}{suggestion(options.action or '', FLAGS)}")
     for name in sorted({name for names in FLAGS.values() for name in names} - set(FLAGS[action])):
         if getattr(options, name.replace("-", "_")) is not None:

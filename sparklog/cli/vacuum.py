@@ -27,7 +27,7 @@ LISTED = 20
 def parser() -> CommandParser:
     options = CommandParser(
         "vacuum",
-        "Find files that are no part of the log and never will be: of writers that died before their commit, of jobs\n"
+        "Find files that are not part of the log and never will be: of writers that died before their commit, of jobs\n"
         "that others got in the way of, leases of members that are gone. Without --execute nothing is deleted.\n"
         "No clocks are compared: writers that began before the age limit, and are not done, are told to write again.",
         "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
@@ -76,7 +76,7 @@ def milliseconds(text: str) -> int:
     """``7d`` in milliseconds. Raises UsageError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"--older-than {text!r} is no time such as 36h or 7d; units are s, m, h and d")
+        raise UsageError(f"--older-than {text!r} is not a time such as 36h or 7d; units are s, m, h and d")
     return int(found.group(1)) * UNITS_MS[found.group(2)]
 
 

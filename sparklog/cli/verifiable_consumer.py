@@ -36,7 +36,7 @@ def parser() -> CommandParser:
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
     options.add_argument("--group-id", metavar="GROUP", help="the group to read in")
     options.add_argument("--group-instance-id", metavar="ID", help="be a static member, by this name")
-    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="read so many (-1: until stopped)")
+    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="read N records (-1: until stopped)")
     options.add_argument("--session-timeout", metavar="MS", type=int, help="without heartbeats, until it is expired")
     options.add_argument("--verbose", action="store_true", help="print each record")
     options.add_argument("--enable-autocommit", action="store_true", help="commit at intervals, not after each batch")

@@ -28,8 +28,8 @@ def parser() -> CommandParser:
     )
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
-    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send so many (-1: until stopped)")
-    options.add_argument("--throughput", metavar="N", type=int, default=-1, help="at most so many a second (-1: any)")
+    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send N records (-1: until stopped)")
+    options.add_argument("--throughput", metavar="N", type=int, default=-1, help="at most N records a second (-1: any)")
     options.add_argument(
         "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
     )

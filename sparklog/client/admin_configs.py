@@ -165,7 +165,7 @@ def _resources(given: Iterable[ConfigResource]) -> list[ConfigResource]:
     found = list(given)
     for resource in found:
         if not isinstance(resource, ConfigResource):
-            raise InvalidArgumentTypeError(f"config_resources has {resource!r}, which is no ConfigResource")
+            raise InvalidArgumentTypeError(f"config_resources has {resource!r}, which is not a ConfigResource")
         if resource.kind not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
             raise InvalidArgumentError(
                 f"{resource.kind.name} {resource.name!r} has no configs here: topics have, and the cluster, which is "
@@ -228,7 +228,7 @@ def _changed(
             definition = definitions.get(name)
             if definition is None or definition.kind != "list":
                 raise InvalidConfigurationError(
-                    f"{name} is no list, so nothing can be added to or taken from it; set it", config=name
+                    f"{name} is not a list, so nothing can be added to or taken from it; set it", config=name
                 )
             items = [item for item in current.get(name, definition.default or "").split(",") if item]
             given = [item.strip() for item in value.split(",") if item.strip()]

@@ -49,7 +49,7 @@ def create_cluster(
         UnsupportedStoreError: no such kind of storage, or its package is not installed.
         StorageError: the storage did not answer, or refused.
     """
-    address = root_of("create_cluster", root)
+    address = root_of("create_cluster", root, "root")
     try:
         create(address, storage_options)
     except ClusterAlreadyExistsError:
@@ -70,7 +70,7 @@ def open_cluster(root: Root | None = None, storage_options: Mapping[str, object]
         InvalidConfigurationError, UnsupportedStoreError, StorageError: as ``create_cluster``.
     """
     given = {"bootstrap_servers": root, "storage_options": storage_options}
-    return Cluster(cluster_of("open_cluster", given))
+    return Cluster(cluster_of("open_cluster", given, "root"))
 
 
 class Cluster(Shown):

@@ -191,8 +191,9 @@ def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequen
 # -- the cluster
 
 
-def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
-    """The coordinator of the cluster that the arguments name; clients of one process share it.
+def cluster_of(client: str, config: Mapping[str, object], address: str = "bootstrap_servers") -> Coordinator:
+    """The coordinator of the cluster that the arguments name; clients of one process share it. Messages call the
+    argument of the root ``address``.
 
     A storage that does not answer is asked again for ``bootstrap_timeout_ms``, as Kafka's clients do.
 
@@ -204,7 +205,7 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
         if not isinstance(given, Coordinator):
             raise InvalidClientConfigurationError(
                 f"{client}(cluster=...) takes what sparklog.open_cluster() returns, not {type(given).__name__}; give "
-                "an address as bootstrap_servers",
+                f"an address as {address}",
                 config="cluster",
             )
         return given
@@ -214,7 +215,7 @@ def cluster_of(client: str, config: Mapping[str, object]) -> Coordinator:
             f"{client}(storage_options=...) takes a dict for the storage's client, not {type(options).__name__}",
             config="storage_options",
         )
-    root = root_of(client, config.get("bootstrap_servers"))
+    root = root_of(client, config.get("bootstrap_servers"), address)
     timeout_ms = whole_number(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
     return _opened(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
 
@@ -239,11 +240,15 @@ _root_for_brokers: list[str | None] = []
 def answer_brokers_with(root: str | None) -> None:
     """From now on, in this process, addresses of Kafka's brokers, or none, stand for this cluster: for programs that
     cannot be edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused.
+
+    Raises InvalidClientConfigurationError where the root is itself an address of brokers.
     """
+    if _are_brokers(root):
+        raise _not_a_root("install", "root", root)
     _root_for_brokers[:] = [root]
 
 
-def root_of(client: str, servers: object) -> str:
+def root_of(client: str, servers: object, address: str = "bootstrap_servers") -> str:
     """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that. None is what
     was given to ``answer_brokers_with``, or what SPARKLOG_BOOTSTRAP_SERVER says.
 
@@ -259,15 +264,19 @@ def root_of(client: str, servers: object) -> str:
         root = os.fspath(root)
     if _are_brokers(servers):
         root = (installed or default_root()) if _root_for_brokers else None
-        if root is not None:
-            logger.info("%s(bootstrap_servers=%r): using the cluster at %s", client, servers, root)
-    if not isinstance(root, str) or not root.strip():
-        raise InvalidClientConfigurationError(
-            f"{client}(bootstrap_servers={servers!r}): give the one root of the cluster, a folder or an address such "
-            f"as '/data/log' or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
-            config="bootstrap_servers",
-        )
+        if root is not None and not _are_brokers(root):
+            logger.info("%s(%s=%r): using the cluster at %s", client, address, servers, root)
+    if not isinstance(root, str) or not root.strip() or _are_brokers(root):
+        raise _not_a_root(client, address, servers)
     return root
+
+
+def _not_a_root(client: str, address: str, given: object) -> InvalidClientConfigurationError:
+    return InvalidClientConfigurationError(
+        f"{client}({address}={given!r}): give the one root of the cluster, a folder or an address such as '/data/log' "
+        f"or 's3://bucket/log', or set {ROOT_VARIABLE}; there is no server with a port",
+        config=address,
+    )
 
 
 def _are_brokers(servers: object) -> bool:

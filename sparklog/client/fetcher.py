@@ -523,7 +523,7 @@ def _looked_lately(coordinator: Coordinator, pause: float) -> bool:
 
 def _out_of_range(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:
     topic, partition = stream.place
-    why = "was made anew since" if stream.topic_id not in ("", bounds.topic_id) else "has"
+    why = "was created again since" if stream.topic_id not in ("", bounds.topic_id) else "has"
     return OffsetOutOfRangeError(
         f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {why} offsets {bounds.start} to "
         f"{bounds.end}; seek to one of them, or set auto_offset_reset to earliest or latest",

@@ -34,7 +34,7 @@ class Shown:
         return f"<{' '.join([type(self).__name__, *_words(_facts_of(self))])}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name or "", shortened(value)) for name, value in _facts_of(self).items() if value is not None]
+        rows = [(name or "state", shortened(value)) for name, value in _facts_of(self).items() if value is not None]
         return table(type(self).__name__, [], rows)
 
 

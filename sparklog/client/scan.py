@@ -14,6 +14,7 @@ Not for: following a topic (``Consumer``), queries over many machines (``sparklo
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -101,7 +102,7 @@ def scan(
     """
     chosen = _checked_columns(columns)
     given = {"bootstrap_servers": root, "storage_options": storage_options, "cluster": cluster}
-    coordinator = cluster_of("scan", given)
+    coordinator = cluster_of("scan", given, "root")
     with ConsumerReader(coordinator) as reader:
         state = reader.refresh()
         resolve = _Resolver(reader, topic)
@@ -205,8 +206,12 @@ class Scan(Shown):
 
             sparklog.scan("orders", "/data/log").to_pandas()
 
-        Errors as ``batches``; ModuleNotFoundError where pandas is not installed.
+        Errors as ``batches``; ModuleNotFoundError where pandas is not installed, before anything is read.
         """
+        try:
+            importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("to_pandas() needs pandas: pip install pandas", name="pandas") from error
         return self.to_arrow().to_pandas(**options)
 
     def __arrow_c_schema__(self) -> object:

@@ -600,6 +600,6 @@ def _position(place: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetada
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentTypeError(
-            f"{place!r}: {offset!r} is no offset to commit; give TopicPartition(topic, partition): "
+            f"{place!r}: {offset!r} is not an offset to commit; give TopicPartition(topic, partition): "
             "OffsetAndMetadata(offset, metadata, leader_epoch)"
         ) from error

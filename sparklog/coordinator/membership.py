@@ -428,8 +428,8 @@ class GroupMember:
         places = ", ".join(str(TopicPartition(*place)) for place in sorted(offsets)[:5])
         return CommitFailedError(
             f"member {self._member_id!r} of group {self.group!r} cannot commit the offsets of {places}: {why}; "
-            "whoever owns these partitions now reads again from what was committed before. Poll to take part in the "
-            "rebalance; poll more often, take fewer records at a time (max_poll_records), or raise "
+            "the members that own these partitions now read again from what was committed before. Poll to take part in "
+            "the rebalance; poll more often, take fewer records at a time (max_poll_records), or raise "
             "max_poll_interval_ms or session_timeout_ms if it happens often",
             group=self.group,
             member=self._member_id,

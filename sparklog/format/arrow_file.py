@@ -36,7 +36,7 @@ def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBa
             if batch.num_rows:  # an empty column may have no buffers, which Arrow calls invalid
                 batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"it is no Arrow file: {error}") from error
+        raise ValueError(f"it is not an Arrow file: {error}") from error
     if batches:
         return table.schema, batches[0]
     return table.schema, pa.RecordBatch.from_arrays([_empty(field.type) for field in table.schema], schema=table.schema)

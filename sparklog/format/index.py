@@ -279,7 +279,7 @@ class Index:
         if not _HEADER.size + _CRC.size <= size <= MAX_INDEX_BYTES:
             self._corrupt(f"its {size} bytes are outside {_HEADER.size + _CRC.size} to {MAX_INDEX_BYTES}")
         if bytes(memoryview(self._data)[: len(MAGIC)]) != MAGIC:
-            self._corrupt(f"it does not start with {MAGIC!r}: this is no index")
+            self._corrupt(f"it does not start with {MAGIC!r}: this is not an index")
         body = self._data if isinstance(self._data, pa.Buffer) else pa.py_buffer(self._data)
         actual = crc32c(body.slice(0, size - _CRC.size))
         expected: int = _CRC.unpack_from(self._data, size - _CRC.size)[0]

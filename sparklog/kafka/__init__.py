@@ -21,6 +21,20 @@ from sparklog.client.consumer_records import ConsumerGroupMetadata
 from sparklog.client.producer import Producer as KafkaProducer
 from sparklog.client.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
 from sparklog.client.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
+from sparklog.kafka import (  # noqa: F401 - `import kafka` alone makes kafka.errors and the others usable
+    admin,
+    cluster,
+    consumer,
+    coordinator,
+    errors,
+    future,
+    partitioner,
+    producer,
+    protocol,
+    record,
+    serializer,
+    structs,
+)
 from sparklog.kafka.shim import install
 from sparklog.kafka.version import __version__
 from sparklog.types import OffsetAndMetadata, TopicPartition, TopicPartitionReplica

@@ -18,6 +18,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+from sparklog.errors import InvalidClientConfigurationError
 from sparklog.kafka.shim import install
 
 
@@ -35,7 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("program", help="a file, or with -m a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
     options = parser.parse_args(arguments)
-    install(options.bootstrap_server)
+    if not options.module and not os.path.exists(options.program):
+        parser.error(f"there is no file {options.program!r}; with -m it would be a module")
+    try:
+        install(options.bootstrap_server)
+    except InvalidClientConfigurationError as error:
+        parser.error(str(error))
     sys.argv = [options.program, *options.arguments]
     if options.module:
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)

@@ -113,6 +113,7 @@ def install(root: str | None = None) -> ModuleType:
 
     Raises:
         IllegalStateError: another kafka was imported before, so that some would use it and others sparklog.
+        InvalidClientConfigurationError: ``root`` is itself an address of brokers.
     """
     package = importlib.import_module(PACKAGE)
     for name, module in sorted(sys.modules.items(), key=lambda item: item[0]):
@@ -121,7 +122,7 @@ def install(root: str | None = None) -> ModuleType:
             raise IllegalStateError(
                 f"{name} was imported already, from {origin}; call sparklog.kafka.install() before anything imports it"
             )
+    answer_brokers_with(root)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
-    answer_brokers_with(root)
     return package

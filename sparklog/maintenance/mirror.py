@@ -106,7 +106,7 @@ def read_mirror_file(store: Store) -> MirrorFile | None:
         return None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(
-            f"{path} cannot be read: {error}; delete it to begin the mirror anew", path=path
+            f"{path} cannot be read: {error}; delete it to start the mirror over", path=path
         ) from error
 
 
@@ -389,12 +389,12 @@ def _promoted_before(target: Store, old: Store, known: MirrorFile | None, clock:
         cluster = read_cluster_file(target)
     except ClusterNotFoundError as error:
         raise InvalidRequestError(
-            f"{target.root} is no mirror: it has no {MIRROR_KEY}; give the location that `mirror` copied to",
+            f"{target.root} is not a mirror: it has no {MIRROR_KEY}; give the location that `mirror` copied to",
             path=target.root,
         ) from error
     if known is None and CommitLog(target, clock, ids, moved=True).refresh().brokers[ROOT_BROKER].url != old.root:
         raise InvalidRequestError(
-            f"{target.root} is no mirror of {old.root}: it is the root of a cluster; were the two addresses swapped?",
+            f"{target.root} is not a mirror of {old.root}: it is the root of a cluster; were the addresses swapped?",
             path=target.root,
         )
     version = _arrive(target, old, clock, ids)

@@ -289,7 +289,7 @@ def _committed(state: State, topic: str, partition: int, position: OffsetAndMeta
     metadata = at.metadata or ""
     if not 0 <= at.offset < 2**63:
         raise InvalidRequestError(
-            f"offset {at.offset!r} of {topic}-{partition} is no whole number from 0 to 2^63 - 1",
+            f"offset {at.offset!r} of {topic}-{partition} is not a whole number from 0 to 2^63 - 1",
             topic=topic,
             partition=partition,
         )

@@ -34,7 +34,7 @@ def named(text: str) -> Callable[..., Any]:
 def _file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"sparklog_user_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise InvalidOptionError(f"{path} is no file; name one that exists, as FILE.py:FUNCTION")
+        raise InvalidOptionError(f"{path} is not a file; name one that exists, as FILE.py:FUNCTION")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

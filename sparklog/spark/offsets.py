@@ -126,7 +126,7 @@ def _numbers(option: str, text: str, topic: str, value: Any, form: str) -> list[
     found = []
     for partition, number in value.items():
         if not (partition.isascii() and partition.isdigit() and len(partition) < 10):
-            _refuse(option, text, f"{partition!r} is no partition of topic {topic!r}", form)
+            _refuse(option, text, f"{partition!r} is not a partition of topic {topic!r}", form)
         if not isinstance(number, int) or isinstance(number, bool):
             _refuse(option, text, f"partition {partition} of topic {topic!r} has {number!r}", form)
         found.append((TopicPartition(topic, int(partition)), number))
@@ -143,7 +143,7 @@ def _json_object(option: str, text: str, form: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         _refuse(option, text, str(error), form)
     if not isinstance(found, dict) or not found:
-        _refuse(option, text, "it is no JSON object with topics", form)
+        _refuse(option, text, "it is not a JSON object with topics", form)
     return found
 
 

@@ -35,7 +35,7 @@ def add_stream_arguments(options: argparse.ArgumentParser) -> None:
     topics.add_argument("--include", metavar="REGEX", help="all topics in whose names this is found, new ones too")
     source.add_argument("--starting-offsets", metavar="OFFSETS", default="earliest",
                         help="of a new checkpoint: earliest, latest, or JSON by partition (earliest)")  # fmt: skip
-    source.add_argument("--max-offsets-per-trigger", metavar="N", type=int, help="about so many records a batch")
+    source.add_argument("--max-offsets-per-trigger", metavar="N", type=int, help="about N records a batch")
     source.add_argument("--group", help="consumer group that is told what was read, so that its lag is seen")
     source.add_argument("--skip-lost-records", action="store_true", help="go on where records asked for are gone")
     options.add_argument("--checkpoint", metavar="FOLDER", required=True, help="where the query keeps its place")

@@ -93,7 +93,7 @@ def parse(raw: Any) -> StreamOffsets:
     except (AttributeError, TypeError, ValueError) as error:
         shown = str(raw)[:200]
         raise InvalidRequestError(
-            f"the checkpoint holds {shown!r}, which is no offset of a topic: {error}; it was edited, or written by "
+            f"the checkpoint holds {shown!r}, which is not an offset of a topic: {error}; it was edited, or written by "
             "another source: use a new checkpointLocation"
         ) from None
 

@@ -196,7 +196,7 @@ def validate_key(key: str) -> str:
     """The key itself, or ``InvalidRequestError``: it must name something below the root and nothing else."""
     if not key or _BAD_KEY.search(key):
         raise InvalidRequestError(
-            f"{key!r} is no storage key: use parts separated by single slashes, none of them '.' or '..', without "
+            f"{key!r} is not a storage key: use parts separated by single slashes, none of them '.' or '..', without "
             "control characters, backslashes, question marks and colons, and no file name that starts with "
             f"{TEMPORARY_PREFIX!r} or is {LOCK_NAME!r}",
             path=key,
@@ -220,7 +220,7 @@ def _validate_length(key: str) -> None:
 def validate_prefix(prefix: str) -> str:
     """The folder itself ("" or with a trailing slash), or ``InvalidRequestError``."""
     if prefix and not prefix.endswith("/"):
-        raise InvalidRequestError(f"{prefix!r} is no folder to list: end it with a slash", path=prefix)
+        raise InvalidRequestError(f"{prefix!r} is not a folder to list: end it with a slash", path=prefix)
     if prefix:
         validate_key(prefix[:-1] + "/x")
     return prefix

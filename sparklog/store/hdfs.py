@@ -207,7 +207,7 @@ class HdfsStore:
                 from hdfs_native import Client
         except ImportError as error:
             raise UnsupportedStoreError(
-                f"{self.root} needs a package that is not installed ({error}): pip install sparklog[hdfs]",
+                f"{self.root} needs a package that is not installed ({error}): pip install 'sparklog[hdfs]'",
                 path=self.root,
             ) from error
 

@@ -11,7 +11,7 @@ would lose acknowledged records without a trace.
     abfs://container/folder (abfss, az) Azure                           PUT with If-None-Match: *
     hdfs://namenode:8020/folder         HDFS (and viewfs)               temporary file, then rename without overwriting
 
-The last four need the extra of their name: ``pip install sparklog[s3]``, ``[gcs]``, ``[azure]``, ``[hdfs]``.
+The last four need the extra of their name: ``pip install 'sparklog[s3]'``, ``[gcs]``, ``[azure]``, ``[hdfs]``.
 
 Not for: opening a cluster; see ``sparklog.log``.
 """
@@ -52,6 +52,7 @@ _REFUSED = {
 }
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+_ONE_SLASH = re.compile(r"^(s3|s3a|s3n|gs|gcs|abfs|abfss|az|hdfs|viewfs|memory|dbfs):/?([^/].*)$", re.IGNORECASE)
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
@@ -115,7 +116,7 @@ def _open(text: str, options: dict[str, object]) -> Store:
 def scheme_of(text: str) -> str:
     """The kind of storage that an address is of, ``file`` for a path. Raises UnsupportedStoreError."""
     if not text.strip() or "\0" in text:
-        raise UnsupportedStoreError(f"{text!r} is no address of a storage: give {SUPPORTED}", path=text)
+        raise UnsupportedStoreError(f"{text!r} is not an address of a storage: give {SUPPORTED}", path=text)
     if "::" in text:
         raise UnsupportedStoreError(
             f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
@@ -123,6 +124,12 @@ def scheme_of(text: str) -> str:
     if text.startswith("file:"):  # Spark writes file:/path for the location of a table
         return "file"
     match = _SCHEME.match(text)
+    if match is None and (short := _ONE_SLASH.match(text)):
+        raise UnsupportedStoreError(
+            f"{text!r} has one slash after the colon, and would be a folder of this machine: write "
+            f"{short.group(1)}://{short.group(2)}, or ./{text} for the folder",
+            path=text,
+        )
     return match.group(1).lower() if match else "file"
 
 

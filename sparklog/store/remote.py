@@ -173,7 +173,7 @@ class FsspecStore:
         except ImportError as error:
             raise UnsupportedStoreError(
                 f"{self.root} needs a package that is not installed ({error}): "
-                f"pip install sparklog[{_EXTRAS[self._protocol]}]",
+                f"pip install 'sparklog[{_EXTRAS[self._protocol]}]'",
                 path=self.root,
             ) from error
         options = {

@@ -178,7 +178,7 @@ def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coor
         ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
         (
             ["remov"],
-            "'remov' is no action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
+            "'remov' is not an action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
             "did you mean remove?",
         ),
         (["add"], 'Missing required argument "[location]"'),

@@ -91,7 +91,7 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
         ([], "an action is missing: create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"),
         (
             ["desribe"],
-            f"'desribe' is no action: {LISTED}; did you mean describe?",
+            f"'desribe' is not an action: {LISTED}; did you mean describe?",
         ),
         (["mirror"], 'Missing required argument "[to]"'),
         (["promote"], 'Missing required argument "[to]"'),
@@ -142,7 +142,7 @@ def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: C
 def test_what_is_no_mirror_is_not_promoted(run: Run, root: str, tmp_path: Path) -> None:
     result = run("cluster", "promote", "--to", str(tmp_path / "nothing"))
     assert (result.code, result.out) == (1, "")
-    assert "is no mirror" in result.err
+    assert "is not a mirror" in result.err
 
 
 DAY_SECONDS = 86_400

@@ -36,6 +36,7 @@ def test_bash_completes_commands_actions_options_and_values(completed, tmp_path:
     assert set(COMMANDS) <= set(completed(""))
     assert completed("topics", "--repl") == ["--replication-factor", "--replica-assignment"]
     assert completed("cluster", "pro") == ["promote"]
+    assert completed("jobs", "pro") == ["produce"]
     assert completed("help", "verifiable-p") == ["verifiable-producer"]
     assert completed("producer-perf-test", "--key-distribution", "r") == ["range", "random"]
     assert completed("topics", "--topic", "") == []

@@ -203,7 +203,7 @@ def test_log_dirs_other_than_any_are_refused(run: Run, orders: Coordinator, file
 @pytest.mark.parametrize(
     ("brokers", "topics", "message"),
     [
-        ("1,x", ["orders"], "--broker-list: '1,x' is no list of broker ids such as 0,1,2"),
+        ("1,x", ["orders"], "--broker-list: '1,x' is not a list of broker ids such as 0,1,2"),
         ("1,1", ["orders"], "Error: Broker list contains duplicate entries: [1]"),
         ("1,9", ["orders"], "Error: Unknown broker id 9; there are [0, 1, 2, 3]"),
         ("1", ["orders"], "Error: topic orders has 2 replicas of each partition, and --broker-list names 1 brokers"),

@@ -106,7 +106,7 @@ def test_a_terminated_producer_cannot_commit_what_it_has_begun(run: Run, used: C
     ("arguments", "complaint"),
     [
         ([], "an action is missing: list, describe, describe-producers, abort, find-hanging, force-terminate"),
-        (["lst"], "'lst' is no action"),
+        (["lst"], "'lst' is not an action"),
         (["describe"], 'Missing required argument "[transactional-id]"'),
         (["describe-producers", "--topic", "orders"], 'Missing required argument "[partition]"'),
         (["describe-producers", "--partition", "0"], 'Missing required argument "[topic]"'),

@@ -77,7 +77,7 @@ def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--older-than", "soon"], "--older-than 'soon' is no time such as 36h or 7d; units are s, m, h and d"),
+        (["--older-than", "soon"], "--older-than 'soon' is not a time such as 36h or 7d; units are s, m, h and d"),
         (["--older-than", "-1d"], "argument --older-than: expected one argument"),
         (["--older-than", "1h", "--execute"], "an age limit of 3600000 ms is under 86400000 (a day)"),
         (["--execute", "--dry-run"], 'Option "[execute]" can\'t be used with option "[dry-run]"'),

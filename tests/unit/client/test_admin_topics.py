@@ -290,7 +290,7 @@ def test_bad_configs_are_errors_by_resource_and_unknown_names_are_raised(
         admin.alter_configs(unknown)
     assert admin.alter_configs(unknown, raise_on_unknown=False)["topic"]["t"].startswith("InvalidConfigurationError")
     listed = admin.alter_configs([ConfigResource("topic", "t", {"retention.ms": ("APPEND", "1")})])
-    assert "is no list" in listed["topic"]["t"]
+    assert "is not a list" in listed["topic"]["t"]
     assert topic_configs(admin)["retention.ms"] == "1000"
     admin.alter_configs([ConfigResource("topic", "t", {"retention.ms": "5"})], validate_only=True)
     assert topic_configs(admin)["retention.ms"] == "1000"

@@ -41,7 +41,9 @@ def test_a_root_without_a_cluster_is_not_found(root: str) -> None:
 
 @pytest.mark.parametrize("function", [sparklog.create_cluster, sparklog.open_cluster])
 def test_a_host_and_port_is_refused_as_a_root(function: object) -> None:
-    with pytest.raises(InvalidConfigurationError, match="there is no server with a port"):
+    with pytest.raises(
+        InvalidConfigurationError, match=r"cluster\(root='localhost:9092'\).*there is no server with a port"
+    ):
         function("localhost:9092")  # type: ignore[operator]
 
 

@@ -111,6 +111,7 @@ def record_future() -> tuple[RecordBatchResult, FutureRecordMetadata]:
 def test_a_future_shows_whether_it_is_pending_done_or_failed() -> None:
     outcome, future = record_future()
     assert repr(future) == "<FutureRecordMetadata pending>"
+    assert '>state</td><td style="text-align:left">pending<' in future._repr_html_()
     outcome.base_offset, outcome.done = 17, True
     assert repr(future) == "<FutureRecordMetadata done topic=orders partition=1 offset=17>"
     outcome, future = record_future()

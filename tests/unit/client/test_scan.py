@@ -350,6 +350,27 @@ import sparklog
 print(sparklog.scan("orders", sys.argv[1]).to_arrow().num_rows)
 """
 
+NO_PANDAS = """
+import sys
+
+sys.modules["pandas"] = None
+import sparklog
+
+scan = sparklog.scan("orders", sys.argv[1])
+scan.to_arrow = lambda: print("read")
+try:
+    scan.to_pandas()
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_to_pandas_says_what_to_install_before_anything_is_read(tmp_path: Path) -> None:
+    with cluster(folder=tmp_path / "log", topics={"orders": 1}) as c:
+        append(c, b"a")
+    done = subprocess.run([sys.executable, "-c", NO_PANDAS, str(tmp_path / "log")], capture_output=True, text=True)
+    assert done.stdout.strip() == "to_pandas() needs pandas: pip install pandas", done.stderr
+
 
 def test_a_scan_needs_neither_spark_nor_pandas(tmp_path: Path) -> None:
     with cluster(folder=tmp_path / "log", topics={"orders": 1}) as c:

@@ -67,6 +67,17 @@ print(kafka.coordinator.assignors.range.__name__, sparklog.kafka.errors.__spec__
     ]
 
 
+def test_the_modules_are_there_as_attributes_after_import_kafka_alone() -> None:
+    code = """
+import sparklog.kafka
+sparklog.kafka.install()
+import kafka
+print(kafka.errors.KafkaError.__name__, kafka.structs.TopicPartition.__name__, kafka.admin.NewTopic.__name__)
+print(kafka.consumer.KafkaConsumer.__name__, kafka.producer.KafkaProducer.__name__, kafka.protocol.__name__)
+"""
+    assert python(code) == ["KafkaError TopicPartition NewTopic", "Consumer Producer sparklog.kafka.protocol"]
+
+
 def test_installing_again_changes_nothing() -> None:
     program = """
 import sys, sparklog.kafka
@@ -122,6 +133,21 @@ with KafkaProducer(bootstrap_servers=["kafka-1:9092", "kafka-2:9092"]) as produc
     assert python(program.format(""), SPARKLOG_BOOTSTRAP_SERVER=str(tmp_path / "log")) == ["1"]
 
 
+def test_an_address_of_brokers_is_not_a_cluster_for_brokers_to_stand_for() -> None:
+    failing = """
+import sparklog.kafka
+try:
+    sparklog.kafka.install({})
+    sparklog.kafka.KafkaProducer(bootstrap_servers="kafka-1:9092")
+except sparklog.kafka.errors.KafkaConfigurationError as error:
+    print(error)
+"""
+    (refused,) = python(failing.format("'localhost:9092'"))
+    assert "install(root='localhost:9092'): give the one root of the cluster" in refused
+    (refused,) = python(failing.format(""), SPARKLOG_BOOTSTRAP_SERVER="localhost:9092")
+    assert "give the one root of the cluster" in refused
+
+
 def test_a_program_that_names_no_brokers_uses_the_cluster_of_the_call_before_that_of_the_environment(
     tmp_path: Path,
 ) -> None:
@@ -138,6 +164,14 @@ with KafkaProducer() as producer:
 
 
 # -- python -m sparklog.kafka.run
+
+
+def test_what_cannot_be_run_is_said_without_a_traceback(tmp_path: Path) -> None:
+    program = str(tmp_path / "program.py")
+    command = ["-m", "sparklog.kafka.run", "--bootstrap-server", "localhost:9092", program]
+    assert run(*command, code=2).endswith(f"error: there is no file {program!r}; with -m it would be a module")
+    Path(program).touch()
+    assert "error: install(root='localhost:9092'): give the one root" in run(*command, code=2)
 
 
 def test_a_program_runs_with_its_own_arguments_and_folder(tmp_path: Path) -> None:

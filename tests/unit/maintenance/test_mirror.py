@@ -94,7 +94,7 @@ def test_what_is_no_mirror_of_this_cluster_is_left_alone(tmp_path: Path) -> None
         mirror(other.store, target)
     with pytest.raises(ClusterAlreadyExistsError):
         mirror_of(replicas.cluster, str(tmp_path / "other"))
-    with pytest.raises(InvalidRequestError, match="no mirror"):
+    with pytest.raises(InvalidRequestError, match="not a mirror"):
         promote(str(tmp_path / "empty"), root_of(replicas))
 
 
@@ -209,7 +209,7 @@ def test_a_live_cluster_is_not_promoted_by_mistake(tmp_path: Path, force: bool) 
     before = replicas.cluster.refresh()
     root = root_of(replicas)
     for mirror_given, root_given in ((root, target.root), (root, str(tmp_path / "nowhere")), (root, root)):
-        with pytest.raises(InvalidRequestError, match="no mirror"):
+        with pytest.raises(InvalidRequestError, match="not a mirror"):
             promote(mirror_given, root_given, force=force)
     assert replicas.cluster.refresh() == before
     assert not (tmp_path / "root" / "broker.json").exists()

@@ -82,14 +82,17 @@ def test_addresses_by_protocol_without_asking_the_storage(address: str, kind: ty
         ("wasbs://box@account/log", "abfss"),
         ("strange://server/log", "no put-if-absent"),
         ("simplecache::s3://bucket/log", "chain"),
-        ("", "no address"),
-        ("  ", "no address"),
-        ("a\0b", "no address"),
+        ("", "not an address"),
+        ("  ", "not an address"),
+        ("a\0b", "not an address"),
         ("file://other-host/srv/log", "three slashes"),
         ("file:relative", "three slashes"),
         ("memory://", "memory://name"),
         ("memory://a/../b", "memory://name"),
         ("s3://", "no bucket"),
+        ("s3:/bucket/log", "write s3://bucket/log"),
+        ("hdfs:/log", "one slash"),
+        ("dbfs:/log", "one slash"),
     ],
 )
 def test_refused_addresses_say_why_and_what_works(address: str, reason: str) -> None:
@@ -117,7 +120,7 @@ def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.delitem(_registry, address.partition(":")[0], raising=False)  # used by another test
-        with pytest.raises(UnsupportedStoreError, match=rf"pip install sparklog\[{extra}\]"):
+        with pytest.raises(UnsupportedStoreError, match=rf"pip install 'sparklog\[{extra}\]'"):
             open_store(address).get("x")
 
 
