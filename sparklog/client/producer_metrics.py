@@ -146,6 +146,11 @@ def largest_record(columns: pa.RecordBatch) -> int:
             column = columns.column(name)
             found = pc.binary_length(column)
             if column.null_count:
-                found = pc.fill_null(found, 0)
+                found = pc.coalesce(found, _zeros(found.type, len(found)))
             lengths = found if lengths is None else pc.add(lengths, found)
     return 0 if lengths is None else int(pc.max(lengths).as_py() or 0)
+
+
+def _zeros(kind: pa.DataType, count: int) -> pa.Array:
+    """Made of its buffer: ``fill_null`` takes a scalar, and to make one imports pandas."""
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(count * kind.bit_width // 8))])

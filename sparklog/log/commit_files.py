@@ -158,15 +158,15 @@ def check_mounted(store: Store) -> None:
 
 
 def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
-    """As ``read_log_end``, where the root is there before the look. One that finds no commit is made twice.
+    """As ``read_log_end``; where no commit is found, by a look before and after which the root is there.
 
     Raises StorageUnavailableError where the root is away: that is no sign of another history.
     """
-    check_mounted(store)
     end = read_log_end(store, version, with_boundary)
     if end.digest is None:
         check_mounted(store)
         end = read_log_end(store, version, with_boundary)
+        check_mounted(store)
     return end
 
 
