@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.client.accumulator import Accumulator, PendingBatch
@@ -18,8 +19,6 @@ from sparklog.clock import Clock
 from sparklog.protocol.partition_changes import holders
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sparklog.client.batch_files import PartitionRun
     from sparklog.protocol.decide import PartitionAppend
 
