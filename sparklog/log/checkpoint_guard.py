@@ -25,14 +25,17 @@ _ATTEMPTS = 5
 
 
 def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
-    """Whether a checkpoint is one of this log: false where the stored commit of its version is another one.
+    """Whether a checkpoint is one of this log: its commit is stored, or was removed with those before it.
 
-    Raises StorageError.
+    Where another commit has that number, or none although the boundary is lower, it is of a former history, unless the
+    boundary was higher once: then a stalled writer has created the number again. Raises StorageError.
     """
     stored = read_log_end(store, manifest.version, with_boundary=False)
-    if stored.digest in (None, manifest.digest) or not manifest.digest:  # removed; or of level 1, which does not say
+    if stored.digest == manifest.digest or not manifest.digest:  # of level 1, which does not say
         return True
-    return read_certain_boundary(store) >= manifest.version  # else what is there is a stalled writer's, and no commit
+    if stored.digest is None and stored.removed_up_to >= manifest.version:
+        return True
+    return read_certain_boundary(store) >= manifest.version
 
 
 def read_newest_of_log(

@@ -396,3 +396,22 @@ def test_a_manifest_of_the_former_history_whose_files_are_gone_stops_nobody() ->
     other = open_cluster(store)
     other.create_topic("new")
     assert set(open_cluster(store).state.topics) == {"new"}
+
+
+def test_a_whole_checkpoint_of_the_former_history_ahead_of_the_restored_one_is_passed_over() -> None:
+    """Else whoever opens the root would go on behind a hole, and what others commit into it would be lost."""
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("kept")
+    snapshot = take_snapshot(store)
+    for number in range(5):
+        client.create_topic(f"old-{number}")
+    before = set(take_snapshot(store))
+    client.log.write_checkpoint()
+    late = {key: data for key, data in take_snapshot(store).items() if key not in before}
+    restore(store, {**snapshot, **late})
+    opened = open_cluster(store)
+    assert set(opened.state.topics) == {"kept"}
+    for number in range(10):
+        opened.create_topic(f"new-{number}")
+    assert open_cluster(store).state == opened.state
