@@ -46,7 +46,6 @@ from sparklog.log.layout import (
     manifest_version,
     marked_boundary,
     read_boundary_file,
-    read_certain_boundary,
     write_boundary,
 )
 from sparklog.log.lists import ListCache
@@ -82,7 +81,7 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
     oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
-    boundary = _mended(store, max(oldest - 1, read_certain_boundary(store)), newest.version)
+    boundary = _mended(store, oldest - 1, newest.version)
     kept = [one for one in stored if one[0] > boundary.boundary]
     excess = sum(size for _, size in kept) - _bytes_limit(configs)
     due = [version for version, _ in kept if version <= newest.version - limits.MIN_COMMITS_KEPT]

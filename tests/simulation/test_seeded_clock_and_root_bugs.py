@@ -11,7 +11,7 @@ from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import CorruptMetadataError, ObjectExistsError, StorageError
-from sparklog.log import checkpoint_guard, cleanup, commit_attempt, commit_log
+from sparklog.log import checkpoint_guard, commit_attempt, commit_log
 from sparklog.log.commit_attempt import CommitAttempt
 from sparklog.log.commit_files import LogEnd
 from sparklog.log.commit_log import CommitLog
@@ -116,7 +116,7 @@ def elapsed_time_stands_still_while_a_machine_sleeps(patch: Patch) -> None:
 
 
 def the_boundary_may_go_back(patch: Patch) -> None:
-    for module in (checkpoint_guard, cleanup, commit_attempt, commit_log):
+    for module in (checkpoint_guard, commit_attempt, commit_log):
         patch.setattr(module, "read_certain_boundary", read_boundary)
 
 

@@ -34,7 +34,7 @@ def test_a_function_of_a_module_is_imported() -> None:
     [
         ("process", "names no function"),
         (":process", "names no function"),
-        ("nowhere.py:process", "is no file"),
+        ("nowhere.py:process", "is not a file"),
         ("no.such.module:process", "cannot be imported"),
         ("os.path:joyn", "has no function 'joyn'"),
         ("{folder}/broken.py:process", "cannot be loaded: SyntaxError"),
