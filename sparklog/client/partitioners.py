@@ -76,7 +76,10 @@ class DefaultPartitioner(Partitioner):
         everything = _partitions(topic, cluster)
         if serialized_key is not None:
             return _by_key(serialized_key, everything)
-        return self._any(sorted(cluster.available_partitions_for_topic(topic) or ()) or everything)
+        return self._without_key(topic, sorted(cluster.available_partitions_for_topic(topic) or ()) or everything)
+
+    def _without_key(self, topic: str, choices: Sequence[int]) -> int:
+        return self._any(choices)
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
         """The same, as kafka-python 2 calls it."""
@@ -96,23 +99,10 @@ class StickyPartitioner(DefaultPartitioner):
         self._sticky: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def partition(
-        self,
-        topic: str,
-        key: Any,
-        serialized_key: bytes | None,
-        value: Any,
-        serialized_value: bytes | None,
-        cluster: ClusterMetadata,
-    ) -> int:
-        """The partition. Raises ValueError for a topic that does not exist."""
-        everything = _partitions(topic, cluster)
-        if serialized_key is not None:
-            return _by_key(serialized_key, everything)
-        choices = sorted(cluster.available_partitions_for_topic(topic) or ()) or everything
+    def _without_key(self, topic: str, choices: Sequence[int]) -> int:
         with self._lock:
             chosen = self._sticky.get(topic)
-            if chosen not in choices:
+            if chosen is None or chosen not in choices:
                 chosen = self._sticky[topic] = self._any(choices)
             return chosen
 

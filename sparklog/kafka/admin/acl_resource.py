@@ -1,25 +1,6 @@
-"""The same where kafka-python 2 has it: ``kafka.admin.acl_resource``."""
+"""The same as ``kafka.admin._acls``, where kafka-python 2 has it."""
 
 from __future__ import annotations
 
-from sparklog.client.admin_security import (
-    ACL,
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ResourcePattern,
-    ResourcePatternFilter,
-    ResourceType,
-)
-
-__all__ = [
-    "ACL",
-    "ACLFilter",
-    "ACLOperation",
-    "ACLPermissionType",
-    "ACLResourcePatternType",
-    "ResourcePattern",
-    "ResourcePatternFilter",
-    "ResourceType",
-]
+from sparklog.kafka.admin._acls import *  # noqa: F403
+from sparklog.kafka.admin._acls import __all__ as __all__
