@@ -434,7 +434,7 @@ class ReassignmentStatus(Item, frozen=True, kw_only=True):
         Literal["completed", "in-progress", "differs"],
         says("`differs`: nothing is being moved, and the replicas are not those of the file"),
     ]
-    replicas: Annotated[list[int], says("the brokers that hold it now; empty where there is no such partition")]
+    replicas: Annotated[list[int], says("the brokers that hold it now; empty if the partition does not exist")]
     wanted_replicas: Annotated[list[int], says("those that the file wants")]
 
 
@@ -587,7 +587,7 @@ class ConsumerPerformance(Document, frozen=True, kw_only=True):
 
 
 class EndToEndLatency(Document, frozen=True, kw_only=True):
-    """A measurement. Lines about single records go to standard error; without a record there is no object."""
+    """A measurement. Lines about single records go to standard error; if no record was measured, nothing is printed."""
 
     records: Annotated[int, says("how many were sent and read back")]
     avg_ms: Annotated[float, says("the mean of their latencies in ms")]
