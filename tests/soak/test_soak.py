@@ -44,8 +44,7 @@ def check_that_it_worked(result: Result, seconds: float) -> None:
         assert result.actions[kind] > 0, f"maintenance committed no {kind}"
     assert result.final(SHORT).start > 0, "retention took nothing away"
     latest = result.final(LATEST)
-    assert len(latest.records) > KEYS // 2, "compaction took what nothing has replaced"
-    assert latest.end - len(latest.records) > KEYS // 10, "nothing was compacted"  # how much was sent depends on speed
+    assert KEYS // 2 < len(latest.records) < latest.end / 2, "nothing was compacted"
 
 
 def test_thirteen_processes_on_a_failing_storage_lose_double_and_tear_nothing(
