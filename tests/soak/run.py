@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from sparklog.protocol.state import State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import Finding
 from sparklog.testing.history import COMMITTED, OFFSET_LOG, READ, History, OperationLog, Position, Read
-from tests.soak.worker import CLUSTER_CONFIGS, COMMON, CONFIGS, COPIERS, IN, LATEST, OUT, READERS, TOPICS
+from tests.soak.worker import CLUSTER_CONFIGS, COMMON, CONFIGS, COPIERS, IN, KEYS, LATEST, OUT, READERS, SHORT, TOPICS
 
 WORKER = Path(__file__).with_name("worker.py")
 ROLES = {
@@ -66,6 +66,12 @@ LONGEST_PAUSE_SECONDS = 10.0
 CALM_SECONDS = 15.0
 """without torments before the end: two sessions and a bit, after which every group must be at work again."""
 
+LONGEST_CALM_SECONDS = 180.0
+"""what a slow machine has, beyond the length of the run, until all is done that is asked of one."""
+
+LEAST_DONE_PER_SECOND = ("send", "transaction", "poll", "commit_offsets")
+LEAST_ASSIGNMENTS = 10
+
 LARGEST_LAG_RECORDS = 500
 """of one partition in the end: some seconds of what the producers send."""
 
@@ -76,6 +82,7 @@ TAIL_RECORDS = 200
 class Result(NamedTuple):
     """What a run gave; ``copies`` counts how often each record of "in" is in "out".
 
+    ``unfinished`` is what was asked of the run and not done in time, groups that are not at work again among it;
     ``actions`` counts what was committed, by kind; ``problems`` are errors of maintenance that no failing storage
     explains; ``damage`` is what a check of all files found in the end.
     """
@@ -85,15 +92,10 @@ class Result(NamedTuple):
     copies: Counter[str]
     not_copied: list[str]
     torments: Counter[str]
-    stuck: list[str]
+    unfinished: list[str]
     actions: Counter[str]
     problems: list[str]
     damage: list[str]
-
-    def final(self, topic: str) -> Read:
-        """What was in partition 0 of a topic in the end."""
-        reads = [read for operation in self.history.of(READ) if operation.final for read in operation.reads]
-        return next(read for read in reads if read.topic == topic)
 
     def summary(self) -> str:
         outcomes = Counter(f"{operation.kind} {operation.outcome}" for operation in self.history.operations)
@@ -135,13 +137,42 @@ class Soak:
                     self.torment(self.random.choice(sorted(ROLES)))
                 if self.random.random() < 0.15:
                     self.log.record(READ, reads=self.snapshot(TAIL_RECORDS))
-            stuck = self.stuck()
+            unfinished = self.finish(seconds)
             self.stop()
         finally:
             for process in self.processes.values():
                 process.kill()
                 process.wait()
-        return self.result(stuck)
+        return self.result(unfinished)
+
+    def finish(self, seconds: float) -> list[str]:
+        """Go on without torments until nothing is unfinished or the patience ends; returns what is unfinished then."""
+        until = time.monotonic() + LONGEST_CALM_SECONDS
+        while True:
+            unfinished = self.stuck() or self.undone(seconds)
+            if not unfinished or time.monotonic() > until:
+                return unfinished
+            time.sleep(1.0)
+            self.look_after()
+            self.follow()
+
+    def undone(self, seconds: float) -> list[str]:
+        """What was done less often than a run of ``seconds`` must: one in which nothing happens is clean too."""
+        history = History.load(self.folder / "logs")
+        least = {**dict.fromkeys(LEAST_DONE_PER_SECOND, seconds), "assign": LEAST_ASSIGNMENTS}
+        done = {kind: sum(operation.outcome == "ok" for operation in history.of(kind)) for kind in least}
+        undone = [f"only {done[kind]} of {kind} were done" for kind in least if done[kind] < least[kind]]
+        undone += [f"maintenance committed no {kind}" for kind in MAINTENANCE if not self.actions[kind]]
+        state = self.cluster.refresh()
+        copied = sum(state.partition(OUT, partition).log_end_offset for partition in range(TOPICS[OUT]))
+        if copied <= seconds:
+            undone.append(f"only {copied} records were copied")
+        if not state.partition(SHORT, 0).log_start_offset:
+            undone.append("retention took nothing away")
+        latest = self.snapshot(topics=[LATEST])[0]
+        if not KEYS // 2 < len(latest.records) < latest.end / 2:
+            undone.append(f"compaction left {len(latest.records)} records of {latest.end}")
+        return undone
 
     def stuck(self) -> list[str]:
         """What is not as it should be once all are at work again: groups that rebalance still, records nobody reads."""
@@ -227,19 +258,19 @@ class Soak:
                 if isinstance(action, CommitOffsets):
                     self.offsets += [Position(o.topic, o.partition, o.offset, action.group) for o in action.offsets]
 
-    def snapshot(self, tail: int | None = None) -> list[Read]:
-        """All records of all topics at one version, or the last so many of each partition."""
+    def snapshot(self, tail: int | None = None, topics: Iterable[str] = TOPICS) -> list[Read]:
+        """All records of topics at one version, or the last so many of each partition."""
         while True:
             state = self.cluster.refresh()
             try:
-                return list(self.reads(state, tail))
+                return list(self.reads(state, tail, topics))
             except OffsetOutOfRangeError:
                 assert tail is not None, "records were deleted that nobody is there to delete"
 
-    def reads(self, state: State, tail: int | None) -> Iterator[Read]:
+    def reads(self, state: State, tail: int | None, topics: Iterable[str]) -> Iterator[Read]:
         with LogReader(self.cluster) as reader:
-            for topic, partitions in TOPICS.items():
-                for partition in range(partitions):
+            for topic in topics:
+                for partition in range(TOPICS[topic]):
                     held = state.partition(topic, partition)
                     start = held.log_start_offset
                     end = held.log_end_offset
@@ -254,7 +285,7 @@ class Soak:
                     ]
                     yield Read(topic, partition, records, start, end, compacted=topic == LATEST)
 
-    def result(self, stuck: list[str]) -> Result:
+    def result(self, unfinished: list[str]) -> Result:
         self.cluster = open_cluster(str(self.folder / "cluster"))
         self.follow()
         reads = self.snapshot()
@@ -276,7 +307,7 @@ class Soak:
             copies,
             not_copied,
             self.torments,
-            stuck,
+            unfinished,
             self.actions,
             self.problems(),
             self.damage(),
@@ -319,7 +350,7 @@ def main(seconds: str, folder: str, seed: str = "0") -> None:
     print(result.summary())
     twice = [value for value, times in result.copies.items() if times > 1]
     print(f"{len(result.findings)} findings, {len(twice)} copied twice, {len(result.not_copied)} not copied")
-    print(f"not as it should be in the end: {result.stuck}")
+    print(f"unfinished: {result.unfinished}")
     print(f"problems of maintenance: {result.problems}, damage: {result.damage}")
     for finding in result.findings[:10]:
         print(finding)
