@@ -138,7 +138,7 @@ class FaultyStore:
         writer in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
         self._store = store
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
-        self._rates = {_known(kind): rate for kind, rate in (rates or {}).items()}
+        self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
         self._seed = seed
         self._random = random.Random(seed)
         self._before = before
@@ -318,6 +318,8 @@ class FaultyStore:
         return kind
 
     def _take_late(self, step: int | None = None) -> tuple[_LateEffect, ...]:
+        if not self._late:
+            return ()
         with self._lock:
             due = tuple(one for one in self._late if step is None or one.step <= step)
             self._late = [one for one in self._late if one not in due]
@@ -336,7 +338,7 @@ class FaultyStore:
         if self._seed is None:
             return None
         drawn = self._random.random()  # one number a step, so that a step's fault does not depend on the rates' order
-        for kind, rate in sorted(self._rates.items()):
+        for kind, rate in self._rates.items():
             if drawn < rate:
                 return kind
             drawn -= rate

@@ -223,8 +223,11 @@ class Simulation:
 
     def _pick(self, waiting: list[_Actor]) -> _Actor:
         """One of those awake; when all sleep, time jumps to the first who wakes."""
-        self._now = max(self._now, min(actor.wakes_at for actor in waiting))
-        return self.random.choice([actor for actor in waiting if actor.wakes_at <= self._now])
+        awake = [actor for actor in waiting if actor.wakes_at <= self._now]
+        if not awake:
+            self._now = min(actor.wakes_at for actor in waiting)
+            awake = [actor for actor in waiting if actor.wakes_at <= self._now]
+        return self.random.choice(awake)
 
     def _hand_over(self, actor: _Actor) -> None:
         """Let the next one go on, and wait for this one's turn, unless that is now."""
