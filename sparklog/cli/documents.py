@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from sparklog.cli.document_parts import Document, Item, says
+from sparklog.cli.dump_documents import DumpedLine
 from sparklog.cli.job_documents import JobList
 from sparklog.maintenance.findings import Finding, Report
 
@@ -623,6 +624,7 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "maintain --loop": MaintenanceStep,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
+    "dump-log": DumpedLine,
     "producer-perf-test": ProducerPerformance,
     "consumer-perf-test": ConsumerPerformance,
     "e2e-latency": EndToEndLatency,
