@@ -259,7 +259,7 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
-    with open(reader) as stream, pytest.raises(RefusedRecordError, match="line number 1: .* over 1,000 bytes"):
+    with open(reader) as stream, pytest.raises(RefusedRecordError, match=r"line number 1: .* over 1,000 bytes"):
         console_producer._Input(stream, StopRequest()).next_line(None)
     os.close(writer)
 
