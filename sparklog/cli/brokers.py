@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sparklog.cli.broker_conditions import TIMEOUT_MS
 from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, suggestion
 from sparklog.cli.json_output import add_json, print_json
 
@@ -29,7 +30,6 @@ TAKES = {
 
 OUTPUT_IS_OPTIONAL = True
 """The exit code says what was found, also where nobody reads the output."""
-DEFAULT_TIMEOUT_MS = 5000
 
 FOUND_EXIT_CODE = 2
 """Of ``list --exit-code`` where a broker is not online; 1 is a failure to look."""
@@ -57,8 +57,8 @@ def parser() -> CommandParser:
     options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
     options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
     options.add_argument(
-        "--timeout", metavar="MS", type=int, default=DEFAULT_TIMEOUT_MS,
-        help=f"list: how long to wait for the locations' answers ({DEFAULT_TIMEOUT_MS})",
+        "--timeout", metavar="MS", type=int, default=TIMEOUT_MS,
+        help=f"list: how long to wait for the locations' answers ({TIMEOUT_MS})",
     )  # fmt: skip
     options.add_argument(
         "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
@@ -187,7 +187,7 @@ def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
 def _list(coordinator: Coordinator, options: argparse.Namespace) -> int:
     from sparklog.cli.broker_listing import lines, listing
 
-    found = listing(coordinator, options.timeout / 1000)
+    found = listing(coordinator, options.timeout)
     if options.json:
         print_json(found)
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from sparklog.cli.broker_conditions import complain_of, conditions_of
 from sparklog.cli.common import (
     CommandParser,
     UsageError,
@@ -58,7 +59,7 @@ def parser() -> CommandParser:
     )
     add_json(options, ", ".join(LISTINGS))
     options.add_argument(
-        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are offline"
+        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are not online"
     )
     return options
 
@@ -154,18 +155,22 @@ def _cluster_id(cluster_id: str, as_json: bool) -> None:
 def _list_endpoints(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.cli.cluster_listing import endpoint_lines, endpoints
 
-    found = endpoints(coordinator.state, coordinator.store.root, options.include_fenced_brokers)
+    conditions = conditions_of(coordinator)
+    found = endpoints(coordinator, conditions, options.include_fenced_brokers)
     if options.json:
         print_json(found)
     else:
         print(*endpoint_lines(found, options.include_fenced_brokers), sep="\n")
+    complain_of(conditions)
 
 
 def _describe(coordinator: Coordinator, as_json: bool) -> None:
     from sparklog.cli.cluster_listing import description, description_lines
 
-    found = description(coordinator)
+    conditions = conditions_of(coordinator)
+    found = description(coordinator, conditions)
     if as_json:
         print_json(found)
     else:
         print(*description_lines(found), sep="\n")
+    complain_of(conditions)
