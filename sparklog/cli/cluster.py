@@ -19,6 +19,7 @@ from sparklog.cli.common import (
     connect,
     given,
     require,
+    say,
     suggestion,
 )
 from sparklog.cli.json_output import add_json, print_json
@@ -99,7 +100,7 @@ def _create(options: argparse.Namespace) -> None:
         if not options.if_not_exists:
             raise
     else:
-        print(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
+        say(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
 
 
 def _mirror(options: argparse.Namespace) -> None:
@@ -119,7 +120,7 @@ def _mirror(options: argparse.Namespace) -> None:
 
     target = open_store(options.to, storage_options)
     done = mirror(open_store(root, storage_options), target, clock, progress)
-    print(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
+    say(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
 
 
 def _promote(options: argparse.Namespace) -> None:
@@ -127,7 +128,7 @@ def _promote(options: argparse.Namespace) -> None:
     from sparklog.maintenance.mirror import promote
 
     done = promote(options.to, root, storage_options, options.force)
-    print(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
+    say(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
     if done.may_have_lost:
         complain("WARNING: what was committed at the old root and had not come to the mirror is lost.")
 

@@ -95,10 +95,11 @@ def _conditions(broker: ClusterBroker) -> str:
 
 def _topic_table(topics: list[ClusterTopic]) -> Iterator[str]:
     """Partitions, segments, records that can be read, bytes of the segments."""
-    width = max(len("TOPIC"), *(len(topic.topic) for topic in topics))
+    names = [printable(topic.topic) for topic in topics]
+    width = max(len("TOPIC"), *map(len, names))
     yield f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}"
-    for one in topics:
-        yield f"{one.topic:<{width}} {one.partitions:>10} {one.segments:>10} {one.records:>15} {one.size_bytes:>15}"
+    for name, one in zip(names, topics, strict=True):
+        yield f"{name:<{width}} {one.partitions:>10} {one.segments:>10} {one.records:>15} {one.size_bytes:>15}"
 
 
 def utc(timestamp_ms: int) -> str:

@@ -56,6 +56,11 @@ def complain(message: str) -> None:
     print(printable(message.replace("\n", " ")), file=sys.stderr)
 
 
+def say(message: str) -> None:
+    """One line on standard output, also where the message holds control characters of somebody's."""
+    print(printable(message))
+
+
 def explained(error: Exception) -> str:
     """The error's message, without Python's words for an argument that a storage's client does not know."""
     message = str(error)

@@ -72,7 +72,7 @@ def lines(found: ConfigDescriptions, everything: bool) -> Iterator[str]:
             yield "Default configs for brokers in the cluster are:"
         else:
             which = "All" if everything else "Dynamic"
-            yield f"{which} configs for {entity.type.rstrip('s')} {entity.name} are:"
+            yield f"{which} configs for {entity.type.rstrip('s')} {printable(entity.name)} are:"
         for one in entity.configs:
             synonyms = tuple(ConfigSynonym(place.source, place.name, place.value) for place in one.synonyms)
             yield f"  {printable(ConfigEntry(one.name, one.value, one.source, synonyms))}"

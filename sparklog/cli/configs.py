@@ -20,6 +20,7 @@ from sparklog.cli.common import (
     read_properties_file,
     refuse_controller,
     refuse_together,
+    say,
 )
 from sparklog.cli.json_output import add_json, print_json
 
@@ -96,7 +97,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
     if kind in ELSEWHERE:  # only with Kafka's exit codes
-        print(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
+        say(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
         return 0
     if options.alter:
         changes, deletions = _changes(options)
@@ -219,7 +220,7 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
     if absent:  # so that a roll-out can be repeated
         complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
     if kind == "topics":
-        print(f"Completed updating config for topic {name}.")
+        say(f"Completed updating config for topic {name}.")
     else:
         print("Completed updating default config for brokers in the cluster.")
 
@@ -236,6 +237,6 @@ def _describe(coordinator: Coordinator, kind: str, name: str | None, options: ar
         print_json(found)
         return
     if not found.entities and name:
-        print(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
+        say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
     for line in config_listing.lines(found, options.all):
         print(line)
