@@ -209,14 +209,17 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
     from sparklog.protocol.decision import Decision
 
     absent: list[str] = []
+    kept: dict[str, str] = {}
 
     def alter(state: State) -> Decision:
         current = state.topic(name).configs if kind == "topics" else state.configs
+        nonlocal kept
         absent[:] = [deletion for deletion in deletions if deletion not in current]
+        kept = {one: value for one, value in current.items() if one not in changes and one not in deletions}
         return decide.alter_configs(state, name, changes, [one for one in deletions if one not in absent])
 
     coordinator.submit(alter)
-    say_without_effect(name, changes)
+    say_without_effect(name, changes, kept)
     if absent:  # so that a roll-out can be repeated
         complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
     if kind == "topics":
