@@ -96,9 +96,11 @@ def _create(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
     try:
         coordinator = create_cluster(root, storage_options)
-    except ClusterAlreadyExistsError:
+    except ClusterAlreadyExistsError as error:
         if not options.if_not_exists:
-            raise
+            raise ClusterAlreadyExistsError(
+                f"{error.message}; --if-not-exists leaves the one that is there as it is, and succeeds", **error.context
+            ) from error
     else:
         say(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
 
