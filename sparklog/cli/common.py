@@ -294,6 +294,12 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=120)
 
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        """The help says of every option that may be given more than once that it may."""
+        if not isinstance(action, argparse._AppendAction) or "repeat" in (action.help or ""):
+            return action.help
+        return f"{action.help}; repeatable"
+
 
 def require(options: argparse.Namespace, *names: str) -> None:
     """Raise as Kafka's CommandLineUtils does where one of these options is missing."""

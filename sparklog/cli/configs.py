@@ -68,8 +68,8 @@ def parser() -> CommandParser:
     entity.add_argument("--topic", metavar="TOPIC", help="this topic")
     entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
     entity.add_argument("--broker", metavar="ID", help="a broker, to describe what holds there")
-    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers, with")
-    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or with")
+    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
+    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
     entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
     change = options.add_argument_group("With --alter")
     change.add_argument(

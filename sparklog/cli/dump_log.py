@@ -60,7 +60,7 @@ def parser() -> CommandParser:
             metavar="CLASS",
             help=f"how a {part} is shown: StringDecoder (default), LongDecoder, IntegerDecoder and others",
         )
-    add_json(options)
+    add_json(options, what="a JSON object a line")
     options.add_without_effect("--max-message-size", metavar="BYTES", type=int)
     options.add_without_effect(*_DECODERS)
     return options
