@@ -24,6 +24,7 @@ from typing import Any
 
 from sparklog.client.config import METRIC_ARGUMENTS, one_of, whole_number
 from sparklog.client.metric_windows import Windows
+from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
 from sparklog.errors import InvalidClientConfigurationError
 
@@ -206,5 +207,7 @@ def _call(reporter: object, method: str, *arguments: object) -> None:
     """A reporter is the program's own: what it raises is logged, and the client goes on."""
     try:
         getattr(reporter, method)(*arguments)
-    except Exception:
+    except BaseException as error:
         logger.exception("%s of %s failed", method, type(reporter).__name__)
+        if ends_program(error):
+            raise
