@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.client.config import METRIC_ARGUMENTS, one_of, whole_number
+from sparklog.client.config import METRIC_ARGUMENTS, milliseconds, one_of, whole_number
 from sparklog.client.metric_windows import Windows
 from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
@@ -57,7 +57,7 @@ def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
     return MetricSettings(
         enabled=one_of(client, arguments, "metrics_enabled", (True, False)),
         samples=whole_number(client, arguments, "metrics_num_samples", 1),
-        window_seconds=whole_number(client, arguments, "metrics_sample_window_ms", 1) / 1000,
+        window_seconds=milliseconds(client, arguments, "metrics_sample_window_ms", 1) / 1000,
         reporters=tuple(reporters),
     )
 
