@@ -6,8 +6,8 @@ An editor completes the names, and mypy finds one that is misspelt and a value t
 its arguments in a dict says the same: ``config: ProducerArguments = {"acks": "all"}``.
 
 Rules: types alone. Every name that a client takes stands here, which a test checks; times are milliseconds where the
-name says so, sizes are bytes. What is a ``float`` takes fractions and ``math.inf``; but ``retries``, which has no type of
-its own, takes whole numbers and ``math.inf``.
+name says so, sizes are bytes. A ``float`` takes fractions and ``math.inf``; but ``retries``, which has no type of its
+own, takes whole numbers and ``math.inf``.
 Not for: defaults and checks (``producer_config``, ``consumer_config``, ``config``).
 """
 

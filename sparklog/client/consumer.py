@@ -167,7 +167,8 @@ class Consumer(Shown, PositionCalls):
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
-        None at all is ``unsubscribe()``.
+        None at all is ``unsubscribe()``. What was read is committed first (``enable_auto_commit``), within
+        ``request_timeout_ms``.
 
         Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
 
@@ -181,7 +182,7 @@ class Consumer(Shown, PositionCalls):
         with self._alone:
             self._put_back()
             if self._group is not None and self._subscription.manual:
-                self._group.commit_last(self._config.auto_commit)
+                self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
             before = set(self._subscription.positions)
             self._subscription.assign(partitions)
             self._forget(before - set(self._subscription.positions))
@@ -424,8 +425,8 @@ class Consumer(Shown, PositionCalls):
 
     def _measure(self, taken: Taken, records: int) -> None:
         """So many of these records are handed out."""
-        bounds = self._reader.bounds(*taken.stream.place)
-        self._metrics.handed_out(taken.batches, taken.size, records, 0 if bounds is None else bounds.end)
+        end = self._reader.end_offset(*taken.stream.place)
+        self._metrics.handed_out(taken.batches, taken.size, records, end or 0)
 
     # -- iteration
 

@@ -7,9 +7,7 @@ Not for: finding offsets (``consumer_positions``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, ConsumerConfig
 from sparklog.client.consumer_group import GroupSession
@@ -22,8 +20,6 @@ from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-
-Result = TypeVar("Result")
 
 
 class PositionCalls(ABC):
@@ -48,8 +44,8 @@ class PositionCalls(ABC):
         with self._alone:
             at = self._subscription.at(partition)
             if at.position is None:
-                until = self._clock.monotonic() + self._seconds(timeout_ms)
-                self._asked("position()", partial(self._positions.bounds_of, partition), timeout_ms)
+                until = self._refresh_until(timeout_ms)
+                self._positions.bounds_of(partition, until)
                 self._positions.find(at, until)
             assert at.position is not None
             return at.position
@@ -88,8 +84,8 @@ class PositionCalls(ABC):
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises UnknownTopicTimeoutError, KafkaTimeoutError."""
-        ask = partial(self._positions.ends, partitions, earliest=True)
-        return self._asked("beginning_offsets()", ask, timeout_ms)
+        with self._alone:
+            return self._positions.ends(partitions, True, self._refresh_until(timeout_ms))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -100,22 +96,16 @@ class PositionCalls(ABC):
         >>> consumer.end_offsets([first])[first]
         0
         """
-        ask = partial(self._positions.ends, partitions, earliest=False)
-        return self._asked("end_offsets()", ask, timeout_ms)
+        with self._alone:
+            return self._positions.ends(partitions, False, self._refresh_until(timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in milliseconds, None where there is none. Raises
         UnknownTopicTimeoutError, InvalidArgumentError, KafkaTimeoutError."""
-        return self._asked("offsets_for_times()", partial(self._positions.for_times, timestamps), timeout_ms)
-
-    def _asked(self, what: str, question: Callable[[], Result], timeout_ms: float | None) -> Result:
-        """What is answered by the newest state there is, and its files."""
         with self._alone:
-            until = self._clock.monotonic() + self._seconds(timeout_ms)
-            self._refresh(timeout_ms)
-            return self._positions.within(max(until - self._clock.monotonic(), 0), question, what)
+            return self._positions.for_times(timestamps, self._refresh_until(timeout_ms))
 
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
@@ -134,8 +124,7 @@ class PositionCalls(ABC):
         thread may ask. Raises IllegalStateError."""
         self._alone.check_process()
         place = self._subscription.at(partition).place
-        bounds = self._reader.bounds(*place)
-        return None if bounds is None else bounds.end
+        return self._reader.end_offset(*place)
 
     def _grouped(self, method: str) -> GroupSession:
         if self._group is None:
@@ -145,6 +134,12 @@ class PositionCalls(ABC):
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
         return self._newest.within(self._seconds(timeout_ms), newer=True)
+
+    def _refresh_until(self, timeout_ms: float | None) -> float:
+        """The same; until when, by the clock, what follows may take."""
+        until = self._clock.monotonic() + self._seconds(timeout_ms)
+        self._refresh(timeout_ms)
+        return until
 
     def _seconds(self, timeout_ms: float | None) -> float:
         return self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)

@@ -189,7 +189,7 @@ class GroupSession:
             return
         left = max(until - self._clock.monotonic(), 0)
         if not step.call.wait(left):
-            raise timed_out(f"{step.what} (group {self._config.group_id})", left)
+            raise timed_out(f"{step.what} (group {self._config.group_id})", left, "the next poll continues with it")
         self._step = None
         step.call.result()
 

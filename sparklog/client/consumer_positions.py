@@ -93,6 +93,7 @@ class Positions:
         self._seen = self._refresh(seconds) if self.stale else self._coordinator.state
         self.stale = True  # until all of it is done
         self._missing = []
+        self._forget_searches()
         for position in self._subscription.positions.values():
             if position.position is None:
                 try:
@@ -131,9 +132,14 @@ class Positions:
             known = self._searches[position.place] = _Search(position.guard, self._files.submit(look))
         left = max(until - self._reader.clock.monotonic(), 0)
         if not known.call.wait(left):
-            raise timed_out(f"finding where to begin in {position.place}", left)
+            raise timed_out(f"finding where to begin in {position.place}", left, "the next call continues with it")
         del self._searches[position.place]
         return known.call.result()
+
+    def _forget_searches(self) -> None:
+        """Of partitions that it has no more."""
+        for place in self._searches.keys() - self._subscription.positions.keys():
+            self._searches.pop(place).call.cancel()
 
     def _start_of(self, place: TopicPartition, how: str) -> _Start | None:
         """Where to begin, None where there is no such partition. Changes nothing, so any thread may ask."""
@@ -200,12 +206,6 @@ class Positions:
         found = group.offsets.get(f"{topic.topic_id}:{place.partition}") if topic is not None else None
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
 
-    # -- asked for
-
-    def within(self, seconds: float, question: Callable[[], Result], what: str) -> Result:
-        """What a question of this section answers, which may read files. Raises KafkaTimeoutError."""
-        return self._files.within(seconds, question, what)
-
     def abandon(self) -> None:
         """End the thread soon, without a lock and without waiting."""
         self._files.end()
@@ -216,36 +216,47 @@ class Positions:
             search.call.cancel()
         self._files.finish(seconds, self._reader.close)
 
-    def bounds_of(self, partition: object) -> Bounds:
+    # -- asked for: each is known by the time ``until``, or raises KafkaTimeoutError
+
+    def bounds_of(self, partition: object, until: float) -> Bounds:
         """What there is of a partition. Raises UnknownTopicTimeoutError."""
         place = as_partition(partition)
-        found = self._reader.fresh_bounds(*place)
+        if place.topic == CONSUMER_OFFSETS_TOPIC:
+            found = self._read(partial(self._reader.fresh_bounds, *place), f"finding where {place} begins", until)
+        else:
+            found = self._reader.bounds(*place)
         if found is None:
             with unknown_as_timeout():
                 self._coordinator.state.partition(*place)
             raise UnknownTopicTimeoutError(f"there is no partition {place}", **place._asdict())
         return found
 
-    def ends(self, partitions: Iterable[TopicPartition], earliest: bool) -> dict[TopicPartition, int]:
+    def _read(self, action: Callable[[], Result], what: str, until: float) -> Result:
+        return self._files.within(max(until - self._reader.clock.monotonic(), 0), action, what)
+
+    def ends(self, partitions: Iterable[TopicPartition], earliest: bool, until: float) -> dict[TopicPartition, int]:
         """The first offset of each, or the one after the last, in the newest state read."""
-        found = {place: self.bounds_of(place) for place in as_partitions(partitions)}
+        found = {place: self.bounds_of(place, until) for place in as_partitions(partitions)}
         return {place: bounds.start if earliest else bounds.end for place, bounds in found.items()}
 
-    def for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    def for_times(
+        self, timestamps: Mapping[TopicPartition, int], until: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds), None where there is none."""
         if not isinstance(timestamps, Mapping):
             raise InvalidArgumentTypeError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
-        return {as_partition(place): self._for_time(as_partition(place), at) for place, at in timestamps.items()}
+        return {as_partition(place): self._for_time(as_partition(place), at, until) for place, at in timestamps.items()}
 
-    def _for_time(self, place: TopicPartition, timestamp_ms: object) -> OffsetAndTimestamp | None:
+    def _for_time(self, place: TopicPartition, timestamp_ms: object, until: float) -> OffsetAndTimestamp | None:
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
             raise InvalidArgumentError(
                 f"the time {timestamp_ms!r} for {place}: give milliseconds since the epoch, from 0",
                 topic=place.topic,
                 partition=place.partition,
             )
-        bounds = self.bounds_of(place)
-        found = self._reader.find_timestamp(*place, timestamp_ms * 1000)
+        bounds = self.bounds_of(place, until)
+        find = partial(self._reader.find_timestamp, *place, timestamp_ms * 1000)
+        found = self._read(find, f"finding a time in {place}", until)
         return (
             None if found is None else OffsetAndTimestamp(found.offset, found.timestamp_us // 1000, bounds.leader_epoch)
         )

@@ -307,13 +307,12 @@ class ReadAhead:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
 
     def log_retry(self, error: Exception) -> None:
-        """Say that something will be tried again; where it only takes longer than a poll, once in a while."""
-        if isinstance(error, KafkaTimeoutError):
-            now = self._clock.monotonic()
-            if now < self._next_late_warning:
-                return
-            self._next_late_warning = now + WARNING_SECONDS
-        logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
+        """Say that something will be tried again; once in a while, that it takes longer than a poll."""
+        if not isinstance(error, KafkaTimeoutError):
+            logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
+        elif self._clock.monotonic() >= self._next_late_warning:
+            self._next_late_warning = self._clock.monotonic() + WARNING_SECONDS
+            logger.warning("%s is slow: %s", self._coordinator.store.root, error)
 
     def wake(self) -> None:
         """End a wait at once."""

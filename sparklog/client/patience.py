@@ -161,9 +161,8 @@ class InOrder:
             call.run()
 
 
-def timed_out(what: str, seconds: float) -> KafkaTimeoutError:
+def timed_out(what: str, seconds: float, then: str = "its outcome is not known: try again") -> KafkaTimeoutError:
     """The error of a caller whose time is over."""
     return KafkaTimeoutError(
-        f"{what} had no answer of the storage within {seconds:.3g} seconds; what was begun goes on, and its outcome is "
-        "not known: try again"
+        f"{what} had no answer of the storage within {seconds:.3g} seconds; what was begun goes on, and {then}"
     )
