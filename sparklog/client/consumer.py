@@ -600,7 +600,7 @@ class Consumer(Shown, PositionCalls):
     # -- closing
 
     def wakeup(self) -> None:
-        """End a ``poll`` of another thread, or the next one, which returns what there is. Any thread may call this."""
+        """End a ``poll`` or an iteration of another thread, or the next one. Any thread may call this."""
         self._alone.check_process()
         self._read_ahead.wake()
 

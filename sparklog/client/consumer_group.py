@@ -78,10 +78,11 @@ class CommitFuture(Future[Offsets]):
 
 
 class _Step(NamedTuple):
-    """What ``poll`` waits for: a call, and what it does, for messages."""
+    """What ``poll`` waits for: a call; what it does, and what comes of it where it takes too long, for messages."""
 
     call: Call[None]
     what: str
+    then: str
 
 
 class GroupSession:
@@ -178,9 +179,11 @@ class GroupSession:
             self._start_heart()  # before: poll may not come back for a while after the join
             self._take_step(partial(self._join, topics), "joining", until)
 
-    def _take_step(self, action: Callable[[], None], what: str, until: float) -> None:
+    def _take_step(
+        self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
+    ) -> None:
         """Raises KafkaTimeoutError where it is not over by then; ``_finish_step`` asks for it again."""
-        self._step = _Step(self._calls.submit(action), what)
+        self._step = _Step(self._calls.submit(action), what, then)
         self._finish_step(until)
 
     def _finish_step(self, until: float) -> None:
@@ -189,7 +192,7 @@ class GroupSession:
             return
         left = max(until - self._clock.monotonic(), 0)
         if not step.call.wait(left):
-            raise timed_out(f"{step.what} (group {self._config.group_id})", left, "the next poll continues with it")
+            raise timed_out(f"{step.what} (group {self._config.group_id})", left, step.then)
         self._step = None
         step.call.result()
 
@@ -316,7 +319,8 @@ class GroupSession:
                 logger.warning("group %s is left before a commit had an answer: %s", self._config.group_id, error)
         self._stop_heart(seconds)
         self._change = None
-        self._take_step(partial(self._leave, reason), "leaving", self._clock.monotonic() + seconds)
+        until, then = self._clock.monotonic() + seconds, "where it fails the session timeout takes this member out"
+        self._take_step(partial(self._leave, reason), "leaving", until, then)
 
     def _leave(self, reason: str) -> None:
         """After whatever is under way: a join that has no answer yet is followed by this."""
