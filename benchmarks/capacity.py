@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from sparklog.client.producer.records import Record, append_records
 from sparklog.client.reader import LogReader
-from sparklog.client.records import Record, append_records
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.ids import SeededIds
-from sparklog.log.cleanup import clean_up
-from sparklog.maintenance.roll import roll
+from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.roll import roll
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import CountingStore
 

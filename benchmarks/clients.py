@@ -28,7 +28,7 @@ from benchmarks.measure import (
     scratch,
     where_time_goes,
 )
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import create_cluster, open_cluster
 
 VALUE = bytes(range(100))

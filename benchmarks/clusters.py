@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.limits import CHECKPOINT_INTERVAL_COMMITS
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.commit_log import Outcome
+from sparklog.log.commits.commit_log import Outcome
 from sparklog.log.layout import segment_key
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, Run
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 
 START_US = 1_700_000_000_000_000
 STEP_US = 1_000

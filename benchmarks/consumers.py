@@ -16,13 +16,13 @@ from time import perf_counter, sleep
 import pyarrow as pa
 
 from benchmarks.measure import Figure, Settings, median, milliseconds, percentile, scratch
-from sparklog.client.consumer import Consumer
-from sparklog.client.records import Record, append_records
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import FaultyStore
 

@@ -23,12 +23,12 @@ from benchmarks.measure import (
     where_time_goes,
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.fsck import Scope, check_cluster
-from sparklog.protocol.decide import AppendRequest
-from sparklog.spark.tasks import SparkTasks
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.fetch import Fetcher
+from sparklog.maintenance.fsck.check import Scope, check_cluster
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.spark.jobs.runner import SparkTasks
 
 TOPIC = "bench"
 PARTITIONS = 4

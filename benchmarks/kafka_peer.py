@@ -42,8 +42,8 @@ from benchmarks.measure import (
 from benchmarks.run import write_json
 from scripts.servers import kafka as broker
 from scripts.servers.common import ServerFailed, Skipped
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import create_cluster
 
 VALUE = bytes(range(100))

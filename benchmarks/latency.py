@@ -14,7 +14,7 @@ from benchmarks.measure import Figure, Settings, median, timed
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.protocol.commits import Action, Append, CreateTopic, Run
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 

@@ -42,14 +42,14 @@ from benchmarks.measure import (
 )
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.replacing import Counts
-from sparklog.maintenance.roll import roll
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
-from sparklog.spark.tasks import SparkTasks
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.replacement import Counts
+from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.spark.jobs.runner import SparkTasks
 
 MIB = 1024 * 1024
 TOPIC = "bench"

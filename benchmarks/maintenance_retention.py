@@ -12,12 +12,12 @@ from pathlib import Path
 
 from benchmarks.measure import Figure, Settings, median, scratch, timed
 from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.log.commits.retired_files import read_removed
 from sparklog.log.layout import segment_key
-from sparklog.log.removals import read_removed
-from sparklog.maintenance.deletion import Swept, sweep
-from sparklog.maintenance.retention import Retained, retain
+from sparklog.maintenance.gc.retired_files import SweepResult, sweep
+from sparklog.maintenance.segments.retention import Retained, retain
 from sparklog.protocol.commits import Run, commit_key
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 
 PARTITIONS = 16
 APPENDS_PER_COMMIT = 5_000
@@ -99,7 +99,7 @@ def _sweep(root: Path, files: int) -> float:
     for file in read_removed(coordinator.store, listing):
         (root / file.path).touch()
         (root / file.path).with_suffix(".index").touch()
-    found: list[Swept] = []
+    found: list[SweepResult] = []
     seconds = timed(lambda: found.append(sweep(coordinator)))
     assert found[0].files == files
     return seconds

@@ -25,7 +25,7 @@ from benchmarks.measure import (
     where_time_goes,
 )
 from sparklog.coordinator import create_cluster
-from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.source.source import SparklogDataSource
 
 PAIRS = {"key, value": "key binary, value binary", "key, timestamp": "key binary, timestamp timestamp"}
 

@@ -17,11 +17,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from benchmarks.measure import Figure, Settings, interleaved, median, scratch
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.format.segment_writer import SegmentWriter
-from sparklog.log.locations import encode_identity
+from sparklog.log.broker_files import encode_identity
 from sparklog.protocol.commits import RegisterBroker
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 from sparklog.spark.options import sink_options
-from sparklog.spark.writer import SparklogWriter
+from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.open import substituted

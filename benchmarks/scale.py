@@ -20,9 +20,9 @@ from benchmarks.commit import peak_mib
 from benchmarks.measure import ROOT, Figure, Settings, median, scratch
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log import checkpoint, heads, lists
-from sparklog.log.commit_files import read_commit
-from sparklog.log.commit_log import Outcome
+from sparklog.log.checkpoints import checkpoint, heads, lists
+from sparklog.log.commits.commit_files import read_commit
+from sparklog.log.commits.commit_log import Outcome
 from sparklog.protocol.commits import (
     Action,
     ApplicationWrite,
@@ -34,8 +34,8 @@ from sparklog.protocol.commits import (
     Run,
     WrittenRange,
 )
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
-from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
 from sparklog.protocol.fold import Entry, fold
 from sparklog.protocol.segments import Segment, segment_events
 from sparklog.protocol.state import State

@@ -37,14 +37,14 @@ from benchmarks.measure import (
     timed,
 )
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.protocol.commits import Append, commit_key
-from sparklog.protocol.decide import AppendRequest
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import Options
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_planner import StreamPlanner
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.planner import StreamPlanner
 from sparklog.store.local import LocalStore
 
 RATE = 1_000

@@ -20,14 +20,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from benchmarks import clusters
 from benchmarks.measure import Figure, median, milliseconds
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import Options, sink_options
-from sparklog.spark.rows import read_schema
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_reader import SparklogStreamReader
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.source.rows import read_schema
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 
 WARM = 20
 """batches at the start that are not counted: they load modules, start processes and compile plans."""

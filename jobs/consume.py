@@ -16,7 +16,8 @@ try:
     from pyspark.sql import functions as F
 
     import sparklog
-    from sparklog.spark import attempts, job
+    from sparklog.spark.jobs import attempts
+    from sparklog.spark.jobs import batch as job
 except ImportError as error:
     sys.exit(
         f"consume: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "

@@ -17,7 +17,9 @@ import sys
 import threading
 
 try:
-    from sparklog.spark import consume, functions, job
+    from sparklog.spark import consume
+    from sparklog.spark.jobs import batch as job
+    from sparklog.spark.jobs import functions
 except ImportError as error:
     sys.exit(
         f"consume_group: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the "

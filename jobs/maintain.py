@@ -18,10 +18,10 @@ from contextlib import closing
 try:
     from sparklog.coordinator import open_cluster
     from sparklog.errors import InvalidOptionError, SparklogError
+    from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
     from sparklog.maintenance.loop import Loop, Stop, problems, repeats_logged_once, stopped_by_signals
-    from sparklog.maintenance.steps import STEPS, Upkeep, steps
-    from sparklog.spark import job
-    from sparklog.spark.tasks import SparkTasks
+    from sparklog.spark.jobs import batch as job
+    from sparklog.spark.jobs.runner import SparkTasks
 except ImportError as error:
     sys.exit(
         f"maintain: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python "
@@ -95,13 +95,13 @@ def maintain(options: argparse.Namespace) -> str:
     def say(line: str) -> None:
         job.say(PROGRAM, line)
 
-    upkeep = Upkeep(coordinator, tasks, topic, stop.check, not options.loop, options.mirror)
-    due = steps(upkeep, options.only)
+    context = MaintenanceContext(coordinator, tasks, topic, stop.check, not options.loop, options.mirror)
+    due = steps(context, options.only)
     loop = Loop(due, coordinator.log.clock, stop.check, say)
     with (
         stopped_by_signals(stop, say),
         repeats_logged_once(),
-        closing(upkeep),
+        closing(context),
         job.Progress(PROGRAM, spark) as progress,
     ):
         if options.loop:

@@ -17,7 +17,8 @@ try:
     from pyspark.sql.types import BinaryType
 
     import sparklog
-    from sparklog.spark import attempts, job
+    from sparklog.spark.jobs import attempts
+    from sparklog.spark.jobs import batch as job
 except ImportError as error:
     sys.exit(
         f"produce: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python that "

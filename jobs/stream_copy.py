@@ -13,7 +13,8 @@ import argparse
 import sys
 
 try:
-    from sparklog.spark import job, stream_job
+    from sparklog.spark.jobs import batch as job
+    from sparklog.spark.jobs import stream as stream_job
 except ImportError as error:
     sys.exit(
         f"stream_copy: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the Python "

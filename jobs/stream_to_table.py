@@ -15,7 +15,8 @@ import sys
 try:
     from pyspark.sql import functions as F
 
-    from sparklog.spark import job, stream_job
+    from sparklog.spark.jobs import batch as job
+    from sparklog.spark.jobs import stream as stream_job
 except ImportError as error:
     sys.exit(
         f"stream_to_table: failed: {sys.executable} lacks {error.name}: pip install 'sparklog[spark]', or name the "

@@ -4,7 +4,7 @@ Only files that git knows are looked at. Each rule is a function of one file, so
 what it is for (tests/unit/test_project_layout.py).
 
 Rules: no path of a developer's machine and no address of a package registry in any file; no leftovers of editing;
-files of code have at most 650 lines and functions at most 70; modules of the package open with a docstring; shell
+files of code have at most 1000 lines and functions at most 70; modules of the package open with a docstring; shell
 scripts stop at errors and parse; what has a shebang is executable.
 
 Not for: anything that ruff, mypy or import-linter can state.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_FILE_LINES = 650
+MAX_FILE_LINES = 1000
 MAX_FUNCTION_LINES = 70
 
 # Patterns are written so that they do not match themselves.

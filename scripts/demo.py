@@ -329,7 +329,7 @@ def main() -> int:
         print(f"demo: failed: {error}", file=sys.stderr)
         return 1
     except Exception as error:
-        from sparklog.spark.job import reason
+        from sparklog.spark.jobs.batch import reason
 
         print(f"demo: failed: {reason(error)}", file=sys.stderr)
         return 1

@@ -1,10 +1,10 @@
-"""Write docs/cli-json.md and docs/cli-json.schema.json again, after a change of ``sparklog.cli.documents``."""
+"""Write docs/cli-json.md and docs/cli-json.schema.json again, after a change of ``sparklog.cli.output.documents``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sparklog.cli.json_reference import render_document, render_schema
+from sparklog.cli.output.json_reference import render_document, render_schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -27,21 +27,21 @@ __version__ = "0.2.0"
 TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from sparklog import errors, kafka
-    from sparklog.client.admin import AdminClient
-    from sparklog.client.admin import AdminClient as KafkaAdminClient
-    from sparklog.client.admin_types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
+    from sparklog.client.admin.client import AdminClient
+    from sparklog.client.admin.client import AdminClient as KafkaAdminClient
+    from sparklog.client.admin.types import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
     from sparklog.client.cluster import Cluster, create_cluster, open_cluster
-    from sparklog.client.consumer import Consumer
-    from sparklog.client.consumer import Consumer as KafkaConsumer
-    from sparklog.client.consumer_records import ConsumerRecord
-    from sparklog.client.futures import RecordMetadata
-    from sparklog.client.producer import Producer
-    from sparklog.client.producer import Producer as KafkaProducer
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
+    from sparklog.client.consumer.records import ConsumerRecord
+    from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+    from sparklog.client.producer.futures import RecordMetadata
+    from sparklog.client.producer.producer import Producer
+    from sparklog.client.producer.producer import Producer as KafkaProducer
     from sparklog.client.scan import Scan, scan
-    from sparklog.client.subscription import ConsumerRebalanceListener
     from sparklog.errors import SparklogError
     from sparklog.spark.api import read, register, write
-    from sparklog.spark.stream_batch import write_batch
+    from sparklog.spark.stream.foreach_batch import write_batch
     from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 __all__ = [
@@ -79,23 +79,23 @@ __all__ = [
 
 # name -> (module, attribute); an attribute of None means the module itself
 _LAZY: dict[str, tuple[str, str | None]] = {
-    "AdminClient": ("sparklog.client.admin", "AdminClient"),
+    "AdminClient": ("sparklog.client.admin.client", "AdminClient"),
     "Cluster": ("sparklog.client.cluster", "Cluster"),
-    "ConfigResource": ("sparklog.client.admin_types", "ConfigResource"),
-    "ConfigResourceType": ("sparklog.client.admin_types", "ConfigResourceType"),
-    "Consumer": ("sparklog.client.consumer", "Consumer"),
-    "ConsumerRebalanceListener": ("sparklog.client.subscription", "ConsumerRebalanceListener"),
-    "ConsumerRecord": ("sparklog.client.consumer_records", "ConsumerRecord"),
-    "KafkaAdminClient": ("sparklog.client.admin", "AdminClient"),
-    "KafkaConsumer": ("sparklog.client.consumer", "Consumer"),
-    "KafkaProducer": ("sparklog.client.producer", "Producer"),
-    "NewPartitions": ("sparklog.client.admin_types", "NewPartitions"),
-    "NewTopic": ("sparklog.client.admin_types", "NewTopic"),
+    "ConfigResource": ("sparklog.client.admin.types", "ConfigResource"),
+    "ConfigResourceType": ("sparklog.client.admin.types", "ConfigResourceType"),
+    "Consumer": ("sparklog.client.consumer.consumer", "Consumer"),
+    "ConsumerRebalanceListener": ("sparklog.client.consumer.subscription_state", "ConsumerRebalanceListener"),
+    "ConsumerRecord": ("sparklog.client.consumer.records", "ConsumerRecord"),
+    "KafkaAdminClient": ("sparklog.client.admin.client", "AdminClient"),
+    "KafkaConsumer": ("sparklog.client.consumer.consumer", "Consumer"),
+    "KafkaProducer": ("sparklog.client.producer.producer", "Producer"),
+    "NewPartitions": ("sparklog.client.admin.types", "NewPartitions"),
+    "NewTopic": ("sparklog.client.admin.types", "NewTopic"),
     "OffsetAndMetadata": ("sparklog.types", "OffsetAndMetadata"),
     "OffsetAndTimestamp": ("sparklog.types", "OffsetAndTimestamp"),
-    "OffsetSpec": ("sparklog.client.admin_types", "OffsetSpec"),
-    "Producer": ("sparklog.client.producer", "Producer"),
-    "RecordMetadata": ("sparklog.client.futures", "RecordMetadata"),
+    "OffsetSpec": ("sparklog.client.admin.types", "OffsetSpec"),
+    "Producer": ("sparklog.client.producer.producer", "Producer"),
+    "RecordMetadata": ("sparklog.client.producer.futures", "RecordMetadata"),
     "Scan": ("sparklog.client.scan", "Scan"),
     "TopicPartition": ("sparklog.types", "TopicPartition"),
     "SparklogError": ("sparklog.errors", "SparklogError"),
@@ -107,7 +107,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "register": ("sparklog.spark.api", "register"),
     "scan": ("sparklog.client.scan", "scan"),
     "write": ("sparklog.spark.api", "write"),
-    "write_batch": ("sparklog.spark.stream_batch", "write_batch"),
+    "write_batch": ("sparklog.spark.stream.foreach_batch", "write_batch"),
 }
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sparklog.clock import Clock
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.log.fetch import Fetcher
+from sparklog.log.records.fetch import Fetcher
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, FenceWriters, RegisterBroker
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 from sparklog.store.local import LocalStore

@@ -11,42 +11,13 @@ is asked for, and neither Spark, pandas nor numpy ever is.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-COMMANDS = {
-    "topics": "create, list, describe, alter and delete topics",
-    "configs": "show and change settings of topics and of the cluster",
-    "console-producer": "send lines of text as records",
-    "console-consumer": "print records",
-    "get-offsets": "print the earliest, latest or timed offsets of partitions",
-    "consumer-groups": "describe and delete consumer groups, and set their offsets",
-    "groups": "list groups with type and protocol",
-    "transactions": "list and describe transactional ids and producers",
-    "applications": "list and forget applications whose writes are numbered",
-    "e2e-latency": "measure how long a record takes from its sending to its reading",
-    "producer-perf-test": "measure how fast records can be sent",
-    "consumer-perf-test": "measure how fast records can be read",
-    "verifiable-producer": "send numbers and print as JSON what came of each",
-    "verifiable-consumer": "read in a group and print as JSON what happens",
-    "delete-records": "delete the records before an offset",
-    "maintain": "roll, retention, compaction, replication and what else a log needs",
-    "brokers": "add, list, remove and cordon storage locations",
-    "leader-election": "let preferred replicas lead, or ones that are out of sync",
-    "reassign-partitions": "move replicas to other brokers",
-    "replica-verification": "read all replicas and compare them",
-    "log-dirs": "print how much of which partition each broker holds",
-    "vacuum": "delete what writers that died have left behind",
-    "fsck": "check everything against its checksums, and repair it",
-    "dump-log": "print and verify .log and .index files",
-    "cluster": "create a cluster, describe it, print its id, mirror it",
-    "jobs": "list the programs for spark-submit and where they are",
-    "completion": "print what makes bash or zsh complete commands and options",
-}
+from sparklog.cli.commands import COMMANDS, load_command
 
 HELP = """\
 usage: sparklog COMMAND [OPTIONS]
@@ -90,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] not in COMMANDS:
         return _unknown(arguments[0])
     name = arguments.pop(0)
-    return _run(importlib.import_module(f"sparklog.cli.{name.replace('-', '_')}"), name, arguments, debug)
+    return _run(load_command(name), name, arguments, debug)
 
 
 def _help() -> str:
@@ -98,7 +69,7 @@ def _help() -> str:
 
 
 def _unknown(name: str) -> int:
-    from sparklog.cli.common import complain, suggestion
+    from sparklog.cli.arguments.parser import complain, suggestion
 
     kafkas = name.removesuffix(".sh").removeprefix("kafka-")
     meant = f"; did you mean {kafkas}?" if kafkas in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
@@ -135,7 +106,7 @@ def _open_closed_streams() -> None:
 
 
 def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> int:
-    from sparklog.cli.common import (
+    from sparklog.cli.arguments.parser import (
         UsageError,
         complain,
         explained,

@@ -17,9 +17,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
-from sparklog.client.assignors import AbstractPartitionAssignor
 from sparklog.client.cluster import Cluster
-from sparklog.client.partitioners import Partitioner
+from sparklog.client.consumer.assignors import AbstractPartitionAssignor
+from sparklog.client.producer.partitioners import Partitioner
 from sparklog.client.serializers import Deserializer, Serializer
 from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition

@@ -15,10 +15,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.client.admin import AdminClient
+from sparklog.client.admin.client import AdminClient
 from sparklog.client.config import cluster_of, root_of
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.representation import Facts, Shown, listed, table
 from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.coordinator import Coordinator
-from sparklog.coordinator.newest import deleted_meanwhile, newest_segments
+from sparklog.coordinator.newest import newest_segments, records_deleted
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, StorageError, UnknownTopicOrPartitionError
-from sparklog.log.batches import positions_of
-from sparklog.log.fetch import Fetcher, TimedOffset
-from sparklog.log.ranges import read_range
-from sparklog.log.records import Records
-from sparklog.log.replicas import replicas_in_sync
+from sparklog.log.records.batches import positions_of
+from sparklog.log.records.fetch import Fetcher, TimedOffset
+from sparklog.log.records.ranges import read_range
+from sparklog.log.records.read_order import replicas_in_sync
+from sparklog.log.records.records import Records
 from sparklog.log.segments import PartitionSegments
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
@@ -218,7 +218,7 @@ class LogReader:
             segments = self._segments(state, topic, partition).between(start, end)
         except OffsetOutOfRangeError as error:
             log_start = self.state.partition(topic, partition).log_start_offset
-            raise deleted_meanwhile(topic, partition, start, log_start) from error
+            raise records_deleted(topic, partition, start, log_start) from error
         newest = newest_segments(self._coordinator, topic, state.topic(topic).topic_id, partition)
         for segment, records in read_range(self._fetcher, topic, segments, start, end, columns, newest):
             yield Fetched(records, segment.leader_epoch)

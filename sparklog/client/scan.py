@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.client.config import cluster_of
-from sparklog.client.consumer_offsets import ConsumerReader
+from sparklog.client.consumer.offsets_topic import ConsumerReader
 from sparklog.client.reader import Bounds
 from sparklog.client.representation import Facts, Shown
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidConfigurationError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.format.schema import COLUMNS, HEADERS, HEADERS_TYPE, TIMESTAMP_TYPE
-from sparklog.log.batches import RowBuilder, join_small
-from sparklog.log.records import Records
+from sparklog.log.records.batches import RowBuilder, join_small
+from sparklog.log.records.records import Records
 from sparklog.protocol.state import State
 
 ROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sparklog.clock import Clock
 from sparklog.errors import StorageError, StoragePermissionError
 from sparklog.ids import Ids
-from sparklog.log.locations import allow_location, check_contact
+from sparklog.log.broker_files import allow_location, check_contact
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import open_location

@@ -29,10 +29,10 @@ from sparklog.errors import (
     SparklogError,
     StorageError,
 )
+from sparklog.log.broker_files import CHECK_KEY, encode_identity, note_key, read_identity
 from sparklog.log.creation import read_created
 from sparklog.log.layout import CLUSTER_KEY
-from sparklog.log.locations import CHECK_KEY, encode_identity, note_key, read_identity
-from sparklog.protocol import decide_brokers
+from sparklog.protocol.decide import brokers as decide_brokers
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY

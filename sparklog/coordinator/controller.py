@@ -28,8 +28,8 @@ from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator.coordinator import Coordinator, writer_name
 from sparklog.coordinator.health import Finding, Health, check_location, note_check
 from sparklog.coordinator.leases import MAX_LEASE_BYTES
-from sparklog.coordinator.relocation import ROOT_BROKER, close_root
-from sparklog.coordinator.unclean import look_for_leader, waiting_for_unclean_election
+from sparklog.coordinator.root_migration import ROOT_BROKER, close_root
+from sparklog.coordinator.unclean_election import find_unclean_leader, waiting_for_unclean_election
 from sparklog.errors import (
     ControllerMovedError,
     CorruptMetadataError,
@@ -38,9 +38,10 @@ from sparklog.errors import (
     SparklogError,
     StoragePermissionError,
 )
-from sparklog.log.locations import LatestCheck, read_identity
-from sparklog.protocol import decide_brokers, elections
-from sparklog.protocol.elections import Checked, Elected, UncleanElection
+from sparklog.log.broker_files import LatestCheck, read_identity
+from sparklog.protocol.decide import brokers as decide_brokers
+from sparklog.protocol.decide import elections
+from sparklog.protocol.decide.elections import Checked, Elected, UncleanElection
 from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
@@ -258,7 +259,7 @@ class Controller:
         looked_at: list[UncleanElection] = []
         for topic, number in waiting_for_unclean_election(state):
             try:
-                looked_at.append(look_for_leader(self.coordinator, state, topic, number))
+                looked_at.append(find_unclean_leader(self.coordinator, state, topic, number))
             except SparklogError as error:
                 logger.warning("no unclean leader for %s-%d: %s", topic, number, error)
         if not looked_at:

@@ -31,20 +31,24 @@ from sparklog.errors import (
     UnlinkedHistoryError,
 )
 from sparklog.ids import Ids, RandomIds
-from sparklog.log.commit_log import CommitLog, Outcome
+from sparklog.log.commits.commit_log import CommitLog, Outcome
 from sparklog.log.layout import CLUSTER_KEY, read_cluster_file
 from sparklog.log.segments import TopicSegments
-from sparklog.protocol import decide, decide_groups, decide_producers, decide_segments, log_time
+from sparklog.protocol import log_time
 from sparklog.protocol.commits import Action
-from sparklog.protocol.decide import AppendRequest, AppendResult, NewTopic
-from sparklog.protocol.decide_groups import GroupCommit, Joined, JoinRequest, Offsets
-from sparklog.protocol.decide_producers import ProducerIdentity
-from sparklog.protocol.decide_segments import SegmentsRequest, SegmentsResult
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide import groups as decide_groups
+from sparklog.protocol.decide import producers as decide_producers
+from sparklog.protocol.decide import segments as decide_segments
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, decide_append
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import GroupCommit, Joined, JoinRequest, Offsets
+from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.decide.segments import SegmentsRequest, SegmentsResult
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic
 from sparklog.protocol.fold import Draft
 from sparklog.protocol.state import State
 from sparklog.store.base import Store
-from sparklog.store.location import guarded
+from sparklog.store.location import guard_store
 from sparklog.store.open import open_store
 from sparklog.store.probe import require_conditional_writes
 from sparklog.store.process_lock import ProcessLock
@@ -128,7 +132,7 @@ class Coordinator:
         configs: Mapping[str, str] | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> str:
-        """Create a topic and return its topic id. Errors as ``decide.create_topic``."""
+        """Create a topic and return its topic id. Errors as ``create_topic``."""
         new = NewTopic(
             name=name,
             topic_id=self.new_topic_id(),
@@ -137,15 +141,15 @@ class Coordinator:
             configs=configs or {},
             assignment=assignment,
         )
-        return cast(str, self.submit(lambda state: decide.create_topic(state, new)))
+        return cast(str, self.submit(lambda state: create_topic(state, new)))
 
     def new_topic_id(self) -> str:
         """An id for a topic about to be created."""
         return self.log.ids.topic_id()
 
     def create_partitions(self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None) -> None:
-        """Raise the number of partitions to ``total``. Errors as ``decide.create_partitions``."""
-        self.submit(lambda state: decide.create_partitions(state, topic, total, assignment))
+        """Raise the number of partitions to ``total``. Errors as ``create_partitions``."""
+        self.submit(lambda state: create_partitions(state, topic, total, assignment))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and its records. Raises UnknownTopicOrPartitionError, PolicyViolationError."""
@@ -154,12 +158,12 @@ class Coordinator:
 
     def alter_configs(self, topic: str, changes: Mapping[str, str], deletions: Sequence[str] = ()) -> None:
         """Set and delete configs of a topic, or of the cluster (``topic`` empty). Raises InvalidConfigurationError."""
-        self.submit(lambda state: decide.alter_configs(state, topic, changes, deletions))
+        self.submit(lambda state: alter_configs(state, topic, changes, deletions))
 
     # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Errors as ``decide.append``, and UnlinkedHistoryError."""
+        """Make written runs part of the log, all or none. Errors as ``decide_append``, and UnlinkedHistoryError."""
         return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision:
@@ -171,7 +175,7 @@ class Coordinator:
                 "id may be another one's there",
                 path=self.store.root,
             )
-        return decide.append(state, request)
+        return decide_append(state, request)
 
     def init_producer(self, transactional_id: str = "", present: ProducerIdentity | None = None) -> ProducerIdentity:
         """A producer id with an epoch that fences older instances of the same transactional id.
@@ -400,7 +404,7 @@ def create_cluster(
     store = _store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids)
-    log.store = guarded(log.store, CLUSTER_KEY)
+    log.store = guard_store(log.store, CLUSTER_KEY)
     return Coordinator(log, storage_options)
 
 
@@ -414,7 +418,7 @@ def open_cluster(
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
-    store = guarded(_store(root, storage_options), CLUSTER_KEY)  # a root that is not mounted is not written beside
+    store = guard_store(_store(root, storage_options), CLUSTER_KEY)  # a root that is not mounted is not written beside
     return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
 
 

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparklog.errors import BrokerNotAvailableError, SparklogError, StorageUnavailableError
-from sparklog.log.locations import (
+from sparklog.log.broker_files import (
     CHECK_KEY,
     LatestCheck,
     note_key,

@@ -45,9 +45,9 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide_groups import GroupCommit, JoinRequest, Offsets, join_group
-from sparklog.protocol.decision import Decision
-from sparklog.protocol.groups import listed, member_of_instance
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
+from sparklog.protocol.group.membership import listed, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import OffsetOutOfRangeError, SparklogError
-from sparklog.log.ranges import Newest
+from sparklog.log.records.ranges import Newest
 from sparklog.protocol.segments import Segment
 
 
@@ -25,13 +25,13 @@ def newest_segments(coordinator: Coordinator, topic: str, topic_id: str, partiti
             raise happened
         log_start = found.partitions[partition].log_start_offset
         if start < log_start:
-            raise deleted_meanwhile(topic, partition, start, log_start) from happened
+            raise records_deleted(topic, partition, start, log_start) from happened
         return coordinator.segments(topic, state).partition(partition).between(start, end)
 
     return newest
 
 
-def deleted_meanwhile(topic: str, partition: int, offset: int, log_start_offset: int) -> OffsetOutOfRangeError:
+def records_deleted(topic: str, partition: int, offset: int, log_start_offset: int) -> OffsetOutOfRangeError:
     """Records were deleted while they were about to be read."""
     return OffsetOutOfRangeError(
         f"records of {topic}-{partition} from offset {offset} on were deleted while they were about to be read: the "

@@ -26,7 +26,7 @@ import pyarrow as pa
 from sparklog.format.plain_arrays import binary_column, timestamp_array
 from sparklog.format.schema import columns_present, record_schema
 from sparklog.protocol.commits import Commit, CommitOffsets, DeleteGroup, DeleteOffsets
-from sparklog.protocol.subscriptions import java_hash
+from sparklog.protocol.group.subscriptions import java_hash
 
 PARTITIONS = 50
 """Kafka's default of ``offsets.topic.num.partitions``."""

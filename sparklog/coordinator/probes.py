@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.coordinator.health import check_identity
 from sparklog.errors import SparklogError
-from sparklog.log.locations import note_key, read_check
+from sparklog.log.broker_files import note_key, read_check
 from sparklog.protocol.state import State
 
 

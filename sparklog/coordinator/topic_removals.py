@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.errors import IndeterminateCommitError, SparklogError, StorageError
-from sparklog.log.removals import files_of, write_removed
-from sparklog.protocol import decide
+from sparklog.log.commits.retired_files import files_of, write_removed
 from sparklog.protocol.commits import RemoveFiles
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.topics import delete_topic
 from sparklog.protocol.state import State
 
 if TYPE_CHECKING:
     from sparklog.coordinator.coordinator import Coordinator
 
 DeleteTopic = Callable[[State, str], Decision]
-"""Decides the deletion of a topic; errors and result as ``decide.delete_topic``."""
+"""Decides the deletion of a topic; errors and result as ``delete_topic``."""
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[Del
 def _deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
     for name in dict.fromkeys(topics):
         with suppress(SparklogError):  # whatever speaks against it, the decision will say
-            decide.delete_topic(state, name)
+            delete_topic(state, name)
             if any(partition.segments for partition in state.topics[name].partitions):
                 yield name
 
@@ -70,7 +70,7 @@ def _listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
 
 def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
     """With its listing, unless a vacuum since ``version`` may have taken that away; it finds the files as well."""
-    decision = decide.delete_topic(state, name)
+    decision = delete_topic(state, name)
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
         return decision

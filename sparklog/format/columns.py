@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sparklog.format import codec as codecs
+from sparklog.format import codecs
 from sparklog.format.message import COMPRESSIONS, NOT_COMPRESSED, Message
 
 _LENGTH = struct.Struct("<q")

@@ -48,8 +48,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, overload
 import pyarrow as pa
 
 from sparklog.errors import CorruptIndexError, UnsupportedVersionError
-from sparklog.format import codec as codecs
-from sparklog.format import schema
+from sparklog.format import codecs, schema
 from sparklog.format.checksum import combine, crc32c
 from sparklog.limits import MAX_BATCH_BYTES, MAX_BATCHES_PER_FILE, MAX_INDEX_BYTES
 

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import CorruptRecordError, InvalidConfigurationError
-from sparklog.format import codec as codecs
-from sparklog.format import schema
+from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decode_column, decompressed_size, layout, section_bounds
 from sparklog.format.index import _ENTRY as ENTRY

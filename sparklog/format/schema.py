@@ -24,7 +24,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from sparklog.format import codec as codecs
+from sparklog.format import codecs
 
 FORMAT_VERSION = 1
 """Version of ``.log`` and ``.index``; what ``magic`` is in Kafka's record batches."""

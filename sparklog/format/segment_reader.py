@@ -18,8 +18,7 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from sparklog.errors import CorruptRecordError, InvalidRequestError
-from sparklog.format import codec as codecs
-from sparklog.format import schema
+from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import ColumnLayout, decode_column, layout, offsets_rise, section_bounds
 from sparklog.format.index import BatchEntry, Index

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRecordError, InvalidRequestError, RecordListTooLargeError
-from sparklog.format import codec as codecs
-from sparklog.format import schema
+from sparklog.format import codecs, schema
 from sparklog.format.checksum import crc32c
 from sparklog.format.columns import decompressed_size, layout, offsets_rise, section_bounds
 from sparklog.format.index import MAX_MESSAGE_BYTES, BatchEntry, FileSummary, encode_index

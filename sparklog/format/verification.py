@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog.errors import SparklogError
-from sparklog.format import codec as codecs
+from sparklog.format import codecs
 from sparklog.format.checksum import combine, crc32c
 from sparklog.format.index import BatchEntry, Index
 from sparklog.format.message import parse_record_batch

@@ -14,13 +14,13 @@ sense with servers is not here: requests and responses, connections, ``kafka.con
 
 from __future__ import annotations
 
-from sparklog.client.admin import AdminClient as KafkaAdminClient
-from sparklog.client.admin_types import IsolationLevel, OffsetSpec
-from sparklog.client.consumer import Consumer as KafkaConsumer
-from sparklog.client.consumer_records import ConsumerGroupMetadata
-from sparklog.client.producer import Producer as KafkaProducer
+from sparklog.client.admin.client import AdminClient as KafkaAdminClient
+from sparklog.client.admin.types import IsolationLevel, OffsetSpec
+from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
+from sparklog.client.consumer.records import ConsumerGroupMetadata
+from sparklog.client.consumer.subscription_state import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
+from sparklog.client.producer.producer import Producer as KafkaProducer
 from sparklog.client.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
-from sparklog.client.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
 from sparklog.kafka import (  # noqa: F401 - `import kafka` alone makes kafka.errors and the others usable
     admin,
     cluster,

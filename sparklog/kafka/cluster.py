@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.cluster_metadata import BrokerMetadata, ClusterMetadata
+from sparklog.client.producer.cluster_metadata import BrokerMetadata, ClusterMetadata
 
 __all__ = ["BrokerMetadata", "ClusterMetadata"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.futures import Future
+from sparklog.client.producer.futures import Future
 
 __all__ = ["Future"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin import GroupInformation, MemberInformation
-from sparklog.client.cluster_metadata import BrokerMetadata
-from sparklog.client.consumer_records import ConsumerGroupMetadata, MemberState
+from sparklog.client.admin.client import GroupInformation, MemberInformation
+from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
+from sparklog.client.producer.cluster_metadata import BrokerMetadata
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, TopicPartitionReplica
 
 __all__ = [

@@ -5,7 +5,7 @@
 
 A runner takes a function and its arguments, one task for each, and gives out results as they are finished, in any
 order. What a task raises is raised when all others are finished and their results have been given out; of several
-errors it is the first, and the others are logged. ``sparklog.spark.tasks`` does the same with Spark.
+errors it is the first, and the others are logged. ``sparklog.spark.jobs.runner`` does the same with Spark.
 
 A ``check`` is called by the thread that takes the results, before each task of its own and about twice a second while
 it waits for others'; what it raises abandons the rest. That is how maintenance is stopped.

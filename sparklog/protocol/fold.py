@@ -16,10 +16,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from sparklog.errors import CorruptMetadataError
-from sparklog.protocol import checksum as sums
-from sparklog.protocol import groups as membership
-from sparklog.protocol import indexes, levels, log_time
-from sparklog.protocol import partition_changes as changes
+from sparklog.protocol import indexes, levels, log_time, partition_fold, segment_checksum
 from sparklog.protocol.commits import (
     AcknowledgeRevocation,
     Action,
@@ -54,6 +51,7 @@ from sparklog.protocol.commits import (
     UnregisterBroker,
     commit_key,
 )
+from sparklog.protocol.group import membership
 from sparklog.protocol.state import (
     EMPTY,
     ApplicationState,
@@ -154,7 +152,7 @@ class Draft:
         self._indexes = state.indexes
         self._partitions: dict[str, list[PartitionState]] = {}
         self._topic_sums: dict[str, int] = {}
-        self._checksum = sums.from_text(state.checksum)
+        self._checksum = segment_checksum.from_text(state.checksum)
         self._next_producer_id = state.next_producer_id
 
     def apply(self, action: Action) -> None:
@@ -165,7 +163,7 @@ class Draft:
         """The new state after a commit of this level; the draft may be gone on with."""
         topics: Map[str, TopicState] = self._field("topics")
         for name, partitions in self._partitions.items():
-            checksum = sums.to_text(self._topic_sums[name])
+            checksum = segment_checksum.to_text(self._topic_sums[name])
             topics = topics.set(name, replace(topics[name], partitions=tuple(partitions), checksum=checksum))
         return replace(
             self._state,
@@ -173,7 +171,7 @@ class Draft:
             version=version,
             timestamp_ms=self._timestamp_ms,
             digest=digest,
-            checksum=sums.to_text(self._checksum),
+            checksum=segment_checksum.to_text(self._checksum),
             next_producer_id=self._next_producer_id,
             level=max(self._state.level, level),
         )
@@ -228,7 +226,7 @@ class Draft:
         topic = self._topic(name, topic_id)
         if name not in self._partitions:
             self._partitions[name] = list(topic.partitions)
-            self._topic_sums[name] = sums.from_text(topic.checksum)
+            self._topic_sums[name] = segment_checksum.from_text(topic.checksum)
         return self._partitions[name]
 
     # -- brokers, topics, configs
@@ -271,10 +269,10 @@ class Draft:
     def _change_partition(self, action: ChangePartition) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = changes.why_not_led(partition, action)
+        wrong = partition_fold.leadership_problem(partition, action)
         if wrong:
             raise self._refuse(f"{action.topic}-{action.partition} cannot change: {wrong}")
-        self._put_partition(action.topic, action.partition, changes.led(partition, action))
+        self._put_partition(action.topic, action.partition, partition_fold.apply_leadership(partition, action))
 
     def _create_topic(self, action: CreateTopic) -> None:
         if action.topic in self._field("topics"):
@@ -313,7 +311,7 @@ class Draft:
         del self._partitions[action.topic]
         self._drop("topics", action.topic)
         self._indexes = indexes.without_topic(self._indexes, action.topic)
-        self._checksum = sums.subtract(self._checksum, live)
+        self._checksum = segment_checksum.subtract(self._checksum, live)
         self._forget_offsets_of(action.topic_id, len(partitions))
         self._rebalance_subscribers(action.topic)
 
@@ -336,9 +334,11 @@ class Draft:
                 f"it appends to {action.topic}-{action.partition} at offset {action.base_offset}, "
                 f"and the log ends at {partition.log_end_offset}"
             )
-        added = sums.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
-        self._count(action.topic, added, sums.EMPTY)
-        self._put_partition(action.topic, action.partition, changes.appended(partition, action, self._timestamp_ms))
+        added = segment_checksum.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
+        self._count(action.topic, added, segment_checksum.EMPTY)
+        self._put_partition(
+            action.topic, action.partition, partition_fold.apply_append(partition, action, self._timestamp_ms)
+        )
         if action.producer_id >= 0:
             self.touched.add(("partition_producers", action.topic, action.partition, action.producer_id))
 
@@ -349,28 +349,30 @@ class Draft:
 
     def _count(self, topic: str, added: int, removed: int) -> None:
         """Segments with these hashes came and went."""
-        self._checksum = sums.subtract(sums.add(self._checksum, added), removed)
-        self._topic_sums[topic] = sums.subtract(sums.add(self._topic_sums[topic], added), removed)
+        self._checksum = segment_checksum.subtract(segment_checksum.add(self._checksum, added), removed)
+        self._topic_sums[topic] = segment_checksum.subtract(
+            segment_checksum.add(self._topic_sums[topic], added), removed
+        )
 
     def _replace_segments(self, action: ReplaceSegments) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = changes.why_not_replaced(partition, action)
+        wrong = partition_fold.replacement_problem(partition, action)
         if wrong:
             raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {wrong}")
-        hashes = [sums.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
-        self._count(action.topic, sums.total(hashes), sums.from_text(action.removed.checksum))
-        replaced = changes.replaced(partition, action, self._state.version + 1)
+        hashes = [segment_checksum.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
+        self._count(action.topic, segment_checksum.total(hashes), segment_checksum.from_text(action.removed.checksum))
+        replaced = partition_fold.apply_replacement(partition, action, self._state.version + 1)
         self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = changes.why_not_deleted(partition, action)
+        wrong = partition_fold.deletion_problem(partition, action)
         if wrong:
             raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {wrong}")
-        self._count(action.topic, sums.EMPTY, sums.from_text(action.removed.checksum))
-        deleted = changes.deleted(partition, action, self._state.version + 1)
+        self._count(action.topic, segment_checksum.EMPTY, segment_checksum.from_text(action.removed.checksum))
+        deleted = partition_fold.apply_deletion(partition, action, self._state.version + 1)
         self._put_partition(action.topic, action.partition, deleted)
 
     def _delete_records(self, action: DeleteRecords) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.protocol.commits import ResetTime
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import GroupOffset, GroupState, PartitionState, RemovedFiles, State
 
 LEFT_AT_LEAST_MS = 3_600_000

@@ -6,13 +6,14 @@ Spark runs this code in three places, none of which is the driver's own interpre
     executor tasks                         reader, writer and what they use
     the user's process                     api, session
 
-Rules: only this package imports pyspark; what Spark pickles derives from ``portable.Portable``; everything but the thin
-classes that Spark calls works and is tested without Spark.
+Rules: only this package imports pyspark; what Spark pickles derives from ``picklable.Picklable``; everything but the
+thin classes that Spark calls works, and is tested, without Spark.
 Not for: offsets, formats and commits, which are those of every client (``coordinator``, ``log``).
 """
 
 from __future__ import annotations
 
+import importlib
 from importlib.util import find_spec
 
 if find_spec("pyspark") is None:
@@ -22,15 +23,32 @@ if find_spec("pyspark") is None:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sparklog.spark.group_job import consume
+    from sparklog.spark.api import read, register, write
+    from sparklog.spark.group.consume import consume
+    from sparklog.spark.jobs.runner import SparkTasks
+    from sparklog.spark.session import sparklog_session
+    from sparklog.spark.stream.foreach_batch import write_batch
+    from sparklog.spark.stream.lag_listener import LagListener
 
-__all__ = ["consume"]
+__all__ = ["LagListener", "SparkTasks", "consume", "read", "register", "sparklog_session", "write", "write_batch"]
+
+_MODULES = {
+    "LagListener": "stream.lag_listener",
+    "SparkTasks": "jobs.runner",
+    "consume": "group.consume",
+    "read": "api",
+    "register": "api",
+    "sparklog_session": "session",
+    "write": "api",
+    "write_batch": "stream.foreach_batch",
+}
 
 if not TYPE_CHECKING:  # what Spark starts imports this package too, and need not load the consumer for that
 
     def __getattr__(name):
-        if name != "consume":
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from sparklog.spark.group_job import consume
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
-        return consume
+    def __dir__():
+        return __all__

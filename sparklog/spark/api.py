@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.attempts import settings_of, warn_of_second_attempt
-from sparklog.spark.filters import NEVER_NULL
+from sparklog.spark.jobs.attempts import settings_of, warn_of_second_attempt
 from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.own_session import activate, register_source
-from sparklog.spark.rows import READ_TYPES
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.stream_names import listen
+from sparklog.spark.source.filters import NEVER_NULL
+from sparklog.spark.source.rows import READ_TYPES
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.query_names import listen
 
 Offsets = str | Mapping[str, Mapping[int, int] | str]
 """``"earliest"``, ``"latest"``, or per topic such a word or offsets by partition; -2 is earliest, -1 latest."""

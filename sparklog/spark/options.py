@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 from sparklog.config.environment import ROOT_VARIABLE, default_root
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.offsets import (
+from sparklog.spark.sink.repetition import ON_MISMATCH
+from sparklog.spark.source.offsets import (
     EveryPartition,
     EveryTimestamp,
     OffsetLimit,
@@ -31,7 +32,6 @@ from sparklog.spark.offsets import (
     parse_partitions,
     parse_timestamps,
 )
-from sparklog.spark.repetition import ON_MISMATCH
 from sparklog.types import EARLIEST, LATEST, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.source.source import SparklogDataSource
 from sparklog.store.process_lock import ProcessLock
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"

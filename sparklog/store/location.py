@@ -35,10 +35,10 @@ IDENTITY_KEY = "broker.json"
 def open_location(url: str, storage_options: Mapping[str, object] | None = None) -> Store:
     """The store of a registered location. Errors as ``open_store``; writes also raise StorageError where the location
     is not the one that was registered."""
-    return guarded(open_store(url, storage_options), IDENTITY_KEY)
+    return guard_store(open_store(url, storage_options), IDENTITY_KEY)
 
 
-def guarded(store: Store, key: str) -> Store:
+def guard_store(store: Store, key: str) -> Store:
     """A store that writes only while this object is there, where the storage can lose its place: a local folder."""
     return store.guarded_by(key) if isinstance(store, LocalStore) else store
 

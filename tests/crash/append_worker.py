@@ -13,9 +13,9 @@ import time
 import pyarrow as pa
 
 from sparklog.coordinator import open_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import AppendRequest
 
 
 def main(root: str, topic: str, name: str, seconds: float) -> None:

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import SystemClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.controller import Controller
 from sparklog.errors import SparklogError
-from sparklog.maintenance.replication import replicate
+from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.types import TopicPartition
 

@@ -15,7 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
 from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.segments import index_path
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
@@ -31,7 +31,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
-from tests.unit.maintenance.logs import Read, live, log_files, records
+from tests.cluster.maintenance.logs import Read, live, log_files, records
 
 NOW_MS = 2_000_000_000_000
 

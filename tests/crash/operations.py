@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog import limits
-from sparklog.client.producer import Producer
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.brokers import add_broker, cordon_broker, remove_broker
 from sparklog.coordinator.controller import check_once
@@ -23,30 +23,30 @@ from sparklog.errors import (
     InvalidTxnStateError,
     SparklogError,
 )
-from sparklog.log import cleanup
-from sparklog.log.checkpoint import LATEST_KEY
+from sparklog.log.checkpoints.checkpoint import LATEST_KEY
+from sparklog.log.commits import cleanup
 from sparklog.log.layout import ACTIONS, BOUNDARY_KEY, CLUSTER_KEY
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.fsck import check_cluster
-from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
-from sparklog.maintenance.reassign import reassign
-from sparklog.maintenance.repair import repair_cluster
-from sparklog.maintenance.replication import replicate
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.roll import roll
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.replicas.reassignment import reassign
+from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import commit_key
 from sparklog.protocol.segments import index_path
-from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
 from sparklog.spark.options import sink_options
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.spark.writer import RowWriter, SparklogCommitMessage, SparklogWriter
+from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage, SparklogWriter
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.types import TopicPartition
+from tests.cluster.maintenance.logs import Written, append, live
 from tests.crash.worlds import DAY, ROOT, SPARK_PATH, WAIT, Operation, Process, Told, World
-from tests.unit.maintenance.logs import Written, append, live
 from tests.unit.spark.helpers import batches, schema_of
 
 EXISTING = (("a", 0), ("a", 1), ("b", 0))

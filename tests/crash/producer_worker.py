@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 import time
 
-from sparklog.client.futures import RecordMetadata
-from sparklog.client.producer import Producer
+from sparklog.client.producer.futures import RecordMetadata
+from sparklog.client.producer.producer import Producer
 
 
 def records(root: str, name: str, until: float) -> None:

@@ -15,10 +15,11 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError
-from sparklog.log import cleanup, commit_log, elapsed
+from sparklog.log import elapsed
+from sparklog.log.commits import cleanup, commit_log
 from sparklog.log.layout import COMMITS, read_boundary
 from sparklog.store.memory import MemoryStore
-from tests.unit.maintenance.logs import Written, append, records
+from tests.cluster.maintenance.logs import Written, append, records
 
 SECONDS = 4.0
 

@@ -4,10 +4,10 @@ same."""
 from __future__ import annotations
 
 from sparklog.coordinator import Coordinator
-from sparklog.maintenance.compact import compact
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from tests.cluster.maintenance.logs import Written, append
 from tests.crash.maintenance_steps import Scene, check_every_step, check_every_step_of_a_follower
-from tests.unit.maintenance.logs import Written, append
 
 CONFIGS = {
     "cleanup.policy": "compact",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.leases import lease_key
 

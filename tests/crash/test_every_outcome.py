@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sparklog.client.transactions import Transactions
+from sparklog.client.producer.transactions import Transactions
 from sparklog.errors import SparklogError
 from sparklog.testing.faults import HALF, KINDS, LATE, every_outcome, kinds_of
 from sparklog.testing.faulty_store import Fault

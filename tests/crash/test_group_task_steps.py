@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import ManualClock
 from sparklog.coordinator import coordinator as coordinators
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.spark import output
-from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (

@@ -12,7 +12,7 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import SparklogError
 from sparklog.ids import SeededIds
-from sparklog.protocol.groups import held, listed
+from sparklog.protocol.group.membership import held, listed
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (

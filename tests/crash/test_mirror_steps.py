@@ -11,13 +11,13 @@ import pytest
 
 from sparklog.coordinator import open_cluster
 from sparklog.errors import ClusterMovedError, SparklogError
-from sparklog.maintenance.mirror import mirror, promote, read_mirror_file
-from sparklog.maintenance.replication import replicate
+from sparklog.maintenance.replicas.mirror import mirror, promote, read_mirror_file
+from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.store.base import Store
 from sparklog.store.open import open_store, substituted
 from sparklog.testing.faulty_store import UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
-from tests.unit.maintenance.replicas import Replicas
+from tests.cluster.maintenance.replicas import Replicas
 
 
 def values(root: str) -> list[bytes | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log.fetch import Fetcher
+from sparklog.log.records.fetch import Fetcher
 
 WORKER = Path(__file__).with_name("append_worker.py")
 

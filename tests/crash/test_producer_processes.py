@@ -86,7 +86,7 @@ def test_a_producer_that_ends_without_close_has_sent_what_it_could(tmp_path: Pat
     root = str(tmp_path / "cluster")
     create_cluster(root).create_topic("t")
     program = (
-        "import sys; from sparklog.client.producer import Producer\n"
+        "import sys; from sparklog.client.producer.producer import Producer\n"
         "producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)\n"
         "for number in range(10): producer.send('t', b'%d' % number)\n"
     )

@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.client.futures import FutureRecordMetadata
-from sparklog.client.producer import Producer
+from sparklog.client.producer.futures import FutureRecordMetadata
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.commit_attempt import READ_BACK_ATTEMPTS
+from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember

@@ -10,15 +10,15 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.commit_log import Outcome
+from sparklog.log.broker_files import encode_identity
+from sparklog.log.commits.commit_log import Outcome
 from sparklog.log.layout import segment_key
-from sparklog.log.locations import encode_identity
-from sparklog.maintenance.findings import Report
-from sparklog.maintenance.fsck import check_cluster
-from sparklog.maintenance.repair import repair_cluster
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kinds import Report
+from sparklog.maintenance.fsck.repair import repair_cluster
 from sparklog.protocol.commits import ForgetRemovedFiles, RegisterBroker, commit_key
-from sparklog.protocol.decide import AppendRequest
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.protocol.segments import index_path
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.store.open import substituted
@@ -32,7 +32,7 @@ from sparklog.testing.faulty_store import (
     SimulatedCrash,
     every_crash,
 )
-from tests.unit.maintenance.damaged_clusters import records
+from tests.cluster.maintenance.damaged_clusters import records
 
 Contents = dict[str, bytes]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer import Producer
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.producer import Producer
+from sparklog.client.producer.records import Record, append_records
 from sparklog.clock import ManualClock
 from sparklog.errors import SparklogError
 from sparklog.spark.options import sink_options
-from sparklog.spark.writer import SparklogWriter
+from sparklog.spark.sink.writer import SparklogWriter
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,
     CRASH_BEFORE,

@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.brokers import add_broker, remove_broker
 from sparklog.coordinator.controller import check_once
 from sparklog.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, SparklogError
-from sparklog.log.locations import encode_identity
-from sparklog.maintenance.file_copies import is_sound
-from sparklog.maintenance.reassign import reassign
-from sparklog.maintenance.replication import replicate
+from sparklog.log.broker_files import encode_identity
+from sparklog.maintenance.replicas.file_copies import is_sound
+from sparklog.maintenance.replicas.reassignment import reassign
+from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
-from sparklog.protocol.elections import elect_preferred
+from sparklog.protocol.decide.elections import elect_preferred
 from sparklog.protocol.state import PartitionState
 from sparklog.store.location import IDENTITY_KEY
 from sparklog.store.memory import MemoryStore

@@ -14,17 +14,17 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
-from sparklog.log import cleanup
-from sparklog.log.append import RunTarget, SegmentFileWriter
+from sparklog.log.commits import cleanup
+from sparklog.log.commits.retired_files import REMOVED
 from sparklog.log.layout import COMMITS, segment_key
-from sparklog.log.removals import REMOVED
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.segments.retention import retain
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, Fault, FaultyStore, SimulatedCrash, every_crash
-from tests.unit.maintenance.logs import Written, append, batch_of, records
+from tests.cluster.maintenance.logs import Written, append, batch_of, records
 
 MINUTE = 60.0
 DAY = 86_400.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sparklog.coordinator import Coordinator
-from sparklog.maintenance.roll import roll
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.roll import roll
+from tests.cluster.maintenance.logs import Written, append
 from tests.crash.maintenance_steps import Scene, check_every_step, check_every_step_of_a_follower
-from tests.unit.maintenance.logs import Written, append
 
 
 def small_files(coordinator: Coordinator) -> None:

@@ -16,9 +16,9 @@ import pytest
 from sparklog.coordinator import coordinator as coordinators
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import IndeterminateCommitError, SparklogError
-from sparklog.spark import output
 from sparklog.spark.options import sink_options
-from sparklog.spark.writer import SparklogCommitMessage, SparklogWriter
+from sparklog.spark.sink import output
+from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     ERROR,

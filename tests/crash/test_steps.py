@@ -14,10 +14,10 @@ import pytest
 
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import AlreadyExistsError, IndeterminateCommitError, SparklogError
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.fetch import Fetcher
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (

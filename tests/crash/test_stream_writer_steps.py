@@ -21,13 +21,13 @@ import pytest
 from sparklog.coordinator import coordinator as coordinators
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.spark import output
 from sparklog.spark.options import sink_options
-from sparklog.spark.reader import SparklogPartition
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_reader import SparklogStreamReader
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.spark.writer import RowWriter, SparklogWriter
+from sparklog.spark.sink import output
+from sparklog.spark.sink.writer import RowWriter, SparklogWriter
+from sparklog.spark.source.reader import SparklogPartition
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from sparklog import limits
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import (
@@ -21,17 +21,17 @@ from sparklog.errors import (
     SparklogError,
     StoragePermissionError,
 )
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.mirror import mirror
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.roll import roll
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.replicas.mirror import mirror
 from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faults import DONE, KINDS, LATE, NONE, kinds_of
 from sparklog.testing.faulty_store import Call, Fault, FaultyStore, SimulatedInterrupt
-from tests.unit.client.test_producer_failures import values
-from tests.unit.maintenance.logs import Written, append, log_files, records
+from tests.cluster.client.test_producer_failures import values
+from tests.cluster.maintenance.logs import Written, append, log_files, records
 
 WAIT = 30
 """seconds. No test waits that long unless something is broken."""

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.roll import roll
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
 
 WORKER = Path(__file__).with_name("vacuum_worker.py")
 

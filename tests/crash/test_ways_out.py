@@ -116,8 +116,8 @@ def test_what_could_not_be_written_before_the_interpreter_ended_is_said(root: st
     done = run(
         BLOCKED
         + """
-import sparklog.client.producer
-sparklog.client.producer.EXIT_TIMEOUT_SECONDS = 0.3
+import sparklog.client.producer.producer
+sparklog.client.producer.producer.EXIT_TIMEOUT_SECONDS = 0.3
 producer = Producer(cluster=cluster)
 producer.send("t", b"first").get(10)
 blocked.set()

@@ -17,14 +17,14 @@ import sys
 
 import pyarrow as pa
 
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import SparklogError
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.types import TopicPartition
 
 

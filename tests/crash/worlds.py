@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import pytest
 
-from sparklog.client.futures import FutureRecordMetadata
-from sparklog.client.producer import Producer
+from sparklog.client.producer.futures import FutureRecordMetadata
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.coordinator import coordinator as coordinators
 from sparklog.errors import ClusterMovedError, CorruptionError, SparklogError
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.fsck import check_cluster
-from sparklog.maintenance.vacuum import vacuum
-from sparklog.spark import output
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.spark.sink import output
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.store.open import open_store, substituted

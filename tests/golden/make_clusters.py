@@ -30,25 +30,25 @@ from sparklog import limits
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, controller, create_cluster
-from sparklog.coordinator.announcements import Announcement
 from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.leases import Lease
-from sparklog.format.codec import CODECS
+from sparklog.coordinator.reader_leases import ReaderLease
+from sparklog.format.codecs import CODECS
 from sparklog.format.schema import record_schema
 from sparklog.ids import SeededIds
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.cleanup import clean_up
+from sparklog.log.commits.cleanup import clean_up
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.reassign import reassign
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.roll import roll
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.replicas.reassignment import reassign
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.vacuum import vacuum
-from sparklog.protocol.decide import AppendRequest
-from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
-from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
+from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.store.memory import MemoryStore
 from sparklog.types import OffsetAndMetadata
 
@@ -217,7 +217,7 @@ def maintained() -> World:
         world.write("rolled", {0: rows_of("rolled", 5, first)}, "lz4")
     world.tick(9 * DAY_SECONDS)
     roll(coordinator, InProcess())  # what it replaced waits
-    Announcement("reader-1", coordinator.state.version, 3_600_000).renewed(world.store, world.clock)
+    ReaderLease("reader-1", coordinator.state.version, 3_600_000).renewed(world.store, world.clock)
     return world
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.format import schema
-from sparklog.format.codec import CODECS
+from sparklog.format.codecs import CODECS
 from sparklog.format.segment_writer import SegmentWriter
 
 FOLDER = Path(__file__).parent

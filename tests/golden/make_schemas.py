@@ -16,19 +16,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sparklog.coordinator import announcements, controller, leases
-from sparklog.log import (
-    checkpoint,
-    checkpoint_files,
-    checkpoint_v1,
-    heads,
-    layout,
-    lists,
-    locations,
-    removals,
-    segments,
-)
-from sparklog.maintenance import mirror
+from sparklog.coordinator import controller, leases, reader_leases
+from sparklog.log import broker_files as locations
+from sparklog.log import layout, segments
+from sparklog.log.checkpoints import checkpoint, heads, lists
+from sparklog.log.checkpoints import files as checkpoint_files
+from sparklog.log.checkpoints import format_v1 as checkpoint_v1
+from sparklog.log.commits import retired_files as removals
+from sparklog.maintenance.replicas import mirror
 from sparklog.protocol import commits, state
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -51,7 +46,7 @@ STRUCTS: tuple[Any, ...] = (
     layout.ClusterFile,
     layout.Boundary,
     leases.LeaseFile,
-    announcements.AnnouncementFile,
+    reader_leases.ReaderLeaseFile,
     controller.ControllerLease,
     locations.Identity,
     locations.LatestCheck,
@@ -59,6 +54,9 @@ STRUCTS: tuple[Any, ...] = (
     mirror.MirrorFile,
 )
 """What is stored as JSON; what they hold is described with them."""
+
+FIRST_NAMES = {"ReaderLeaseFile": "AnnouncementFile"}
+"""Class -> its name when its level was described; names of classes are not stored."""
 
 TABLES: dict[str, pa.Schema] = {
     "checkpoint heads of level 1": checkpoint_v1._SCHEMA,
@@ -70,7 +68,8 @@ TABLES: dict[str, pa.Schema] = {
 def describe() -> dict[str, Any]:
     """Everything that is stored, by name, without what is only for people."""
     _, components = msgspec.json.schema_components(STRUCTS)
-    described: dict[str, Any] = {name: _without_texts(schema) for name, schema in sorted(components.items())}
+    schemas = {FIRST_NAMES.get(name, name): _without_texts(schema) for name, schema in components.items()}
+    described: dict[str, Any] = dict(sorted(schemas.items()))
     for struct in (state.TopicState, state.PartitionState, state.GroupState):  # what they hold is rows of its own
         described[struct.__name__] = [f"{one.encode_name}: {one.type}" for one in msgspec.structs.fields(struct)]
     described["rows of heads"] = {kind: [str(part) for part in row] for kind, row in heads.KEYS.items()}

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 
 
 class FailingWriter(SparklogStreamWriter):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import sparklog
 import sparklog.spark
-from sparklog.spark.group_task import ConsumeContext
+from sparklog.spark.group.task import ConsumeContext
 from sparklog.spark.session import sparklog_session
 
 CLUSTER = "local-cluster[2,1,1024]"

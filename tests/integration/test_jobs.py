@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.protocol.partitioner import partition_for_key
-from sparklog.spark import attempts
-from sparklog.spark.job import SUBMITTED_VARIABLE
+from sparklog.protocol.plan.partitioner import partition_for_key
+from sparklog.spark.jobs import attempts
+from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 CITIES = ("Ulm", "Oslo", "Lima", "Bonn", "")

@@ -15,10 +15,10 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.client.reader import LogReader
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.spark.job import SUBMITTED_VARIABLE
+from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = Callable[..., int]

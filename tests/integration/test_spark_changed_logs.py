@@ -8,9 +8,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import sparklog
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import Coordinator, create_cluster
-from tests.unit.log.rewriting import delete_files, rewrite
+from tests.cluster.log.rewriting import delete_files, rewrite
 
 
 def log_of(folder: Path, files: int = 6, records: int = 50) -> Coordinator:

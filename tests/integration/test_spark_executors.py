@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.options import sink_options
-from sparklog.spark.writer import SparklogWriter
+from sparklog.spark.sink.writer import SparklogWriter
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sparklog.maintenance.fsck import Scope, check_cluster
-from sparklog.maintenance.repair import repair_cluster
-from sparklog.spark.tasks import SparkTasks
+from sparklog.maintenance.fsck.check import Scope, check_cluster
+from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.spark.jobs.runner import SparkTasks
 from sparklog.store.local import LocalStore
-from tests.unit.maintenance.damaged_clusters import DamagedCluster, index_of
+from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
 
 
 def test_a_check_and_a_repair_on_executors(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.log.fetch import Fetcher
-from sparklog.log.locations import encode_identity
+from sparklog.log.broker_files import encode_identity
+from sparklog.log.records.fetch import Fetcher
 from sparklog.store.local import LocalStore
 from sparklog.store.location import IDENTITY_KEY
 from tests.replicated import prepare

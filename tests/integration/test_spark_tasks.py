@@ -15,7 +15,7 @@ from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql import SparkSession
 
 from sparklog.errors import CorruptRecordError, SparklogError
-from sparklog.spark.tasks import SparkTasks, _dumps, run_in_arrow
+from sparklog.spark.jobs.runner import SparkTasks, _dumps, run_in_arrow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -113,7 +113,7 @@ import os, sys
 from pathlib import Path
 from pyspark import TaskContext
 from sparklog.spark.session import sparklog_session
-from sparklog.spark.tasks import SparkTasks
+from sparklog.spark.jobs.runner import SparkTasks
 
 folder = Path(sys.argv[1])
 

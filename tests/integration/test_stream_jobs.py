@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.coordinator import Coordinator
-from sparklog.spark.job import SUBMITTED_VARIABLE
+from sparklog.spark.jobs.batch import SUBMITTED_VARIABLE
 from tests.integration.test_jobs import ROOT, load
 from tests.integration.test_stream_queries import log, produce, values  # noqa: F401
 from tests.unit.spark.helpers import write_rows

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog.coordinator import Coordinator
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.stream_listener import LagListener, QueryLag
+from sparklog.spark.stream.lag_listener import LagListener, QueryLag
 from tests.integration.test_stream_queries import copy, finished, log, produce, stream, values  # noqa: F401
 
 

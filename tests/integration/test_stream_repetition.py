@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.spark.stream_listener import LagListener, QueryLag
+from sparklog.spark.stream.lag_listener import LagListener, QueryLag
 
 WAIT_SECONDS = 120
 REFUSED = "micro-batch {} of query:.* {}"

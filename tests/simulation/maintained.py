@@ -28,10 +28,10 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.format.schema import columns_present, record_schema
-from sparklog.log.append import RunTarget, SegmentFileWriter
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import segment_key
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.protocol.state import State
 from sparklog.store.memory import forget_space
 from sparklog.testing.faulty_store import (

@@ -13,13 +13,13 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.cleanup import clean_up
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.roll import roll
+from sparklog.log.commits.cleanup import clean_up
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.retention import retain
+from sparklog.maintenance.segments.roll import roll
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from tests.simulation.maintained import DELETE_DELAY_SECONDS, PARTITIONS, RENEWED, SHORT, VACUUM_SECONDS, World
 

@@ -12,8 +12,8 @@ from sparklog.errors import (
     ProducerFencedError,
     UnknownMemberIdError,
 )
-from sparklog.protocol.decide_groups import GroupCommit, JoinRequest
-from sparklog.protocol.groups import listed
+from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
+from sparklog.protocol.group.membership import listed
 from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.history import (

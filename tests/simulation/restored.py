@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from sparklog.coordinator import create_cluster
 from sparklog.errors import CorruptMetadataError, FencedError, SparklogError, StorageError, UnknownTopicOrPartitionError
 from sparklog.log.layout import commit_version
-from sparklog.maintenance.metadata_repair import end_log_at
-from sparklog.protocol.decide import AppendRequest
+from sparklog.maintenance.fsck.metadata_repair import end_log_at
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.testing.checks import check
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.commits import Run
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import FaultyStore
 from sparklog.testing.simulation import Simulation

@@ -20,11 +20,11 @@ from sparklog.errors import (
     RootReplacedError,
     StorageError,
 )
-from sparklog.log.cleanup import clean_up
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.log.layout import BOUNDARY_KEY, COMMITS
 from sparklog.protocol.commits import Run
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import Call
 from sparklog.testing.simulation import Machine, Simulation

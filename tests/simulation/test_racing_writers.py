@@ -12,9 +12,9 @@ import pytest
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, StorageError
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.commits import Append, Run
-from sparklog.protocol.decide import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
     CRASH_AFTER,

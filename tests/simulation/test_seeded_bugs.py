@@ -12,10 +12,13 @@ from msgspec.structs import replace
 from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IndeterminateCommitError
-from sparklog.protocol import decide, decide_groups, decide_producers, groups
 from sparklog.protocol.commits import commit_key
-from sparklog.protocol.decide import Appended, AppendRequest, AppendResult
-from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.decide import append as decide
+from sparklog.protocol.decide import groups as decide_groups
+from sparklog.protocol.decide import producers as decide_producers
+from sparklog.protocol.decide.append import Appended, AppendRequest, AppendResult, _Cursor
+from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.group import membership as groups
 from sparklog.protocol.state import GroupState, State
 from sparklog.testing.checks import check
 from sparklog.testing.findings import (
@@ -86,13 +89,13 @@ def a_request_is_repeated_without_its_sequence(patch: Patch) -> None:
 
 
 def a_repeated_request_is_told_the_end_of_the_log(patch: Patch) -> None:
-    real = decide._Cursor._check_producer
+    real = _Cursor._check_producer
 
     def check_producer(self: object, item: object, partition: object) -> int | None:
         earlier = real(self, item, partition)  # type: ignore[arg-type]
         return None if earlier is None else partition.log_end_offset  # type: ignore[attr-defined]
 
-    patch.setattr(decide._Cursor, "_check_producer", check_producer)
+    patch.setattr(_Cursor, "_check_producer", check_producer)
 
 
 def a_transaction_is_a_commit_per_partition(patch: Patch) -> None:
@@ -146,7 +149,7 @@ def epochs_are_not_compared(patch: Patch) -> None:
         return replace(real(state, transaction), epoch=transaction.producer_epoch)
 
     patch.setattr(decide_producers, "_known", known)
-    patch.setattr(decide._Cursor, "_check_producer", lambda self, item, partition: None)
+    patch.setattr(_Cursor, "_check_producer", lambda self, item, partition: None)
 
 
 def generations_are_not_compared(patch: Patch) -> None:

@@ -11,16 +11,17 @@ from sparklog import limits
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import CorruptMetadataError, ObjectExistsError, StorageError
-from sparklog.log import checkpoint_guard, commit_attempt, commit_log
-from sparklog.log.commit_attempt import CommitAttempt
-from sparklog.log.commit_files import LogEnd
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.checkpoints import guard as checkpoint_guard
+from sparklog.log.commits import commit_attempt, commit_log
+from sparklog.log.commits.commit_attempt import CommitAttempt
+from sparklog.log.commits.commit_files import LogEnd
+from sparklog.log.commits.commit_log import CommitLog
+from sparklog.log.commits.storage_clock import ExpiryClock, StorageClock
 from sparklog.log.elapsed import ElapsedTime
 from sparklog.log.layout import read_boundary
-from sparklog.log.storage_clock import ExpiryClock, StorageClock
-from sparklog.protocol import decide_groups
 from sparklog.protocol.commits import commit_key
-from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.protocol.decide import groups as decide_groups
+from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.testing.checks import check
 from sparklog.testing.simulation import Machine
 from tests.simulation import racing, restored, suspended

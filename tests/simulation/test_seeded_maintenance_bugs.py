@@ -12,14 +12,23 @@ from msgspec.structs import replace
 from sparklog.client import reader
 from sparklog.coordinator import Coordinator
 from sparklog.errors import SparklogError
-from sparklog.log import checkpoint, lists, ranges
-from sparklog.log.lists import TopicList
-from sparklog.log.removals import RemovedFile
-from sparklog.maintenance import compact, deletion, replacing, rewrite, vacuum
-from sparklog.protocol import decide, decide_segments, fold, partition_changes, retention
+from sparklog.log.checkpoints import checkpoint, lists
+from sparklog.log.checkpoints.lists import TopicList
+from sparklog.log.commits.retired_files import RemovedFile
+from sparklog.log.records import ranges
+from sparklog.maintenance.gc import orphans as vacuum
+from sparklog.maintenance.gc import retired_files as deletion
+from sparklog.maintenance.segments import compact
+from sparklog.maintenance.segments import merge as rewrite
+from sparklog.maintenance.segments import replacement as replacing
+from sparklog.protocol import fold, partition_fold
 from sparklog.protocol.commits import DeleteSegments
-from sparklog.protocol.compaction import CleaningRules, Pass
+from sparklog.protocol.decide import append as decide
+from sparklog.protocol.decide import segments as decide_segments
+from sparklog.protocol.decide.append import _Cursor
 from sparklog.protocol.file_names import file_name
+from sparklog.protocol.plan import retention
+from sparklog.protocol.plan.compaction import CleaningRules, Pass
 from sparklog.protocol.segments import Segment, SegmentEvent
 from sparklog.protocol.state import PartitionState, State, TopicState
 from sparklog.store.base import Store
@@ -119,7 +128,7 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
 
 
 def a_log_without_segments_begins_again(patch: Patch) -> None:
-    real = partition_changes.deleted
+    real = partition_fold.apply_deletion
 
     def deleted(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
         after = real(partition, action, version)
@@ -191,7 +200,7 @@ def compaction_keeps_every_record(patch: Patch) -> None:
 
 
 def _survivors(first: dict[int, int], sources: Sequence[Any], numbers: Sequence[int]) -> object:
-    found = compact.Survivors(sum(source.segment.records for source in sources))
+    found = compact.LatestRecords(sum(source.segment.records for source in sources))
     found.add(pa.array(numbers, pa.int64()))
     return found
 
@@ -225,17 +234,17 @@ def retention_takes_one_segment_more(patch: Patch) -> None:
 
 
 def a_repeated_append_is_not_recognised(patch: Patch) -> None:
-    patch.setattr(decide._Cursor, "_check_producer", lambda self, item, partition: None)
+    patch.setattr(_Cursor, "_check_producer", lambda self, item, partition: None)
 
 
 def a_repeated_append_is_told_the_end_of_the_log(patch: Patch) -> None:
-    real = decide._Cursor._check_producer
+    real = _Cursor._check_producer
 
     def check_producer(self: object, item: object, partition: object) -> int | None:
         earlier = real(self, item, partition)  # type: ignore[arg-type]
         return None if earlier is None else partition.log_end_offset  # type: ignore[attr-defined]
 
-    patch.setattr(decide._Cursor, "_check_producer", check_producer)
+    patch.setattr(_Cursor, "_check_producer", check_producer)
 
 
 BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from sparklog.config.topic_configs import COMPACT, TopicConfig
 from sparklog.errors import ObjectNotFoundError, SparklogError
-from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import CHECKPOINTS, CLOCK_KEY, COMMITS, read_cluster_file
-from sparklog.protocol import checksum as sums
+from sparklog.log.records.fetch import Fetcher
+from sparklog.protocol import segment_checksum
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import (
     Action,
@@ -317,20 +317,20 @@ class Truth:
         """The live segments inside this range, which are no longer live."""
         old = [segment for segment in held.segments if start <= segment.base_offset and segment.end_offset <= end]
         held.segments = [segment for segment in held.segments if segment not in old]
-        hashes = sums.total(sums.segment_hash(topic_id, segment) for segment in old)
+        hashes = segment_checksum.total(segment_checksum.segment_hash(topic_id, segment) for segment in old)
         size = sum(segment.size_bytes for segment in old)
-        counted = RemovedSegments(segments=len(old), size_bytes=size, checksum=sums.to_text(hashes))
+        counted = RemovedSegments(segments=len(old), size_bytes=size, checksum=segment_checksum.to_text(hashes))
         if counted != removed:
             self.find(REMOVED, f"{what} says {removed} went, and those were {counted}")
         return old
 
     def _check_checksum(self) -> None:
         hashes = [
-            sums.segment_hash(self.state.topic(place.topic).topic_id, segment)
+            segment_checksum.segment_hash(self.state.topic(place.topic).topic_id, segment)
             for place, held in self.places.items()
             for segment in held.segments
         ]
-        if sums.to_text(sums.total(hashes)) != self.state.checksum:
+        if segment_checksum.to_text(segment_checksum.total(hashes)) != self.state.checksum:
             self.find(CHECKSUM, f"the state says {self.state.checksum}")
 
     # -- compaction

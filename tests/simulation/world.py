@@ -16,12 +16,12 @@ from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.group_liveness import DeadMembers
 from sparklog.errors import CommitConflictError, IndeterminateCommitError, ProducerFencedError, StorageError
-from sparklog.log.cleanup import clean_up
-from sparklog.log.commit_log import CommitLog
+from sparklog.log.commits.cleanup import clean_up
+from sparklog.log.commits.commit_log import CommitLog
 from sparklog.protocol.commits import CommitOffsets, Run
-from sparklog.protocol.decide import AppendRequest, AppendResult, PartitionAppend
-from sparklog.protocol.decide_groups import GroupCommit
-from sparklog.protocol.decide_producers import ProducerIdentity
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.producers import ProducerIdentity
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore, forget_space
 from sparklog.testing.faulty_store import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer.consumer import Consumer
 from sparklog.errors import SparklogError
 from sparklog.testing.history import ASSIGN, COMMIT_OFFSETS, POLL, REVOKE, SEEK, Position, Read
 from sparklog.types import OffsetAndMetadata, TopicPartition

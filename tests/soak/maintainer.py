@@ -6,9 +6,9 @@ import random
 import threading
 import time
 
-from sparklog.cli import maintain as command
+from sparklog.cli.commands.storage import maintain as command
 from sparklog.errors import SparklogError
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.gc.orphans import vacuum
 from sparklog.store.open import substituted
 from tests.soak.worker import VACUUM_AGE_MS, Worker
 

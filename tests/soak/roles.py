@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.errors import IndeterminateCommitError, KafkaTimeoutError, ProducerFencedError, SparklogError
 from sparklog.testing.history import INIT_PRODUCER, SEND, TRANSACTION, Pending, Position, Write
 from sparklog.types import OffsetAndMetadata, TopicPartition

@@ -26,9 +26,9 @@ from sparklog.client.reader import LogReader
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.layout import CHECKPOINTS
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.fsck import check_cluster
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.protocol.commits import CommitOffsets
 from sparklog.protocol.state import State
 from sparklog.testing.checks import check

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import ClusterNotFoundError, ObjectNotFoundError, StorageError, UnsupportedStoreError
 from sparklog.ids import SeededIds
-from sparklog.maintenance.fsck import check_cluster
+from sparklog.maintenance.fsck.check import check_cluster
 from sparklog.store import probe
 from sparklog.store.probe import PROBED, probe_conditional_writes, require_conditional_writes
 from sparklog.store.s3 import S3Store

@@ -6,13 +6,13 @@ import pytest
 
 from sparklog import limits
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.log import cleanup
+from sparklog.log.commits import cleanup
 from sparklog.log.layout import COMMITS
-from sparklog.maintenance.deletion import sweep
-from sparklog.maintenance.retention import retain
-from sparklog.maintenance.vacuum import vacuum
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.segments.retention import retain
 from sparklog.store.base import Store
-from tests.unit.maintenance.logs import Written, append, log_files, records
+from tests.cluster.maintenance.logs import Written, append, log_files, records
 
 
 def sweep_once_due(coordinator: Coordinator) -> int:

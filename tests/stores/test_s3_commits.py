@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import create_cluster
 from sparklog.protocol.commits import commit_key
 from sparklog.types import TopicPartition

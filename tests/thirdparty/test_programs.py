@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.admin import AdminClient
+from sparklog.client.admin.client import AdminClient
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.types import OffsetAndMetadata, TopicPartition
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.admin import AbortTransactionSpec, AdminClient, ConfigResource
-from sparklog.client.assignors import RangePartitionAssignor
-from sparklog.client.consumer import Consumer
+from sparklog.client.admin.client import AbortTransactionSpec, AdminClient, ConfigResource
+from sparklog.client.consumer.assignors import RangePartitionAssignor
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
 from sparklog.client.metrics import Metrics, MetricSettings
-from sparklog.client.partitioners import DefaultPartitioner
-from sparklog.client.producer import Producer
-from sparklog.client.subscription import ConsumerRebalanceListener
+from sparklog.client.producer.partitioners import DefaultPartitioner
+from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import (
@@ -42,7 +42,7 @@ from sparklog.errors import (
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
-from tests.unit.client.consumers import read, together, until
+from tests.cluster.client.consumers import read, together, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
 PLACE = TopicPartition("t", 0)

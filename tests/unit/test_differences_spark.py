@@ -17,11 +17,11 @@ from pyspark.sql.types import NullType, StructField, StructType
 from sparklog.coordinator.offsets_topic import offset_key
 from sparklog.errors import DataLossError, InvalidOptionError
 from sparklog.spark.options import sink_options, source_options
-from sparklog.spark.ranges import split_ranges
-from sparklog.spark.rows import check_write_schema
-from sparklog.spark.stream_listener import query_lag
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.source.ranges import split_ranges
+from sparklog.spark.source.rows import check_write_schema
+from sparklog.spark.stream.lag_listener import query_lag
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.types import OffsetRange
 from tests.unit.spark import test_source, test_stream_planner, test_write_and_read
 from tests.unit.spark.helpers import cluster, read_rows, reader, values, write_rows

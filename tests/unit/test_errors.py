@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparklog import errors
-from sparklog.client.admin_types import error_code
+from sparklog.client.admin.types import error_code
 
 with (Path(__file__).parent / "kafka_errors.csv").open() as file:
     FACTS = {row["name"]: row for row in csv.DictReader(file)}

@@ -18,13 +18,13 @@ import pytest
 from sparklog.client.reader import LogReader
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, open_cluster
-from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
-from sparklog.maintenance.fsck import check_cluster
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.jobs import STEPS, MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop, problems
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.steps import STEPS, Upkeep, steps
-from sparklog.protocol.decide import AppendRequest, AppendResult
+from sparklog.protocol.decide.append import AppendRequest, AppendResult
 from sparklog.store.local import LocalStore
 from sparklog.store.memory import MemoryStore, forget_space
 
@@ -150,9 +150,9 @@ def test_it_is_written_to_checkpointed_and_opened_again(golden: Golden) -> None:
 
 def test_maintenance_goes_over_it(golden: Golden) -> None:
     golden.clock.advance(30 * 86_400)
-    with closing(Upkeep(golden.open(), lambda description: InProcess())) as upkeep:
+    with closing(MaintenanceContext(golden.open(), lambda description: InProcess())) as context:
         wanted = [name for name in STEPS if name != "mirror"]
-        reports = Loop(steps(upkeep, wanted), golden.clock).once()
+        reports = Loop(steps(context, wanted), golden.clock).once()
     assert problems(reports) == 0, [report.problems for report in reports]
     assert golden.wrong() == []
 

@@ -13,25 +13,25 @@ from pathlib import Path
 import pytest
 
 from sparklog import limits
-from sparklog.client.admin import AdminClient
-from sparklog.client.admin_types import NewPartitions, NewTopic
-from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import NewPartitions, NewTopic
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.coordinator.announcements import announce
 from sparklog.coordinator.brokers import add_broker
+from sparklog.coordinator.reader_leases import take_reader_lease
 from sparklog.errors import StoragePermissionError
+from sparklog.maintenance.gc.orphans import vacuum
+from sparklog.maintenance.jobs import MaintenanceContext, steps
 from sparklog.maintenance.loop import Loop
 from sparklog.maintenance.runner import InProcess
-from sparklog.maintenance.steps import Upkeep, steps
-from sparklog.maintenance.vacuum import vacuum
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import read, until, values
 from tests.stores.test_local import NOBODY
 from tests.stores.test_local_modes import as_user
-from tests.unit.client.consumers import read, until, values
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage.md"
 VERBS = ("reads", "creates", "overwrites", "deletes")
@@ -149,7 +149,7 @@ def be_reader(root: FaultyStore, clock: ManualClock) -> None:
         consumer.assign([TopicPartition("orders", 0)])
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
         assert consumer.end_offsets([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): 3}
-    announce(cluster, cluster.state.version, 600_000)  # as a Spark job does
+    take_reader_lease(cluster, cluster.state.version, 600_000)  # as a Spark job does
     cluster.brokers.open_registered(9, "s3://other-bucket/logs/9")  # which asks whether it may
     with AdminClient(cluster=cluster) as admin:
         assert admin.list_topics() == ["orders", "wide"]
@@ -228,8 +228,8 @@ def be_maintainer(root: FaultyStore, clock: ManualClock) -> None:
     cluster.alter_configs("orders", {"retention.ms": "1000", "file.delete.delay.ms": "0"})
     for _ in range(2):
         clock.advance(30 * 86_400.0)
-        with closing(Upkeep(cluster, lambda _: InProcess())) as upkeep:
-            reports = list(Loop(steps(upkeep), clock).once())
+        with closing(MaintenanceContext(cluster, lambda _: InProcess())) as context:
+            reports = list(Loop(steps(context), clock).once())
             assert [problem for report in reports for problem in report.problems] == []
     cluster.log.wait_for_checkpoint()
     vacuum(cluster)
@@ -306,7 +306,7 @@ def be_local_reader(root: str) -> None:
     with Consumer(cluster=cluster, auto_offset_reset="earliest", group_id=None) as consumer:
         consumer.assign([TopicPartition("orders", 0)])
         assert values(read(consumer, 3)) == [b"0", b"1", b"2"]
-    assert announce(cluster, cluster.state.version, 600_000) is None  # it cannot, and reads all the same
+    assert take_reader_lease(cluster, cluster.state.version, 600_000) is None  # it cannot, and reads all the same
     with pytest.raises(StoragePermissionError):
         cluster.create_topic("audit")
     with pytest.raises(StoragePermissionError, match="owner"):

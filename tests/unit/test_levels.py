@@ -14,14 +14,14 @@ import pytest
 
 import sparklog
 from sparklog.coordinator import create_cluster, open_cluster
-from sparklog.coordinator.announcements import READERS, UNREADABLE_MS, announced, read_announcement
+from sparklog.coordinator.reader_leases import READERS, UNREADABLE_MS, list_reader_leases, read_reader_lease
 from sparklog.errors import UnsupportedVersionError
 from sparklog.ids import SeededIds
+from sparklog.log.broker_files import read_identity
+from sparklog.log.commits.retired_files import SCHEMA, RemovedFile, read_removed, write_removed
 from sparklog.log.layout import BOUNDARY_KEY, MIRROR_KEY, read_boundary_file
-from sparklog.log.locations import read_identity
-from sparklog.log.removals import SCHEMA, RemovedFile, read_removed, write_removed
-from sparklog.maintenance.deletion import remove_expired_announcements
-from sparklog.maintenance.mirror import read_mirror_file
+from sparklog.maintenance.gc.retired_files import remove_expired_reader_leases
+from sparklog.maintenance.replicas.mirror import read_mirror_file
 from sparklog.protocol import levels
 from sparklog.protocol.commit_bytes import decode_commit
 from sparklog.protocol.commits import commit_key
@@ -143,7 +143,7 @@ READS: list[tuple[str, dict[str, object], Callable[[Store], object]]] = [
     (BOUNDARY_KEY, {"boundary": 7}, read_boundary_file),
     (IDENTITY_KEY, {"cluster_id": "c", "broker": 1}, read_identity),
     (MIRROR_KEY, {"cluster_id": "c", "source": "s", "version": 1, "time_ms": 1}, read_mirror_file),
-    (f"{READERS}r", {"version": 1, "until_ms": 1}, lambda store: read_announcement(store, f"{READERS}r")),
+    (f"{READERS}r", {"version": 1, "until_ms": 1}, lambda store: read_reader_lease(store, f"{READERS}r")),
 ]
 
 
@@ -162,9 +162,9 @@ def test_unknown_fields_are_ignored_and_a_newer_format_is_refused(
 def test_a_newer_announcement_holds_files_like_one_that_cannot_be_read(store: Store) -> None:
     store.put(f"{READERS}r", json.dumps({"format": NEWER, "version": 1, "until_ms": 1}).encode())
     modified_ms = store.info(f"{READERS}r").modified_ms
-    assert [one.version for one in announced(store, modified_ms)] == [-1]
-    assert list(announced(store, modified_ms + UNREADABLE_MS + 1)) == []
-    assert remove_expired_announcements(store, modified_ms + 10 * UNREADABLE_MS, 0) == 0
+    assert [one.version for one in list_reader_leases(store, modified_ms)] == [-1]
+    assert list(list_reader_leases(store, modified_ms + UNREADABLE_MS + 1)) == []
+    assert remove_expired_reader_leases(store, modified_ms + 10 * UNREADABLE_MS, 0) == 0
 
 
 def listing(columns: dict[str, pa.Array], metadata: dict[str, str]) -> bytes:

@@ -50,7 +50,7 @@ def test_what_needs_spark_says_when_called_what_to_install(call: str) -> None:
     assert "pip install 'sparklog[spark]'" in run(code)
 
 
-@pytest.mark.parametrize("module", ["sparklog.spark", "sparklog.spark.session", "sparklog.spark.stream_listener"])
+@pytest.mark.parametrize("module", ["sparklog.spark", "sparklog.spark.session", "sparklog.spark.stream.lag_listener"])
 def test_importing_a_module_for_spark_says_what_to_install(module: str) -> None:
     said = run(f"try:\n    import {module}\nexcept ImportError as error:\n    print(error.name, error)")
     assert said.startswith("pyspark ")

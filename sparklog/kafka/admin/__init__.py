@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin import AdminClient as KafkaAdminClient
-from sparklog.client.admin_security import (
+from sparklog.client.admin.client import AdminClient as KafkaAdminClient
+from sparklog.client.admin.security import (
     ACL,
     ACLFilter,
     ACLOperation,
@@ -19,7 +19,7 @@ from sparklog.client.admin_security import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from sparklog.client.admin_types import (
+from sparklog.client.admin.types import (
     AbortTransactionSpec,
     AlterConfigOp,
     ConfigFilterType,

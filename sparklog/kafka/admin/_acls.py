@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_security import (
+from sparklog.client.admin.security import (
     ACL,
     ACLFilter,
     ACLOperation,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin import AdminClient as KafkaAdminClient
+from sparklog.client.admin.client import AdminClient as KafkaAdminClient
 
 __all__ = ["KafkaAdminClient"]

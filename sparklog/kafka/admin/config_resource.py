@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import ConfigResource, ConfigResourceType
+from sparklog.client.admin.types import ConfigResource, ConfigResourceType
 
 __all__ = ["ConfigResource", "ConfigResourceType"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import NewPartitions
+from sparklog.client.admin.types import NewPartitions
 
 __all__ = ["NewPartitions"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import NewTopic
+from sparklog.client.admin.types import NewTopic
 
 __all__ = ["NewTopic"]

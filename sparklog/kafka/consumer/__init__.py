@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.consumer import Consumer as KafkaConsumer
+from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
 
 __all__ = ["KafkaConsumer"]

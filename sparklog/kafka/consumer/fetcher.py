@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.consumer_records import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 
 __all__ = ["ConsumerRecord"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.client.consumer import Consumer as KafkaConsumer
-from sparklog.client.consumer_records import ConsumerGroupMetadata
+from sparklog.client.consumer.consumer import Consumer as KafkaConsumer
+from sparklog.client.consumer.records import ConsumerGroupMetadata
 
 __all__ = ["ConsumerGroupMetadata", "KafkaConsumer"]

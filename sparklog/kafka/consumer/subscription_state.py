@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.subscription import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
+from sparklog.client.consumer.subscription_state import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
 
 __all__ = ["AsyncConsumerRebalanceListener", "ConsumerRebalanceListener"]

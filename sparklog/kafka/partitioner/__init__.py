@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
+from sparklog.client.producer.partitioners import DefaultPartitioner, Partitioner, StickyPartitioner, murmur2
 
 __all__ = ["DefaultPartitioner", "Partitioner", "StickyPartitioner", "murmur2"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.partitioners import Partitioner
+from sparklog.client.producer.partitioners import Partitioner
 
 __all__ = ["Partitioner"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.partitioners import DefaultPartitioner, murmur2
+from sparklog.client.producer.partitioners import DefaultPartitioner, murmur2
 
 __all__ = ["DefaultPartitioner", "murmur2"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.partitioners import murmur2
+from sparklog.client.producer.partitioners import murmur2
 
 __all__ = ["murmur2"]

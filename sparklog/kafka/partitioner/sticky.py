@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.partitioners import StickyPartitioner
+from sparklog.client.producer.partitioners import StickyPartitioner
 
 __all__ = ["StickyPartitioner"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.producer import Producer as KafkaProducer
+from sparklog.client.producer.producer import Producer as KafkaProducer
 
 __all__ = ["KafkaProducer"]

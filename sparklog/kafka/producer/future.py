@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.futures import FutureRecordMetadata, RecordMetadata
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordMetadata
 
 __all__ = ["FutureRecordMetadata", "RecordMetadata"]

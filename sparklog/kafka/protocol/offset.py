@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import OffsetResetStrategy
+from sparklog.client.admin.types import OffsetResetStrategy
 
 __all__ = ["OffsetResetStrategy"]

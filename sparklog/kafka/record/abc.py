@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 
-from sparklog.client.consumer_records import ConsumerRecord
+from sparklog.client.consumer.records import ConsumerRecord
 
 
 class ABCRecord(ABC):  # noqa: B024 # what is registered is a tuple

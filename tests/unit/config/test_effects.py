@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.admin import AdminClient
-from sparklog.client.admin_types import ConfigResource, NewTopic
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.admin.types import ConfigResource, NewTopic
 from sparklog.config.effects import without_effect
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.errors import InvalidConfigurationError
 from sparklog.protocol.commits import AlterConfig
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.decision import Decision
 
 SAID = "stored, has no effect here: flush.messages=1 (what is committed is durable already)"
 

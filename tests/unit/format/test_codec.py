@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.errors import InvalidConfigurationError
-from sparklog.format import codec as codecs
+from sparklog.format import codecs
 
 TEXT = b"".join(b'{"carrier":"UA","tailnum":"N%d"}' % (i * 7919 % 9973) for i in range(2000))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError, InvalidRequestError
-from sparklog.format import codec as codecs
+from sparklog.format import codecs
 from sparklog.format.index import decode_index
 from sparklog.format.segment_reader import SegmentReader
 from sparklog.format.segment_writer import SegmentWriter

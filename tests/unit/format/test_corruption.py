@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparklog.errors import CorruptIndexError, CorruptRecordError
 from sparklog.format import schema
 from sparklog.format.checksum import crc32c
-from sparklog.format.codec import CODECS, is_envelope
+from sparklog.format.codecs import CODECS, is_envelope
 from sparklog.format.index import BatchEntry, decode_index, encode_index
 
 from .segments import ROWS, Segment, forge, rows_of, section_range, write_segment

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import CorruptIndexError, CorruptRecordError, InvalidRecordError, InvalidRequestError
 from sparklog.format import schema
-from sparklog.format.codec import CODECS, is_envelope
+from sparklog.format.codecs import CODECS, is_envelope
 from sparklog.format.index import decode_index, encode_index
 from sparklog.format.segment_writer import SegmentWriter
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.format import schema
-from sparklog.format.codec import CODECS
+from sparklog.format.codecs import CODECS
 from sparklog.format.index import decode_index
 from sparklog.format.segment_reader import SegmentReader
 

@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.format import schema, segment_writer
 from sparklog.format.checksum import crc32c
-from sparklog.format.codec import CODECS
+from sparklog.format.codecs import CODECS
 from sparklog.format.segment_reader import SegmentReader, find_first_row
 from sparklog.format.segment_writer import SegmentWriter
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparklog.protocol import decide
 from sparklog.protocol.commit_bytes import FORMAT
 from sparklog.protocol.commits import Action, Commit, RegisterBroker, Run
-from sparklog.protocol.decide import AppendRequest, NewTopic, PartitionAppend
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.topics import NewTopic, create_topic
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.state import State
 
@@ -38,7 +38,7 @@ def new_cluster(brokers: int = 1) -> State:
 
 def with_topic(name: str = "orders", partitions: int = 2) -> State:
     state = new_cluster()
-    return after(state, decide.create_topic(state, NewTopic(name=name, topic_id="t1", partitions=partitions)))
+    return after(state, create_topic(state, NewTopic(name=name, topic_id="t1", partitions=partitions)))
 
 
 def run(records: int, path: str = "orders-0/x.log") -> Run:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InconsistentGroupProtocolError
-from sparklog.protocol import sticky
-from sparklog.protocol.assignors import ASSIGNORS, Subscription, assign, choose_assignor, withhold_owned
-from sparklog.protocol.subscriptions import java_hash, java_sorted, slots, table_order
+from sparklog.protocol.group import sticky
+from sparklog.protocol.group.assignors import ASSIGNORS, Subscription, assign, choose_assignor, withhold_owned
+from sparklog.protocol.group.subscriptions import java_hash, java_sorted, slots, table_order
 from sparklog.types import TopicPartition
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "assignors"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.protocol.compaction import (
+from sparklog.protocol.plan.compaction import (
     NO_HORIZON,
     CleaningRules,
     LogToClean,
@@ -20,7 +20,7 @@ from sparklog.protocol.compaction import (
     outputs,
     rules_of,
 )
-from sparklog.protocol.rolling import Group
+from sparklog.protocol.plan.rolling import Group
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState
 from tests.unit.protocol.test_rolling import file

@@ -22,16 +22,16 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol import decide
-from sparklog.protocol.checksum import add, from_text, run_hash, to_text
 from sparklog.protocol.commit_bytes import FORMAT
 from sparklog.protocol.commits import Append, Commit
-from sparklog.protocol.decide import Appended, NewTopic
-from sparklog.protocol.decide_groups import GroupCommit, commit_group_offsets
-from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, init_producer
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.append import Appended, decide_append
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
+from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, init_producer
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
 from sparklog.protocol.fold import Draft, apply
 from sparklog.protocol.indexes import indexed
+from sparklog.protocol.segment_checksum import add, from_text, run_hash, to_text
 from sparklog.protocol.state import ProducerState, State
 from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
 
@@ -51,30 +51,30 @@ def test_a_created_topic_has_its_partitions_led_by_broker_0_at_epoch_0() -> None
 
 def test_a_topic_cannot_be_created_twice() -> None:
     with pytest.raises(TopicAlreadyExistsError, match="orders"):
-        decide.create_topic(with_topic(), NewTopic(name="orders", topic_id="t2"))
+        create_topic(with_topic(), NewTopic(name="orders", topic_id="t2"))
 
 
 def test_a_name_that_differs_only_in_period_and_underscore_collides() -> None:
     with pytest.raises(InvalidTopicError, match=r"a\.b"):
-        decide.create_topic(with_topic("a.b"), NewTopic(name="a_b", topic_id="t2"))
+        create_topic(with_topic("a.b"), NewTopic(name="a_b", topic_id="t2"))
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 100_001])
 def test_an_impossible_partition_count_is_refused(partitions: int) -> None:
     with pytest.raises(InvalidPartitionsError):
-        decide.create_topic(new_cluster(), NewTopic(name="a", topic_id="t", partitions=partitions))
+        create_topic(new_cluster(), NewTopic(name="a", topic_id="t", partitions=partitions))
 
 
 @pytest.mark.parametrize("factor", [0, 2])
 def test_a_replication_factor_needs_as_many_brokers(factor: int) -> None:
     with pytest.raises(InvalidReplicationFactorError):
-        decide.create_topic(new_cluster(), NewTopic(name="a", topic_id="t", replication_factor=factor))
+        create_topic(new_cluster(), NewTopic(name="a", topic_id="t", replication_factor=factor))
 
 
 def test_replicas_are_spread_over_the_brokers() -> None:
     state = new_cluster(brokers=3)
     new = NewTopic(name="a", topic_id="t", partitions=3, replication_factor=2)
-    partitions = after(state, decide.create_topic(state, new)).topics["a"].partitions
+    partitions = after(state, create_topic(state, new)).topics["a"].partitions
     assert sorted(p.leader for p in partitions) == [0, 1, 2]
     assert sorted(broker for p in partitions for broker in p.replicas) == [0, 0, 1, 1, 2, 2]
 
@@ -82,53 +82,53 @@ def test_replicas_are_spread_over_the_brokers() -> None:
 @pytest.mark.parametrize("assignment", [[[5]], [[]], [[0, 0]], [[0], [0, 1]]])
 def test_an_assignment_to_brokers_that_do_not_exist_or_twice_is_refused(assignment: list[list[int]]) -> None:
     with pytest.raises(InvalidReplicationAssignmentError):
-        decide.create_topic(new_cluster(2), NewTopic(name="a", topic_id="t", assignment=assignment))
+        create_topic(new_cluster(2), NewTopic(name="a", topic_id="t", assignment=assignment))
 
 
 def test_partitions_can_be_added_and_keep_the_old_ones_records() -> None:
     state = with_topic(partitions=1)
-    state = after(state, decide.append(state, request(item())))
-    state = after(state, decide.create_partitions(state, "orders", 3))
+    state = after(state, decide_append(state, request(item())))
+    state = after(state, create_partitions(state, "orders", 3))
     assert [p.log_end_offset for p in state.topics["orders"].partitions] == [3, 0, 0]
 
 
 def test_fewer_partitions_are_refused_with_the_way_to_get_there() -> None:
     with pytest.raises(InvalidPartitionsError, match="new topic"):
-        decide.create_partitions(with_topic(), "orders", 1)
+        create_partitions(with_topic(), "orders", 1)
 
 
 def test_a_deleted_topic_takes_its_segments_out_of_the_checksum() -> None:
     state = with_topic()
     empty = state.checksum
-    state = after(state, decide.append(state, request(item(), item(partition=1))))
+    state = after(state, decide_append(state, request(item(), item(partition=1))))
     assert state.checksum != empty
-    state = after(state, decide.delete_topic(state, "orders"))
+    state = after(state, delete_topic(state, "orders"))
     assert state.checksum == empty
     assert not state.topics
 
 
 def test_topics_stay_where_the_cluster_forbids_deletion() -> None:
     state = with_topic()
-    state = after(state, decide.alter_configs(state, "", {"delete.topic.enable": "false"}, []))
+    state = after(state, alter_configs(state, "", {"delete.topic.enable": "false"}, []))
     with pytest.raises(PolicyViolationError, match=r"forbid|enable is false"):
-        decide.delete_topic(state, "orders")
+        delete_topic(state, "orders")
 
 
 def test_unknown_configs_and_bad_values_are_refused() -> None:
     state = with_topic()
     with pytest.raises(InvalidConfigurationError, match=r"retention\.ms"):
-        decide.alter_configs(state, "orders", {"retention.msx": "1"}, [])
+        alter_configs(state, "orders", {"retention.msx": "1"}, [])
     with pytest.raises(InvalidConfigurationError):
-        decide.alter_configs(state, "orders", {"retention.ms": "soon"}, [])
+        alter_configs(state, "orders", {"retention.ms": "soon"}, [])
     with pytest.raises(InvalidConfigurationError, match="delete"):
-        decide.alter_configs(state, "orders", {}, ["retention.ms"])
+        alter_configs(state, "orders", {}, ["retention.ms"])
 
 
 def test_configs_are_set_and_deleted() -> None:
     state = with_topic()
-    state = after(state, decide.alter_configs(state, "orders", {"retention.ms": "5"}, []))
+    state = after(state, alter_configs(state, "orders", {"retention.ms": "5"}, []))
     assert state.topics["orders"].configs == {"retention.ms": "5"}
-    state = after(state, decide.alter_configs(state, "orders", {}, ["retention.ms"]))
+    state = after(state, alter_configs(state, "orders", {}, ["retention.ms"]))
     assert state.topics["orders"].configs == {}
 
 
@@ -140,7 +140,7 @@ def test_offsets_are_contiguous_per_partition_whatever_is_appended(appends: list
     state = with_topic()
     ends = [0, 0]
     for partition, records in appends:
-        decision = decide.append(state, request(item(records, partition)))
+        decision = decide_append(state, request(item(records, partition)))
         assert offsets_of(decision) == [ends[partition]]
         ends[partition] += records
         state = after(state, decision)
@@ -148,38 +148,38 @@ def test_offsets_are_contiguous_per_partition_whatever_is_appended(appends: list
 
 
 def test_several_runs_of_one_partition_follow_each_other_in_one_commit() -> None:
-    decision = decide.append(with_topic(), request(item(3), item(4), item(5, partition=1)))
+    decision = decide_append(with_topic(), request(item(3), item(4), item(5, partition=1)))
     assert offsets_of(decision) == [0, 3, 0]
 
 
 def test_the_checksum_is_the_sum_of_the_live_runs() -> None:
     state = with_topic()
     before = from_text(state.checksum)
-    state = after(state, decide.append(state, request(item())))
+    state = after(state, decide_append(state, request(item())))
     assert state.checksum == to_text(add(before, run_hash("t1", 0, 0, run(3))))
 
 
 def test_an_append_to_a_topic_created_anew_meanwhile_is_refused() -> None:
     state = with_topic()
     with pytest.raises(UnknownTopicOrPartitionError, match="created again"):
-        decide.append(state, request(item(topic_id="older")))
+        decide_append(state, request(item(topic_id="older")))
 
 
 def test_an_append_to_a_partition_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="0 to 1, not 2"):
-        decide.append(with_topic(), request(item(partition=2)))
+        decide_append(with_topic(), request(item(partition=2)))
 
 
 def test_a_missing_topic_is_created_with_the_append_that_needs_it() -> None:
     state = new_cluster()
     new = NewTopic(name="orders", topic_id="t9", partitions=2)
-    state = after(state, decide.append(state, request(item(topic_id="t9"), new_topics=[new])))
+    state = after(state, decide_append(state, request(item(topic_id="t9"), new_topics=[new])))
     assert state.topics["orders"].partitions[0].log_end_offset == 3
 
 
 def test_a_topic_that_somebody_else_created_meanwhile_is_used_as_it_is() -> None:
     new = NewTopic(name="orders", topic_id="t9", partitions=2)
-    decision = decide.append(with_topic(), request(item(topic_id=""), new_topics=[new]))
+    decision = decide_append(with_topic(), request(item(topic_id=""), new_topics=[new]))
     assert [type(action) for action in decision.actions] == [Append]
     assert decision.result.appended[0].topic_id == "t1"
 
@@ -187,13 +187,13 @@ def test_a_topic_that_somebody_else_created_meanwhile_is_used_as_it_is() -> None
 def test_a_topic_created_meanwhile_with_other_partitions_is_not_written_since_keys_would_be_misplaced() -> None:
     new = NewTopic(name="orders", topic_id="t9", partitions=8)
     with pytest.raises(InvalidPartitionsError, match="created with 2 partitions while records were written for 8"):
-        decide.append(with_topic(), request(item(topic_id=""), new_topics=[new]))
+        decide_append(with_topic(), request(item(topic_id=""), new_topics=[new]))
 
 
 def test_topics_created_by_one_append_do_not_collide_with_each_other() -> None:
     new = [NewTopic(name=name, topic_id=name) for name in ("a.b", "a_b")]
     with pytest.raises(InvalidTopicError, match=r"'a\.b' and 'a_b'"):
-        decide.append(with_topic(), request(new_topics=new))
+        decide_append(with_topic(), request(new_topics=new))
 
 
 # -- idempotence
@@ -201,42 +201,42 @@ def test_topics_created_by_one_append_do_not_collide_with_each_other() -> None:
 
 def test_an_applications_repeated_write_is_answered_with_its_first_offsets() -> None:
     state = with_topic()
-    first = decide.append(state, request(item(), application="job", application_version=4))
+    first = decide_append(state, request(item(), application="job", application_version=4))
     state = after(state, first)
     for version in (4, 3):
-        again = decide.append(state, request(item(9), application="job", application_version=version))
+        again = decide_append(state, request(item(9), application="job", application_version=version))
         assert again.actions == []
         assert again.result.duplicate
         assert again.result.appended == first.result.appended
-    newer = decide.append(state, request(item(), application="job", application_version=5))
+    newer = decide_append(state, request(item(), application="job", application_version=5))
     assert newer.actions
     assert offsets_of(newer) == [3]
 
 
 def test_an_applications_write_that_is_known_to_be_another_one_takes_the_place_of_the_first_once() -> None:
     state = with_topic()
-    state = after(state, decide.append(state, request(item(), application="job", application_version=4)))
+    state = after(state, decide_append(state, request(item(), application="job", application_version=4)))
     other = request(
         item(5), application="job", application_version=2, application_replaces=state.applications["job"].commit_version
     )
-    decided = decide.append(state, other)
+    decided = decide_append(state, other)
     assert offsets_of(decided) == [3]
     state = after(state, decided)
     assert state.applications["job"].version == 2
-    assert decide.append(state, other).result.duplicate, "it is there by now, and not replaced by itself"
-    assert offsets_of(decide.append(state, request(item(), application="job", application_version=3))) == [8]
+    assert decide_append(state, other).result.duplicate, "it is there by now, and not replaced by itself"
+    assert offsets_of(decide_append(state, request(item(), application="job", application_version=3))) == [8]
 
 
 def test_the_runs_of_a_partition_are_one_range_of_an_applications_write() -> None:
     state = with_topic()
-    decided = decide.append(state, request(item(3), item(4), application="job", application_version=1))
+    decided = decide_append(state, request(item(3), item(4), application="job", application_version=1))
     (known,) = after(state, decided).applications["job"].ranges
     assert (known.base_offset, known.records) == (0, 7)
 
 
 def test_an_applications_write_without_rows_is_remembered_too() -> None:
     state = with_topic()
-    state = after(state, decide.append(state, request(application="job", application_version=1)))
+    state = after(state, decide_append(state, request(application="job", application_version=1)))
     assert state.applications["job"].version == 1
 
 
@@ -245,16 +245,16 @@ def test_a_groups_offsets_are_committed_with_the_records_and_not_again_for_a_rep
     first = request(
         item(), application="q", application_version=0, groups=[GroupCommit(group="g", offsets={("orders", 1): 7})]
     )
-    state = after(state, decide.append(state, first))
+    state = after(state, decide_append(state, first))
     assert state.groups["g"].offsets["t1:1"].offset == 7
     again = request(
         item(), application="q", application_version=0, groups=[GroupCommit(group="g", offsets={("orders", 1): 9})]
     )
-    assert decide.append(state, again).actions == []
+    assert decide_append(state, again).actions == []
 
 
 def produced(state: State, base: int, records: int = 3, epoch: int = 0) -> Decision:
-    return decide.append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
+    return decide_append(state, request(item(records, producer_id=7, producer_epoch=epoch, base_sequence=base)))
 
 
 def test_a_repeated_sequence_is_answered_with_its_first_offset() -> None:
@@ -294,7 +294,7 @@ def test_initialising_a_transactional_id_again_fences_the_older_instance_everywh
     assert (second.result.producer_id, second.result.producer_epoch) == (first.result.producer_id, 1)
     old = item(producer_id=first.result.producer_id, producer_epoch=0, base_sequence=0)
     with pytest.raises(ProducerFencedError):
-        decide.append(state, request(old))
+        decide_append(state, request(old))
 
 
 def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_one() -> None:
@@ -306,7 +306,7 @@ def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_
     assert decision.result == (number + 1, 0)
     state = after(state, decision)
     with pytest.raises(ProducerFencedError):
-        decide.append(state, request(item(producer_id=number, producer_epoch=last, base_sequence=0)))
+        decide_append(state, request(item(producer_id=number, producer_epoch=last, base_sequence=0)))
     assert init_producer(state, "tx").result == (number + 1, 1)
 
 
@@ -337,7 +337,7 @@ def test_sequences_wrap_after_the_largest_32_bit_number() -> None:
 
 
 def valid_append(state: State) -> Commit:
-    decision = decide.append(state, request(item()))
+    decision = decide_append(state, request(item()))
     draft = Draft(state, state.timestamp_ms + 1)
     for action in decision.actions:
         draft.apply(action)
@@ -367,7 +367,7 @@ def test_a_commit_that_does_not_follow_from_the_state_is_refused(change: dict[st
 
 def test_a_commit_that_appends_at_another_offset_is_refused() -> None:
     state = with_topic()
-    append = decide.append(state, request(item())).actions
+    append = decide_append(state, request(item())).actions
     state = commit(state, append)
     with pytest.raises(CorruptMetadataError, match="log ends at 3"):
         commit(state, append)
@@ -376,12 +376,12 @@ def test_a_commit_that_appends_at_another_offset_is_refused() -> None:
 def test_a_state_handed_out_does_not_change_when_commits_follow() -> None:
     state = with_topic()
     before = repr(state)
-    later = after(state, decide.append(state, request(item())))
-    later = after(later, decide.alter_configs(later, "orders", {"retention.ms": "5"}, []))
-    after(later, decide.delete_topic(later, "orders"))
+    later = after(state, decide_append(state, request(item())))
+    later = after(later, alter_configs(later, "orders", {"retention.ms": "5"}, []))
+    after(later, delete_topic(later, "orders"))
     assert repr(state) == before
 
 
 def test_appended_names_every_run_of_the_request_in_order() -> None:
-    decision = decide.append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
+    decision = decide_append(with_topic(), request(item(1, partition=1), item(2, partition=0)))
     assert decision.result.appended == [Appended("orders", "t1", 1, 0, 1), Appended("orders", "t1", 0, 0, 2)]

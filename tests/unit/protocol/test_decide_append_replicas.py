@@ -14,10 +14,10 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     WriteRefusedError,
 )
-from sparklog.protocol import decide
 from sparklog.protocol.commits import Append, ChangeBroker, ChangePartition, FenceWriters, Run
-from sparklog.protocol.decide import NewTopic, PartitionAppend, append
-from sparklog.protocol.decide_append import brokers_to_write, check_copies, needs
+from sparklog.protocol.decide.acks import brokers_to_write, check_copies, needs
+from sparklog.protocol.decide.append import PartitionAppend, decide_append
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, assigned, create_topic
 from sparklog.protocol.file_names import file_name
 from sparklog.protocol.state import PartitionState, State
 from tests.unit.protocol.states import after, commit, new_cluster, request
@@ -33,7 +33,7 @@ def replicated(brokers: int = 3, factor: int = 3, partitions: int = 1, **configs
         assignment=[[(number + replica) % brokers for replica in range(factor)] for number in range(partitions)],
         configs={name.replace("_", "."): value for name, value in configs.items()},
     )
-    return after(state, decide.create_topic(state, new))
+    return after(state, create_topic(state, new))
 
 
 def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", **more: int) -> PartitionAppend:
@@ -52,7 +52,7 @@ def on(brokers: Sequence[int], records: int = 3, path: str = "orders-0/x.log", *
 
 
 def appended(state: State, *items: PartitionAppend, **more: object) -> State:
-    return after(state, append(state, request(*items, **more)))
+    return after(state, decide_append(state, request(*items, **more)))
 
 
 def led(state: State, partition: int = 0) -> PartitionState:
@@ -122,7 +122,7 @@ def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_it_has()
     assert brokers_to_write(state, "orders", 0) == (0, 1)
     assert led(appended(state, on([0, 1]))).log_end_offset == 3
     with pytest.raises(NotEnoughReplicasError):
-        append(state, request(on([0])))
+        decide_append(state, request(on([0])))
 
 
 def test_a_partition_without_a_leader_takes_nothing() -> None:
@@ -166,7 +166,7 @@ def test_a_copy_on_a_broker_that_was_not_in_sync_does_not_bring_it_back() -> Non
 
 
 def test_without_the_leaders_copy_the_first_replica_that_has_one_leads_from_this_append_on() -> None:
-    decision = append(replicated(), request(on([2, 1])))
+    decision = decide_append(replicated(), request(on([2, 1])))
     change, added = decision.actions
     assert isinstance(change, ChangePartition)
     assert isinstance(added, Append)
@@ -177,11 +177,11 @@ def test_without_the_leaders_copy_the_first_replica_that_has_one_leads_from_this
 
 
 def test_an_append_that_all_in_sync_hold_changes_nothing_but_the_log() -> None:
-    assert [type(action) for action in append(replicated(), request(on([0, 1, 2]))).actions] == [Append]
+    assert [type(action) for action in decide_append(replicated(), request(on([0, 1, 2]))).actions] == [Append]
 
 
 def test_runs_of_one_request_add_up() -> None:
-    decision = append(replicated(), request(on([0, 1]), on([1, 2]), on([1])))
+    decision = decide_append(replicated(), request(on([0, 1]), on([1, 2]), on([1])))
     assert [type(action) for action in decision.actions] == [Append, ChangePartition, Append, Append]
     epochs = [action.leader_epoch for action in decision.actions if isinstance(action, Append)]
     assert epochs == [0, 1, 1]
@@ -192,31 +192,31 @@ def test_runs_of_one_request_add_up() -> None:
 def test_a_run_that_nobody_in_sync_holds_is_refused_whole() -> None:
     state = appended(replicated(), on([0]))
     with pytest.raises(NotLeaderOrFollowerError, match=r"is on brokers \[1, 2\]") as raised:
-        append(state, request(on([1, 2])))
+        decide_append(state, request(on([1, 2])))
     assert isinstance(raised.value, WriteRefusedError)
     assert raised.value.path == "orders-0/x.log"
     with pytest.raises(NotLeaderOrFollowerError):
-        append(state, request(on([0]), on([1])))
+        decide_append(state, request(on([0]), on([1])))
 
 
 def test_a_broker_that_is_offline_is_not_elected() -> None:
     state = commit(replicated(), [ChangeBroker(broker=1, online=False)])
     assert led(appended(state, on([1, 2]))).leader == 2
     with pytest.raises(NotLeaderOrFollowerError):
-        append(state, request(on([1])))
+        decide_append(state, request(on([1])))
 
 
 def test_a_partition_without_a_leader_is_not_appended_to_by_who_began_before() -> None:
     state = without_leader(appended(replicated(), on([0])))
     with pytest.raises(NotLeaderOrFollowerError):
-        append(state, request(on([0])))
+        decide_append(state, request(on([0])))
 
 
 def test_the_single_replica_of_a_partition_has_to_hold_the_run() -> None:
     state = replicated(brokers=2, factor=1)
     assert led(appended(state, on([0]))).log_end_offset == 3
     with pytest.raises(NotLeaderOrFollowerError):
-        append(state, request(on([1])))
+        decide_append(state, request(on([1])))
 
 
 # -- acks
@@ -226,7 +226,7 @@ def test_with_acks_all_min_insync_replicas_have_to_hold_the_run() -> None:
     state = replicated(min_insync_replicas="2")
     assert led(appended(state, on([0, 1]))).isr == (0, 1)
     with pytest.raises(NotEnoughReplicasError):
-        append(state, request(on([0])))
+        decide_append(state, request(on([0])))
 
 
 def test_with_acks_of_1_or_0_the_leaders_copy_is_enough() -> None:
@@ -236,9 +236,9 @@ def test_with_acks_of_1_or_0_the_leaders_copy_is_enough() -> None:
 
 def test_the_clusters_min_insync_replicas_holds_where_the_topic_has_none() -> None:
     state = replicated()
-    state = after(state, decide.alter_configs(state, "", {"min.insync.replicas": "3"}, []))
+    state = after(state, alter_configs(state, "", {"min.insync.replicas": "3"}, []))
     with pytest.raises(NotEnoughReplicasError):
-        append(state, request(on([0, 1])))
+        decide_append(state, request(on([0, 1])))
 
 
 # -- repetitions
@@ -248,7 +248,7 @@ def test_a_repetition_is_answered_as_before_whoever_is_in_sync_now() -> None:
     first = on([0, 1, 2], producer_id=7, producer_epoch=0, base_sequence=0)
     state = appended(replicated(min_insync_replicas="2"), first)
     state = appended(state, on([1]), acks=LEADER_ONLY)
-    again = append(state, request(on([0], producer_id=7, producer_epoch=0, base_sequence=0)))
+    again = decide_append(state, request(on([0], producer_id=7, producer_epoch=0, base_sequence=0)))
     assert (again.actions, again.result.duplicate, again.result.appended[0].base_offset) == ([], True, 0)
 
 
@@ -257,7 +257,7 @@ def test_a_repetition_is_answered_as_before_however_old_its_file_is() -> None:
     first = on([0], path=path, producer_id=7, producer_epoch=0, base_sequence=0)
     state = appended(replicated(factor=1), first)
     state = commit(state, [FenceWriters(version=state.version)])
-    assert append(state, request(first)).result.duplicate
+    assert decide_append(state, request(first)).result.duplicate
 
 
 # -- files begun too long ago
@@ -270,7 +270,7 @@ def test_a_file_begun_at_the_fence_or_before_is_refused_and_a_later_one_is_not()
     for begun in (0, fence):
         path = f"orders-0/{file_name(0, begun, 'w')}"
         with pytest.raises(StaleWriteError, match=f"begun at version {begun}") as raised:
-            append(state, request(on([0], path=path)))
+            decide_append(state, request(on([0], path=path)))
         assert raised.value.path == path
     later = f"orders-0/{file_name(0, fence + 1, 'w')}"
     assert led(appended(state, on([0], path=later))).log_end_offset == 3
@@ -278,9 +278,9 @@ def test_a_file_begun_at_the_fence_or_before_is_refused_and_a_later_one_is_not()
 
 def test_a_file_whose_name_tells_no_version_is_refused_once_there_is_a_fence() -> None:
     state = replicated(factor=1)
-    assert append(state, request(on([0]))).actions
+    assert decide_append(state, request(on([0]))).actions
     with pytest.raises(StaleWriteError):
-        append(commit(state, [FenceWriters(version=0)]), request(on([0])))
+        decide_append(commit(state, [FenceWriters(version=0)]), request(on([0])))
 
 
 # -- topics that the append creates
@@ -288,10 +288,10 @@ def test_a_file_whose_name_tells_no_version_is_refused_once_there_is_a_fence() -
 
 def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_told() -> None:
     state = new_cluster(3)
-    new = decide.assigned(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
+    new = assigned(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
     assert new.assignment is not None
     assert [len(replicas) for replicas in new.assignment] == [2, 2]
-    more = append(state, request(on(new.assignment[0]), new_topics=[new]))
+    more = decide_append(state, request(on(new.assignment[0]), new_topics=[new]))
     state = after(state, more)
     assert [list(partition.replicas) for partition in state.topic("orders").partitions] == list(new.assignment)
     assert led(state).log_end_offset == 3
@@ -300,7 +300,7 @@ def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_tol
 def test_a_topic_created_with_an_append_that_its_leader_missed_begins_with_another_leader() -> None:
     state = new_cluster(2)
     new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]])
-    state = after(state, append(state, request(on([1]), new_topics=[new])))
+    state = after(state, decide_append(state, request(on([1]), new_topics=[new])))
     assert (led(state).leader, led(state).leader_epoch, led(state).isr) == (1, 1, (1,))
 
 
@@ -308,9 +308,9 @@ def test_min_insync_replicas_holds_for_a_topic_created_with_the_append() -> None
     state = new_cluster(2)
     new = NewTopic(name="orders", topic_id="t1", assignment=[[0, 1]], configs={"min.insync.replicas": "2"})
     with pytest.raises(NotEnoughReplicasError):
-        append(state, request(on([0]), new_topics=[new]))
+        decide_append(state, request(on([0]), new_topics=[new]))
 
 
 def test_more_replicas_than_brokers_are_refused_before_anything_is_written() -> None:
     with pytest.raises(InvalidReplicationFactorError):
-        decide.assigned(new_cluster(1), NewTopic(name="orders", topic_id="t1", replication_factor=2))
+        assigned(new_cluster(1), NewTopic(name="orders", topic_id="t1", replication_factor=2))

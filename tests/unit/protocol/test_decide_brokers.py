@@ -21,13 +21,15 @@ from sparklog.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol import decide, decide_brokers, decide_replicas, elections
 from sparklog.protocol.commits import Append, ChangeBroker, RegisterBroker, Run
-from sparklog.protocol.decide import NewTopic
-from sparklog.protocol.decide_replicas import CaughtUp
-from sparklog.protocol.decide_segments import Replacement, removed
-from sparklog.protocol.decision import Decision
-from sparklog.protocol.elections import Checked, UncleanElection
+from sparklog.protocol.decide import brokers as decide_brokers
+from sparklog.protocol.decide import elections
+from sparklog.protocol.decide import replicas as decide_replicas
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.elections import Checked, UncleanElection
+from sparklog.protocol.decide.replicas import CaughtUp
+from sparklog.protocol.decide.segments import Replacement, removed
+from sparklog.protocol.decide.topics import NewTopic, create_topic, delete_topic
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.protocol.state import PartitionState, State
 from tests.unit.protocol.states import after, commit, new_cluster
@@ -39,7 +41,7 @@ def with_replicas(assignment: Sequence[Sequence[int]] = ((0, 1, 2),), brokers: i
     """Topic orders with these replicas, and a controller of epoch 1."""
     state = new_cluster(brokers)
     new = NewTopic(name="orders", topic_id="t1", assignment=[list(replicas) for replicas in assignment])
-    state = after(state, decide.create_topic(state, new))
+    state = after(state, create_topic(state, new))
     return after(state, decide_brokers.elect_controller(state, "c", 0))
 
 
@@ -297,7 +299,7 @@ def test_who_was_moved_away_is_offline_or_has_lost_its_topic_stays_out() -> None
     looked_at = caught_up(state, 1)
     for changed in (
         checked(state, offline=[1]),
-        after(state, decide.delete_topic(state, "orders")),
+        after(state, delete_topic(state, "orders")),
         after(state, decide_replicas.alter_reassignments(state, {("orders", 0): [0]})),
     ):
         assert decide_replicas.expand_isr(changed, [looked_at]).result.joined == []

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError, OffsetOutOfRangeError, PolicyViolationError
-from sparklog.protocol import decide, decide_segments
 from sparklog.protocol.commits import FenceWriters, LiveSegment, RemovedSegments, RemoveFiles, ReplaceSegments, Run
-from sparklog.protocol.decide_segments import Deletion, Replacement, SegmentsRequest, SegmentsResult
+from sparklog.protocol.decide import segments as decide_segments
+from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.segments import Deletion, Replacement, SegmentsRequest, SegmentsResult
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_topic, delete_topic
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
 
@@ -20,7 +22,7 @@ def with_records(appends: int = 10) -> State:
     """Offsets 0 to 3 * appends of orders-0, three in a segment."""
     state = with_topic()
     for _ in range(appends):
-        state = after(state, decide.append(state, request(item(3))))
+        state = after(state, decide_append(state, request(item(3))))
     return state
 
 
@@ -56,7 +58,7 @@ def asked(state: State, version: int, *changes: Replacement | Deletion) -> tuple
 
 def test_appends_do_not_stand_in_the_way_of_a_replacement() -> None:
     planned = with_records()
-    newer = after(planned, decide.append(planned, request(item(3))))
+    newer = after(planned, decide_append(planned, request(item(3))))
     state, result = asked(newer, planned.version, merged(0, 9))
     assert not result.left_out
     assert state.partition("orders", 0).segments == 11 - 3 + 1
@@ -125,8 +127,8 @@ def test_files_begun_before_a_vacuum_are_not_taken_in() -> None:
 
 def test_a_topic_created_again_is_not_touched() -> None:
     state = with_records()
-    again = after(state, decide.delete_topic(state, "orders"))
-    again = after(again, decide.create_topic(again, decide.NewTopic(name="orders", topic_id="t2", partitions=2)))
+    again = after(state, delete_topic(state, "orders"))
+    again = after(again, create_topic(again, NewTopic(name="orders", topic_id="t2", partitions=2)))
     _, result = asked(again, state.version, merged(0, 9))
     assert result.left_out[0].why == "the topic was deleted"
 
@@ -185,6 +187,6 @@ def test_records_that_are_not_there_cannot_be_deleted() -> None:
 
 def test_records_of_a_compacted_topic_are_not_deleted() -> None:
     state = with_records()
-    state = after(state, decide.alter_configs(state, "orders", {"cleanup.policy": "compact"}, []))
+    state = after(state, alter_configs(state, "orders", {"cleanup.policy": "compact"}, []))
     with pytest.raises(PolicyViolationError, match="does not contain delete"):
         decide_segments.delete_records(state, {("orders", 0): 3})

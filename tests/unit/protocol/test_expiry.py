@@ -7,17 +7,19 @@ from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.errors import NotFoundError, UnknownProducerIdError
-from sparklog.protocol import decide, decide_expiry
 from sparklog.protocol.commits import InitProducer
-from sparklog.protocol.decide_expiry import (
+from sparklog.protocol.decide import expiry as decide_expiry
+from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.expiry import (
     expire_applications,
     expire_partition_producers,
     expire_transactional_ids,
     forget_applications,
     forget_transactional_ids,
 )
-from sparklog.protocol.decide_producers import init_producer
-from sparklog.protocol.decision import Decision
+from sparklog.protocol.decide.producers import init_producer
+from sparklog.protocol.decide.topics import alter_configs
 from sparklog.protocol.file_names import file_name
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
@@ -26,7 +28,7 @@ DAY_MS = 86_400_000
 
 
 def produced(state: State, sequence: int, producer: int = 7) -> Decision:
-    return decide.append(state, request(item(producer_id=producer, producer_epoch=0, base_sequence=sequence)))
+    return decide_append(state, request(item(producer_id=producer, producer_epoch=0, base_sequence=sequence)))
 
 
 def advanced(state: State, ms: int) -> State:
@@ -92,7 +94,7 @@ def test_a_maintainer_whose_log_is_ahead_goes_by_its_own_clock() -> None:
 def test_the_times_are_settings_of_the_cluster() -> None:
     state = with_topic()
     changes = {"transactional.id.expiration.ms": "1000", "producer.id.expiration.ms": "2000"}
-    state = after(state, decide.alter_configs(state, "", changes, []))
+    state = after(state, alter_configs(state, "", changes, []))
     state = after(state, produced(state, 0))
     state = after(state, init_producer(state, "tx"))
     state = advanced(state, 1500)
@@ -115,7 +117,7 @@ def test_one_decision_forgets_a_bounded_number(monkeypatch: pytest.MonkeyPatch) 
 def test_an_application_is_forgotten_by_the_version_of_its_newest_write() -> None:
     state = with_topic()
     for name in ("a", "b"):
-        state = after(state, decide.append(state, request(item(), application=name, application_version=1)))
+        state = after(state, decide_append(state, request(item(), application=name, application_version=1)))
     newest = state.applications["b"].commit_version
     state = after(state, expire_applications(state, newest))
     assert set(state.applications) == {"b"}
@@ -124,10 +126,10 @@ def test_an_application_is_forgotten_by_the_version_of_its_newest_write() -> Non
 def test_a_forgotten_application_may_write_the_same_number_again() -> None:
     state = with_topic()
     write = request(item(), application="a", application_version=1)
-    state = after(state, decide.append(state, write))
-    assert decide.append(state, write).actions == []
+    state = after(state, decide_append(state, write))
+    assert decide_append(state, write).actions == []
     state = after(state, forget_applications(state, ["a", "a"]))
-    assert decide.append(state, write).actions != []
+    assert decide_append(state, write).actions != []
 
 
 def test_forgetting_what_is_not_known_is_an_error() -> None:
@@ -148,7 +150,7 @@ def file_of(state: State) -> str:
 
 def sent(state: State, path: str, producer: int = 7, sequence: int = 0) -> Decision:
     one = item(producer_id=producer, producer_epoch=0, base_sequence=sequence)
-    return decide.append(state, request(replace(one, run=replace(one.run, path=path))))
+    return decide_append(state, request(replace(one, run=replace(one.run, path=path))))
 
 
 def forgotten(state: State) -> State:

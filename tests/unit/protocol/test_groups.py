@@ -19,9 +19,8 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.protocol import decide
-from sparklog.protocol.decide import NewTopic
-from sparklog.protocol.decide_groups import (
+from sparklog.protocol.decide.append import decide_append
+from sparklog.protocol.decide.groups import (
     GroupCommit,
     JoinRequest,
     acknowledge_revocation,
@@ -32,7 +31,8 @@ from sparklog.protocol.decide_groups import (
     join_group,
     leave_group,
 )
-from sparklog.protocol.groups import held
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
+from sparklog.protocol.group.membership import held
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata, TopicPartition
 from tests.unit.protocol.states import after, commit, item, request, with_topic
@@ -100,18 +100,18 @@ def test_a_changed_subscription_begins_a_generation() -> None:
 
 def test_a_topic_that_comes_grows_or_goes_begins_a_generation_of_its_subscribers() -> None:
     state = joined(with_topic(partitions=1), "a", topics=("orders", "later"))
-    state = after(state, decide.create_topic(state, NewTopic(name="later", topic_id="t2", partitions=2)))
+    state = after(state, create_topic(state, NewTopic(name="later", topic_id="t2", partitions=2)))
     assert state.groups["g"].members["a"].assigned == {"later": (0, 1), "orders": (0,)}
-    state = after(state, decide.create_partitions(state, "orders", 2))
+    state = after(state, create_partitions(state, "orders", 2))
     assert owned(state, "a") == [0, 1]
-    state = after(state, decide.delete_topic(state, "orders"))
+    state = after(state, delete_topic(state, "orders"))
     member = state.groups["g"].members["a"]
     assert (member.assigned, member.revoking, state.groups["g"].generation) == ({"later": (0, 1)}, {}, 4)
 
 
 def test_a_topic_nobody_subscribes_to_disturbs_no_group() -> None:
     state = joined(with_topic(), "a")
-    state = after(state, decide.create_topic(state, NewTopic(name="other", topic_id="t2")))
+    state = after(state, create_topic(state, NewTopic(name="other", topic_id="t2")))
     assert state.groups["g"].generation == 1
 
 
@@ -139,7 +139,7 @@ def test_a_member_without_a_common_assignor_is_refused() -> None:
 
 def test_a_full_group_takes_no_newcomer_but_its_own_members() -> None:
     state = with_topic()
-    state = after(state, decide.alter_configs(state, "", {"group.max.size": "1"}, []))
+    state = after(state, alter_configs(state, "", {"group.max.size": "1"}, []))
     state = joined(state, "a")
     with pytest.raises(GroupMaxSizeReachedError):
         joined(state, "b")
@@ -189,7 +189,7 @@ def test_offsets_of_what_does_not_exist_are_refused() -> None:
 def test_a_groups_offsets_go_with_the_topic() -> None:
     state = with_topic()
     state = after(state, commit_group_offsets(state, GroupCommit(group="g", offsets={("orders", 0): 1})))
-    state = after(state, decide.delete_topic(state, "orders"))
+    state = after(state, delete_topic(state, "orders"))
     assert not state.groups["g"].offsets
 
 
@@ -226,7 +226,7 @@ def test_records_and_the_offsets_of_a_fenced_member_are_refused_together() -> No
     state = joined(joined(with_topic(), "a"), "b")
     stale = GroupCommit(group="g", offsets={("orders", 0): 1}, member="a", generation=1)
     with pytest.raises(IllegalGenerationError):
-        decide.append(state, request(item(), groups=[stale]))
+        decide_append(state, request(item(), groups=[stale]))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["join", "leave", "ack"])), max_size=40))

@@ -6,8 +6,9 @@ import pytest
 
 from sparklog import limits
 from sparklog.errors import CorruptMetadataError
-from sparklog.protocol import decide, decide_groups
 from sparklog.protocol.commits import InitProducer, JoinGroup, LeaveGroup, RemoveFiles, ResetTime
+from sparklog.protocol.decide import groups as decide_groups
+from sparklog.protocol.decide.append import decide_append
 from sparklog.protocol.log_time import LEFT_AT_LEAST_MS, decide_reset
 from sparklog.protocol.state import State
 from sparklog.types import OffsetAndMetadata
@@ -27,7 +28,7 @@ def driven_ahead() -> State:
         number = 1 if at > NOW_MS else 0
         offsets = decide_groups.GroupCommit(group=group, offsets={("orders", 0): OffsetAndMetadata(0)})
         actions = [
-            *decide.append(state, request(item(partition=number, **PRODUCER))).actions,
+            *decide_append(state, request(item(partition=number, **PRODUCER))).actions,
             InitProducer(producer_id=number, producer_epoch=1, transactional_id=f"t-{group}"),
             *decide_groups.commit_group_offsets(state, offsets).actions,
             JoinGroup(group=f"{group}-left", member="m", assignors=["range"]),
@@ -71,7 +72,7 @@ def test_files_that_left_the_log_keep_the_time_they_have_left() -> None:
 def test_a_repetition_is_recognised_across_a_reset() -> None:
     before = driven_ahead()
     state = commit(before, [ResetTime(time_ms=NOW_MS)], NOW_MS)
-    repeated = decide.append(state, request(item(partition=1, **PRODUCER)))
+    repeated = decide_append(state, request(item(partition=1, **PRODUCER)))
     assert repeated.actions == []
 
 
@@ -100,7 +101,7 @@ def test_requests_of_the_same_commit_are_kept() -> None:
     before = driven_ahead()
     next_id = before.next_producer_id
     actions = [
-        *decide.append(before, request(item(partition=0, records=2))).actions,
+        *decide_append(before, request(item(partition=0, records=2))).actions,
         ResetTime(time_ms=NOW_MS),
         InitProducer(producer_id=next_id, producer_epoch=1, transactional_id="new"),
     ]

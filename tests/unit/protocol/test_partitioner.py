@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRecordError
-from sparklog.protocol import partitioner
-from sparklog.protocol.partitioner import (
+from sparklog.protocol.plan import partitioner
+from sparklog.protocol.plan.partitioner import (
     StickyPartitions,
     murmur2,
     partition_for_integer_key,

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
-from sparklog.protocol import decide
 from sparklog.protocol.commits import ChangeBroker
-from sparklog.protocol.decide import NewTopic
-from sparklog.protocol.placement import available_brokers, first_places, spread
+from sparklog.protocol.decide.topics import NewTopic, create_partitions, create_topic
+from sparklog.protocol.plan.placement import available_brokers, first_places, spread
 from tests.unit.protocol.states import after, commit, new_cluster
 
 
@@ -49,8 +48,8 @@ def test_topics_of_one_partition_are_not_all_led_by_the_first_broker() -> None:
 
 def test_partitions_that_are_added_go_on_from_the_topics_first_broker() -> None:
     state = new_cluster(brokers=3)
-    state = after(state, decide.create_topic(state, NewTopic(name="a", topic_id="t", assignment=[[1], [2]])))
-    state = after(state, decide.create_partitions(state, "a", 4))
+    state = after(state, create_topic(state, NewTopic(name="a", topic_id="t", assignment=[[1], [2]])))
+    state = after(state, create_partitions(state, "a", 4))
     assert [p.leader for p in state.topics["a"].partitions] == [1, 2, 0, 1]
 
 
@@ -59,11 +58,9 @@ def test_cordoned_and_offline_brokers_get_no_new_replicas() -> None:
         new_cluster(brokers=4), [ChangeBroker(broker=1, cordoned=True), ChangeBroker(broker=2, online=False)]
     )
     assert available_brokers(state) == [0, 3]
-    state = after(
-        state, decide.create_topic(state, NewTopic(name="a", topic_id="t", partitions=4, replication_factor=2))
-    )
+    state = after(state, create_topic(state, NewTopic(name="a", topic_id="t", partitions=4, replication_factor=2)))
     assert {broker for p in state.topics["a"].partitions for broker in p.replicas} == {0, 3}
     with pytest.raises(InvalidReplicationFactorError, match="cordoned"):
-        decide.create_topic(state, NewTopic(name="b", topic_id="u", replication_factor=3))
+        create_topic(state, NewTopic(name="b", topic_id="u", replication_factor=3))
     with pytest.raises(InvalidReplicationAssignmentError, match="cordoned"):
-        decide.create_topic(state, NewTopic(name="b", topic_id="u", assignment=[[1, 0]]))
+        create_topic(state, NewTopic(name="b", topic_id="u", assignment=[[1, 0]]))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from sparklog.protocol.retention import (
+from sparklog.protocol.plan.retention import (
     LOG_START_OFFSET,
     RETENTION_BYTES,
     RETENTION_MS,
@@ -19,7 +19,7 @@ from sparklog.protocol.retention import (
     may_delete,
     retention_of,
 )
-from sparklog.protocol.rolling import Group
+from sparklog.protocol.plan.rolling import Group
 from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State, TopicState
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sparklog import limits
 from sparklog.config.topic_configs import TopicConfig
-from sparklog.protocol.rolling import (
+from sparklog.protocol.plan.rolling import (
     MERGE_FACTOR,
     Merge,
     RollRules,

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from sparklog.errors import CorruptMetadataError, ProducerFencedError, UnknownProducerIdError
 from sparklog.limits import IDEMPOTENT_BATCHES_KEPT, MAX_PRODUCER_ID
-from sparklog.protocol import decide
 from sparklog.protocol.commits import InitProducer
-from sparklog.protocol.decide import PartitionAppend
-from sparklog.protocol.decide_expiry import forget_transactional_ids
-from sparklog.protocol.decide_groups import GroupCommit
-from sparklog.protocol.decide_producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
+from sparklog.protocol.decide.append import PartitionAppend, decide_append
+from sparklog.protocol.decide.expiry import forget_transactional_ids
+from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
 from sparklog.protocol.indexes import indexed
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
@@ -42,7 +41,7 @@ def test_an_id_that_was_not_the_next_one_cannot_use_up_the_ids(forged: int) -> N
 def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch() -> None:
     state, producer = begun()
     offsets = GroupCommit(group="g", offsets={("orders", 1): 4})
-    decision = decide.append(state, request(run_of(producer), groups=[offsets], transaction=producer))
+    decision = decide_append(state, request(run_of(producer), groups=[offsets], transaction=producer))
     state = after(state, decision)
     assert decision.result.producer == ProducerIdentity(producer.producer_id, 1)
     assert state.topics["orders"].partitions[0].log_end_offset == 3
@@ -53,8 +52,8 @@ def test_a_transaction_is_one_commit_of_records_and_offsets_and_raises_the_epoch
 def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
     state, producer = begun()
     transaction = request(run_of(producer), run_of(producer, 2, 1), transaction=producer)
-    first = decide.append(state, transaction)
-    again = decide.append(after(state, first), transaction)
+    first = decide_append(state, transaction)
+    again = decide_append(after(state, first), transaction)
     assert again.actions == []
     assert again.result.appended == first.result.appended
     assert (again.result.duplicate, again.result.producer) == (True, first.result.producer)
@@ -62,29 +61,29 @@ def test_a_transaction_that_is_repeated_is_answered_with_what_it_got() -> None:
 
 def test_a_transaction_of_many_runs_for_one_partition_is_repeated_too() -> None:
     state, producer = begun()
-    state = after(state, decide.append(state, request(item(7))))
+    state = after(state, decide_append(state, request(item(7))))
     runs = [
         item(3, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=3 * number)
         for number in range(IDEMPOTENT_BATCHES_KEPT + 4)
     ]
     transaction = request(*runs, transaction=producer)
-    first = decide.append(state, transaction)
-    again = decide.append(after(state, first), transaction)
+    first = decide_append(state, transaction)
+    again = decide_append(after(state, first), transaction)
     assert again.result.appended == first.result.appended
 
 
 def test_a_transaction_of_offsets_alone_is_repeated_without_effect_too() -> None:
     state, producer = begun()
     transaction = request(groups=[GroupCommit(group="g", offsets={("orders", 1): 4})], transaction=producer)
-    state = after(state, decide.append(state, transaction))
-    assert decide.append(state, transaction).actions == []
+    state = after(state, decide_append(state, transaction))
+    assert decide_append(state, transaction).actions == []
 
 
 def test_a_transaction_of_runs_without_sequences_is_repeated_without_effect_too() -> None:
     state, producer = begun()
     transaction = request(item(), transaction=producer)
-    state = after(state, decide.append(state, transaction))
-    again = decide.append(state, transaction)
+    state = after(state, decide_append(state, transaction))
+    again = decide_append(state, transaction)
     assert (again.actions, again.result.appended, again.result.duplicate) == ([], [], True)
 
 
@@ -92,26 +91,26 @@ def test_an_instance_that_was_replaced_cannot_commit() -> None:
     state, producer = begun()
     state = after(state, init_producer(state, "tx"))
     with pytest.raises(ProducerFencedError, match="taken over"):
-        decide.append(state, request(run_of(producer), transaction=producer))
+        decide_append(state, request(run_of(producer), transaction=producer))
 
 
 def test_an_instance_that_was_replaced_learns_that_its_last_transaction_was_committed_before() -> None:
     state, producer = begun()
     transaction = request(run_of(producer), transaction=producer)
-    state = after(state, decide.append(state, transaction))
+    state = after(state, decide_append(state, transaction))
     state = after(state, init_producer(state, "tx"))
-    answer = decide.append(state, transaction)
+    answer = decide_append(state, transaction)
     assert (answer.actions, answer.result.duplicate) == ([], True)
     following = answer.result.producer
     with pytest.raises(ProducerFencedError):
-        decide.append(state, request(run_of(following), transaction=following))
+        decide_append(state, request(run_of(following), transaction=following))
 
 
 def test_the_next_transaction_numbers_its_records_from_0_again() -> None:
     state, producer = begun()
-    decision = decide.append(state, request(run_of(producer), transaction=producer))
+    decision = decide_append(state, request(run_of(producer), transaction=producer))
     state, following = after(state, decision), decision.result.producer
-    state = after(state, decide.append(state, request(run_of(following, 2), transaction=following)))
+    state = after(state, decide_append(state, request(run_of(following, 2), transaction=following)))
     assert state.topics["orders"].partitions[0].log_end_offset == 5
 
 
@@ -121,13 +120,13 @@ def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_o
     known = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
     state = indexed(replace(state, producers=Map({producer.producer_id: known})))
     transaction = request(run_of(last), transaction=last)
-    decision = decide.append(state, transaction)
+    decision = decide_append(state, transaction)
     assert decision.result.producer is None
     state = after(state, decision)
     renewed = init_producer(state, "tx")
     assert renewed.result == ProducerIdentity(producer.producer_id + 1, 0)
     state = after(state, renewed)
-    assert decide.append(state, transaction).result.duplicate
+    assert decide_append(state, transaction).result.duplicate
     assert init_producer(state, "tx").result == ProducerIdentity(producer.producer_id + 1, 1)
 
 
@@ -136,7 +135,7 @@ def test_a_transactional_id_that_is_forgotten_commits_no_more() -> None:
     state = after(state, forget_transactional_ids(state, ["tx"]))
     assert producer.producer_id not in state.producers
     with pytest.raises(UnknownProducerIdError):
-        decide.append(state, request(run_of(producer), transaction=producer))
+        decide_append(state, request(run_of(producer), transaction=producer))
 
 
 def test_producers_without_a_transactional_id_leave_nothing_in_the_state() -> None:

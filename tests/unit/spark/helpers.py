@@ -26,11 +26,11 @@ from pyspark.sql.types import (
 
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
-from sparklog.spark.filters import pruning
 from sparklog.spark.options import sink_options, source_options
-from sparklog.spark.reader import SparklogReader
-from sparklog.spark.rows import read_schema
-from sparklog.spark.writer import SparklogCommitMessage, SparklogWriter
+from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
+from sparklog.spark.source.filters import pruning
+from sparklog.spark.source.reader import SparklogReader
+from sparklog.spark.source.rows import read_schema
 
 Row = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from sparklog.spark import attempts
-from sparklog.spark.attempts import Settings, repeated_by, shared_application, warn_of_second_attempt
-from sparklog.spark.job import add_number_arguments, check_number_arguments, write_number
+from sparklog.spark.jobs import attempts
+from sparklog.spark.jobs.attempts import Settings, repeated_by, shared_application, warn_of_second_attempt
+from sparklog.spark.jobs.batch import add_number_arguments, check_number_arguments, write_number
 
 YARN = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
 KUBERNETES = {"spark.master": "k8s://https://k:6443", "spark.submit.deployMode": "cluster", "spark.app.id": "spark-ab"}

@@ -11,17 +11,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
-from sparklog.coordinator.announcements import announced, read_announcement
+from sparklog.coordinator.reader_leases import list_reader_leases, read_reader_lease
 from sparklog.errors import DataLossError, InvalidOptionError
-from sparklog.spark.group_job import _prepare
-from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask
-from sparklog.spark.range_reader import RangeReader
-from sparklog.spark.rows import read_schema
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.group.consume import _prepare
+from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask
+from sparklog.spark.source.range_reader import RangeReader
+from sparklog.spark.source.rows import read_schema
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
 from sparklog.store.open import open_store
-from tests.unit.log.replicated import append_copies, copies, replicated_cluster
-from tests.unit.log.rewriting import delete_files, drop_segments, rewrite
+from tests.cluster.log.replicated import append_copies, copies, replicated_cluster
+from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
 from tests.unit.spark.helpers import across, cluster, read_rows, reader, write_rows
 
 
@@ -250,7 +250,7 @@ def test_a_group_whose_records_are_all_deleted_is_done(tmp_path: Path) -> None:
 def announcements(folder: Path) -> list[tuple[int, int]]:
     """The version and the end by the reader's own clock of what is announced."""
     store = open_store(str(folder))
-    stored = [read_announcement(store, one.key) for one in announced(store, SystemClock().now_ms())]
+    stored = [read_reader_lease(store, one.key) for one in list_reader_leases(store, SystemClock().now_ms())]
     return [(found.version, found.until_ms) for found in stored if found is not None]
 
 

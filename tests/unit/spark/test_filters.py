@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from sparklog.spark.filters import HIGHEST, LOWEST, Pruning, Span, pruning
+from sparklog.spark.source.filters import HIGHEST, LOWEST, Pruning, Span, pruning
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

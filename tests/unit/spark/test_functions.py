@@ -11,7 +11,7 @@ import pytest
 from pyspark.cloudpickle import dumps
 
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.functions import named
+from sparklog.spark.jobs.functions import named
 
 
 def test_a_function_of_a_file_works_where_the_file_is_not(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparklog.client.producer import Producer
+from sparklog.client.producer.producer import Producer
 from sparklog.coordinator import Coordinator, open_cluster, shared_cluster
 from sparklog.errors import InvalidRecordError, NoOffsetForPartitionError
-from sparklog.protocol.decide_groups import JoinRequest
-from sparklog.spark.group_job import _prepare
-from sparklog.spark.group_task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
+from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.spark.group.consume import _prepare
+from sparklog.spark.group.task import ConsumeContext, ConsumeSettings, ConsumeTask, MemberReport, Process
 from sparklog.store.open import open_store
 from sparklog.types import TopicPartition
-from tests.unit.client.test_producer_restored_roots import pass_by
-from tests.unit.log.test_replaced_root import restore, take_snapshot
+from tests.cluster.client.test_producer_restored_roots import pass_by
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
 from tests.unit.spark.helpers import cluster, values, write_rows
 
 DDL = "value string, partition int"
@@ -197,7 +197,7 @@ def test_what_are_no_rows_is_refused(tmp_path: Path, rows: object) -> None:
 
 def test_ends_of_a_partition_that_is_gone_are_reached() -> None:
     from sparklog.protocol.state import State
-    from sparklog.spark.group_task import behind
+    from sparklog.spark.group.task import behind
 
     assert behind(State(cluster_id="c"), "g", {TopicPartition("gone", 0): 5}) == []
 

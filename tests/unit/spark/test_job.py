@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from sparklog.errors import InvalidOptionError, MessageSizeTooLargeError
-from sparklog.spark.job import MAX_REASON_CHARACTERS, pair, reason, run, storage_values
+from sparklog.spark.jobs.batch import MAX_REASON_CHARACTERS, pair, reason, run, storage_values
 
 IN_A_TASK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost \
 task 0.0 in stage 0.0 (TID 0) (h 1): org.apache.spark.api.python.PythonException: Traceback (most recent call last):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.offsets import (
+from sparklog.spark.source.offsets import (
     EveryPartition,
     format_offsets,
     format_partitions,

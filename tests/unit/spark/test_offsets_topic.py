@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.coordinator.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, partition_of
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.stream_options import stream_options
+from sparklog.spark.stream.options import stream_options
 from tests.unit.spark.helpers import cluster, read_rows
 
 TOPIC = "__consumer_offsets"

@@ -9,8 +9,8 @@ import sys
 from pyspark.cloudpickle import dumps
 
 from sparklog.spark.options import Address, SourceOptions, Subscription
-from sparklog.spark.reader import SparklogReader
-from sparklog.spark.rows import read_schema
+from sparklog.spark.source.reader import SparklogReader
+from sparklog.spark.source.rows import read_schema
 
 READER = SparklogReader(SourceOptions(Address("/data/log"), Subscription(topics=("a",))), read_schema(False))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidOptionError
-from sparklog.spark.ranges import split_ranges
+from sparklog.spark.source.ranges import split_ranges
 from sparklog.types import OffsetRange
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from sparklog.coordinator import Coordinator, open_cluster
 from sparklog.errors import InvalidOptionError, InvalidRequestError
-from sparklog.protocol.decide import AppendRequest
+from sparklog.protocol.decide.append import AppendRequest
 from sparklog.spark.options import sink_options
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.spark.writer import RowWriter, SparklogWriter
+from sparklog.spark.sink.writer import RowWriter, SparklogWriter
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from tests.unit.spark.helpers import across, batches, cluster, read_rows, schema_of, values
 
 DDL = "key string, value string, partition int, topic string"

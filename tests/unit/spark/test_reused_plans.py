@@ -11,7 +11,7 @@ import pytest
 from sparklog.coordinator import Coordinator
 from sparklog.protocol.state import State
 from sparklog.spark.options import source_options
-from sparklog.spark.reused_plans import PlanIdentity, warn_of_reuse
+from sparklog.spark.source.reused_plans import PlanIdentity, warn_of_reuse
 from tests.unit.spark.helpers import cluster, write_rows
 
 _plans = itertools.count()

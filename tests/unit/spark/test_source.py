@@ -12,9 +12,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from pyspark_sparklog import DefaultSource
 from sparklog.errors import InvalidOptionError, InvalidRecordError, InvalidRequestError
 from sparklog.spark.options import Options
-from sparklog.spark.rows import arrow_schema, read_schema
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.table_options import METADATA_KEY, effective_options
+from sparklog.spark.source.rows import arrow_schema, read_schema
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.source.table_options import METADATA_KEY, effective_options
 from tests.unit.spark.helpers import across, cluster, schema_of, values, write_rows
 
 TABLE = {"provider": "sparklog", "owner": "me", "location": "file:/warehouse/t", "path": "file:/warehouse/t"}

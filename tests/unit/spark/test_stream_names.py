@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.coordinator import create_cluster
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.stream_names import group_of
+from sparklog.spark.stream.query_names import group_of
 
 SOURCE = {"kafka.bootstrap.servers": "/data/log", "subscribe": "orders"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataLossError, InvalidRequestError
-from sparklog.spark.stream_offsets import (
+from sparklog.spark.stream.offsets import (
     Loss,
     PartitionLog,
     StreamOffsets,

@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError, InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError
-from sparklog.spark.rows import read_schema
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.stream_options import stream_options
-from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.source.rows import read_schema
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
 from tests.unit.spark.helpers import across, cluster, write_rows
 
 ALL = ReadAllAvailable()

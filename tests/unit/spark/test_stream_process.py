@@ -6,13 +6,13 @@ import gc
 import subprocess
 import sys
 
-from sparklog.spark.stream_process import is_of_spark, set_aside_loaded_objects
+from sparklog.spark.stream.process import is_of_spark, set_aside_loaded_objects
 
 AS_DAEMON = """
 import gc, sys
 from importlib.machinery import ModuleSpec
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
-from sparklog.spark.stream_process import set_aside_loaded_objects
+from sparklog.spark.stream.process import set_aside_loaded_objects
 set_aside_loaded_objects()
 first = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]
@@ -37,7 +37,7 @@ HUNG_UP = """
 import sys, traceback
 from importlib.machinery import ModuleSpec
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
-import sparklog.spark.portable
+import sparklog.spark.picklable
 
 def tell(error):
     try:

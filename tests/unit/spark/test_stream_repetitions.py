@@ -8,8 +8,8 @@ import pytest
 
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.state import ApplicationState, State
-from sparklog.spark.stream_listener import query_lag
-from sparklog.spark.stream_repetitions import MAX_RUNS, WrittenBefore, is_repetition, remember, report, written_before
+from sparklog.spark.stream.lag_listener import query_lag
+from sparklog.spark.stream.repetitions import MAX_RUNS, WrittenBefore, is_repetition, remember, report, written_before
 
 
 def known(version: int, topic: str) -> ApplicationState:

@@ -9,10 +9,10 @@ import pytest
 
 from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.spark.options import sink_options
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.stream_listener import query_lag
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.spark.writer import RowWriter
+from sparklog.spark.sink.writer import RowWriter
+from sparklog.spark.source.source import SparklogDataSource
+from sparklog.spark.stream.lag_listener import query_lag
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.types import TopicPartition
 from tests.unit.spark.helpers import across, batches, cluster, schema_of, values, write_rows
 

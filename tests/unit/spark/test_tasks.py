@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.spark.tasks import Arrivals, Outcome, _name, max_failures, outcome_of
+from sparklog.spark.jobs.runner import Arrivals, Outcome, _name, max_failures, outcome_of
 
 
 def code(function: object) -> bytes:

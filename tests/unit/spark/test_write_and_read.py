@@ -21,7 +21,7 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.spark import output
+from sparklog.spark.sink import output
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.unit.spark.helpers import (
     batches,

@@ -11,11 +11,11 @@ import pytest
 from sparklog.coordinator import shared_cluster
 from sparklog.errors import InvalidOptionError, InvalidRecordError, NotEnoughReplicasError, NotLeaderOrFollowerError
 from sparklog.protocol.commits import ChangeBroker
-from sparklog.spark.group_output import TaskSends
+from sparklog.spark.group.output import TaskSends
 from sparklog.spark.options import sink_options
-from sparklog.spark.stream_writer import SparklogStreamCommitMessage, SparklogStreamWriter
-from sparklog.spark.topics import target_of
-from sparklog.spark.writer import RowWriter
+from sparklog.spark.sink.topic_targets import target_of
+from sparklog.spark.sink.writer import RowWriter
+from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.testing.faulty_store import ERROR, UNAVAILABLE, FaultyStore
 from tests.replicated import Brokers, brokers
 from tests.unit.spark.helpers import Row, across, batches, cluster, schema_of, write_job, writer

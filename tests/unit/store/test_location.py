@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.store import local
-from sparklog.store.location import IDENTITY_KEY, guarded, may_contact, open_location
+from sparklog.store.location import IDENTITY_KEY, guard_store, may_contact, open_location
 from sparklog.store.memory import MemoryStore
 from sparklog.store.open import open_store
 
@@ -62,7 +62,7 @@ def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
 
 def test_storages_without_mounts_are_not_guarded() -> None:
     store = MemoryStore("not-guarded")
-    assert guarded(store, IDENTITY_KEY) is store
+    assert guard_store(store, IDENTITY_KEY) is store
 
 
 # -- which addresses are contacted

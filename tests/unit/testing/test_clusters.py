@@ -8,7 +8,7 @@ import pytest
 
 import sparklog.testing
 from sparklog.client.config import cluster_of
-from sparklog.client.records import Record, append_records
+from sparklog.client.producer.records import Record, append_records
 from sparklog.coordinator import coordinator, open_cluster, shared_cluster
 from sparklog.errors import ClusterNotFoundError, SparklogError
 from sparklog.store.open import open_store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import (
+from sparklog.client.consumer.assignors import (
     AbstractPartitionAssignor,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

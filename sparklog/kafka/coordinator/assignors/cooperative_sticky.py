@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import CooperativeStickyAssignor
+from sparklog.client.consumer.assignors import CooperativeStickyAssignor
 
 __all__ = ["CooperativeStickyAssignor"]

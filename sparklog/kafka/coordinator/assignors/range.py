@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import RangePartitionAssignor
+from sparklog.client.consumer.assignors import RangePartitionAssignor
 
 __all__ = ["RangePartitionAssignor"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import RoundRobinPartitionAssignor
+from sparklog.client.consumer.assignors import RoundRobinPartitionAssignor
 
 __all__ = ["RoundRobinPartitionAssignor"]

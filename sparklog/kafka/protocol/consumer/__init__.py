@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
-from sparklog.client.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from sparklog.client.admin.types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
+from sparklog.client.consumer.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 __all__ = [
     "ConsumerProtocolAssignment",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from sparklog.client.consumer.assignors import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 __all__ = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin_types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
+from sparklog.client.admin.types import IsolationLevel, OffsetResetStrategy, OffsetSpec, OffsetTimestamp
 
 __all__ = ["IsolationLevel", "OffsetResetStrategy", "OffsetSpec", "OffsetTimestamp"]

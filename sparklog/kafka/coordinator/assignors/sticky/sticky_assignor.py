@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sparklog.client.assignors import StickyPartitionAssignor
+from sparklog.client.consumer.assignors import StickyPartitionAssignor
 
 __all__ = ["StickyPartitionAssignor"]

@@ -1,0 +1,1 @@
+"""What commands take: the option parser, and arguments that several commands share."""

@@ -1,0 +1,99 @@
+"""Kafka's client properties (``linger.ms=5``) as arguments of the Python clients (``linger_ms=5``).
+
+A setting that only Java's clients or only connections have is passed over with a debug line; a name that neither
+knows gets a warning on standard error, as Kafka's clients give.
+
+Not for: what the settings do (``sparklog.client``).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.cli.arguments.parser import (
+    STORAGE_PROPERTY_PREFIX,
+    CommandParser,
+    complain,
+    logger,
+    parse_pairs,
+    read_properties_file,
+    suggestion,
+)
+
+JAVA_ONLY = frozenset(
+    {
+        "auto.include.jmx.reporter", "bootstrap.resolve.timeout.ms",
+        "buffer.memory.allocation.strategy", "config.providers", "enable.metrics.push", "group.protocol",
+        "group.remote.assignor", "interceptor.classes", "key.deserializer", "key.serializer",
+        "metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
+        "metrics.recording.level", "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
+        "partitioner.class", "partitioner.ignore.keys", "partitioner.rack.aware", "receive.buffer.bytes",
+        "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "security.providers",
+        "send.buffer.bytes", "throw.on.fetch.stable.offset.unsupported",
+        "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
+    }
+)  # fmt: skip
+_PASSED_OVER = ("bootstrap.servers", "internal.", "sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
+_NUMBERS = ("_ms", "_level", "_bytes")
+
+
+def add_properties(options: CommandParser, config_flag: str, example: str, old_flag: str = "") -> None:
+    """``--command-property``, with an older name if it has one, and ``--producer.config`` or its like as another
+    --command-config."""
+    settings: dict[str, Any] = {"metavar": "NAME=VALUE", "action": "extend", "nargs": "+", "default": []}
+    options.add_argument("--command-property", help=f"settings of the client, such as {example}", **settings)
+    if old_flag:
+        options.add_deprecated(old_flag, "--command-property", **settings)
+    options.add_deprecated(config_flag, "--command-config", metavar="FILE")
+
+
+def read_properties(options: argparse.Namespace) -> dict[str, str]:
+    """``--command-property`` over ``--command-config``. Raises UsageError."""
+    properties: dict[str, str] = {}
+    if options.command_config:
+        properties = read_properties_file(options.command_config, "--command-config")
+    properties.update(parse_pairs(options.command_property, "--command-property"))
+    if "bootstrap.servers" in properties and not options.bootstrap_server:
+        options.bootstrap_server = properties["bootstrap.servers"]
+    return properties
+
+
+def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
+    """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
+    from sparklog.client.config import SOCKET_ARGUMENTS
+
+    arguments: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, text in properties.items():
+        argument = name.replace(".", "_")
+        if argument in SOCKET_ARGUMENTS or name in JAVA_ONLY or name.startswith(_PASSED_OVER):
+            logger.debug("client setting %s has no effect here", name)
+        elif argument in defaults:
+            arguments[argument] = _value(argument, text, defaults[argument])
+        else:
+            unknown.append(name + suggestion(argument, defaults))
+    if unknown:
+        complain(f"WARN: These configurations '[{', '.join(unknown)}]' were supplied but are not used here.")
+    return arguments
+
+
+def java_assignors(text: str) -> object:
+    """A list of assignors as Java's consumer takes it, such as ``range,cooperative-sticky``."""
+    from sparklog.client.consumer.assignors import JavaAssignors
+
+    return JavaAssignors(item.strip() for item in text.split(",") if item.strip())
+
+
+def _value(argument: str, text: str, default: object) -> object:
+    stripped = text.strip()
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(stripped.lower(), text)
+    if isinstance(default, tuple):  # the assignors
+        return java_assignors(text)
+    if isinstance(default, int | float) or (default is None and argument.endswith(_NUMBERS)):
+        digits = stripped.removeprefix("-")
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= 19
+        return int(stripped) if is_number else text
+    return text

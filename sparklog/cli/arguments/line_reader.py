@@ -1,0 +1,116 @@
+"""Lines of text as records: Kafka's LineMessageReader and its properties.
+
+    [headers DELIMITER] [key SEPARATOR] value           with parse.headers=true and parse.key=true
+    k1:v1,k2:v2 TAB customer-7 TAB {"total": 12}
+
+Bytes stay what they are: a line that is not UTF-8 becomes a value with these very bytes, where Kafka's tool would
+replace some. A line ends at LF or CR LF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparklog.cli.arguments.parser import UsageError, complain, logger, suggestion
+from sparklog.client.producer.records import Record
+from sparklog.errors import InvalidRecordError
+
+PROPERTIES = {
+    "parse.key": "false",
+    "key.separator": "\t",
+    "parse.headers": "false",
+    "headers.delimiter": "\t",
+    "headers.separator": ",",
+    "headers.key.separator": ":",
+    "ignore.error": "false",
+    "null.marker": "",
+}
+"""Every property with its default; null.marker has none."""
+
+_PAIRS = (
+    ("headers.delimiter", "headers.separator"),
+    ("headers.delimiter", "headers.key.separator"),
+    ("headers.separator", "headers.key.separator"),
+    ("null.marker", "key.separator"),
+    ("null.marker", "headers.separator"),
+    ("null.marker", "headers.delimiter"),
+    ("null.marker", "headers.key.separator"),
+)
+
+
+class LineReader:
+    """Parses lines. Stateless, so thread-safe. Raises UsageError for properties that contradict each other."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        settings = {**PROPERTIES, **_known(properties)}
+        for first, second in _PAIRS:
+            if settings[first] == settings[second] and settings[first]:
+                raise UsageError(f"{first} and {second} may not be equal")
+        for name in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
+            if not settings[name]:
+                raise UsageError(f"{name} may not be empty")
+        self._parse_key = _is_true(settings["parse.key"])
+        self._parse_headers = _is_true(settings["parse.headers"])
+        self._ignore_error = _is_true(settings["ignore.error"])
+        self._key_separator = settings["key.separator"].encode()
+        self._delimiter = settings["headers.delimiter"].encode()
+        self._headers_separator = settings["headers.separator"].encode()
+        self._header_key_separator = settings["headers.key.separator"].encode()
+        self._null = settings["null.marker"].encode() if "null.marker" in properties else None
+
+    def record(self, line: bytes, number: int) -> Record:
+        """The record that a line without its end stands for. Raises InvalidRecordError, which names the line."""
+        headers, rest = self._split(self._parse_headers, line, line, self._delimiter, "headers delimiter", number)
+        key, value = self._split(self._parse_key, rest, line, self._key_separator, "key separator", number)
+        return Record(
+            key=self._unless_null(key),
+            value=self._unless_null(value),
+            headers=self._headers(headers, number) if self._unless_null(headers) is not None else (),
+        )
+
+    def _split(
+        self, enabled: bool, text: bytes, line: bytes, separator: bytes, what: str, number: int
+    ) -> tuple[bytes | None, bytes]:
+        """What is before the separator, None where it is not asked for or missing with ignore.error, and the rest."""
+        if not enabled:
+            return None, text
+        before, found, after = text.partition(separator)
+        if found:
+            return before, after
+        if self._ignore_error:
+            return None, text
+        raise InvalidRecordError(f"No {what} found on line number {number}: '{line.decode('utf-8', 'replace')}'")
+
+    def _headers(self, text: bytes | None, number: int) -> list[tuple[str, bytes | None]]:
+        headers: list[tuple[str, bytes | None]] = []
+        for pair in (text or b"").split(self._headers_separator):
+            name, found, value = pair.partition(self._header_key_separator)
+            shown = pair.decode("utf-8", "replace")
+            if not found and not self._ignore_error:
+                raise InvalidRecordError(f"No header key separator found in pair '{shown}' on line number {number}")
+            if name == self._null:
+                raise InvalidRecordError(
+                    f"Header keys should not be equal to the null marker '{name.decode('utf-8', 'replace')}' as they "
+                    f"can't be null (line number {number})"
+                )
+            headers.append((name.decode("utf-8", "replace"), self._unless_null(value) if found else None))
+        return headers
+
+    def _unless_null(self, text: bytes | None) -> bytes | None:
+        return None if text == self._null else text
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+def _known(properties: Mapping[str, str]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in properties.items():
+        if name in PROPERTIES:
+            kept[name] = value
+        elif name == "topic":
+            logger.debug("property topic has no effect here: --topic says it")
+        else:
+            complain(f"WARN: the line reader has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
+    return kept

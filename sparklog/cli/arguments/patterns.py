@@ -1,0 +1,69 @@
+"""Which topics and partitions an option means: Kafka's regular expressions and partition patterns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from sparklog.cli.arguments.parser import UsageError
+from sparklog.protocol.names import INTERNAL_TOPICS
+
+_RULE = re.compile(r"([^:,]*)(?::(?:([0-9]{0,10})|(?:([0-9]{0,10})-([0-9]{0,10}))))?\Z")
+
+PartitionFilter = Callable[[str, int], bool]
+
+
+def topic_pattern(text: str) -> re.Pattern[str]:
+    """Kafka's TopicFilter: a comma means "or", and spaces and the quotes around it are dropped. For ``fullmatch``.
+
+    Raises UsageError for what is no regular expression.
+    """
+    regex = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(regex)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"{text!r} is an invalid regex: {error}") from error
+
+
+def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal: bool) -> list[str]:
+    """Names in order, those that match if there is a pattern, without Kafka's internal ones if so wanted."""
+    compiled = topic_pattern(pattern) if pattern is not None else None
+    return sorted(
+        topic
+        for topic in topics
+        if (compiled is None or compiled.fullmatch(topic)) and not (exclude_internal and topic in INTERNAL_TOPICS)
+    )
+
+
+def topic_partition_rules(text: str) -> PartitionFilter:
+    """``--topic-partitions``: any of the comma-separated rules. Raises UsageError."""
+    rules = [_rule(part) for part in text.split(",")]
+    return lambda topic, partition: any(rule(topic, partition) for rule in rules)
+
+
+def topic_and_partitions(topic: str | None, partitions: str | None) -> PartitionFilter:
+    """``--topic`` with ``--partitions``: a regular expression and a comma-separated list. Raises UsageError."""
+    pattern = topic_pattern(topic if topic is not None else ".*")
+    wanted: set[int] = set()
+    for part in (partitions or "").split(",") if partitions else []:
+        if not part.strip().isascii() or not part.strip().isdigit():
+            raise UsageError(
+                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}",
+                prefixed=True,
+            )
+        wanted.add(int(part))
+    return lambda name, partition: bool(pattern.fullmatch(name)) and (not wanted or partition in wanted)
+
+
+def _rule(text: str) -> PartitionFilter:
+    found = _RULE.match(text)
+    if found is None:
+        raise UsageError(f"Invalid rule specification: {text}", prefixed=True)
+    name, single, lower, upper = found.groups()
+    pattern = topic_pattern(name or ".*")
+    if single:
+        first, end = int(single), int(single) + 1
+    else:
+        first = int(lower) if lower else 0
+        end = int(upper) if upper else 2**31
+    return lambda topic, partition: bool(pattern.fullmatch(topic)) and first <= partition < end

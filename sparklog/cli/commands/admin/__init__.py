@@ -1,0 +1,1 @@
+"""Commands about topics, groups, configs, partitions and brokers."""

@@ -1,0 +1,245 @@
+"""``sparklog configs``: Kafka's kafka-configs, for topics and for the cluster's defaults.
+
+Settings of single brokers do not exist: brokers are storage locations. What Kafka calls the default config for brokers
+(``--broker-defaults``) are the settings of the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    given,
+    kafkas_exit_codes,
+    read_properties_file,
+    refuse_controller,
+    refuse_together,
+    say,
+)
+from sparklog.cli.output.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.protocol.state import State
+
+TYPES = ("topics", "brokers")
+ELSEWHERE = ("broker-loggers", "users", "clients", "ips", "client-metrics", "groups")
+"""Kafka's other entity types."""
+
+_FLAGS = {
+    "topic": "topics",
+    "broker": "brokers",
+    "client": "clients",
+    "user": "users",
+    "broker_logger": "broker-loggers",
+    "ip": "ips",
+    "group": "groups",
+    "client_metrics": "client-metrics",
+}
+_DEFAULT_FLAGS = {
+    "broker_defaults": "brokers",
+    "client_defaults": "clients",
+    "user_defaults": "users",
+    "ip_defaults": "ips",
+}
+_OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
+"""Kafka's way to leave the commas and equals signs between brackets alone."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "configs",
+        "Show and change the settings of topics, and the cluster's defaults for them.",
+        "sparklog configs --bootstrap-server /data/log --alter --topic orders \\\n"
+        "      --add-config 'retention.ms=86400000,cleanup.policy=[compact,delete]'",
+        "--describe|--alter ENTITY [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--describe", action="store_true", help="print settings")
+    options.add_argument("--alter", action="store_true", help="change settings")
+    options.add_argument("--all", action="store_true", help="with --describe: print the defaults too")
+    entity = options.add_argument_group("Entity")
+    entity.add_argument("--topic", metavar="TOPIC", help="this topic")
+    entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
+    entity.add_argument("--broker", metavar="ID", help="a broker, to describe what holds there")
+    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
+    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
+    entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
+    change = options.add_argument_group("With --alter")
+    change.add_argument(
+        "--add-config", metavar="K=V,K=[A,B]", help="settings to set; brackets around values with commas"
+    )
+    change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
+    change.add_argument("--delete-config", metavar="K,K", help="settings to set back to their defaults")
+    add_json(options, "--describe")
+    options.add_controller()
+    refused = options.add_argument_group("Kafka's other entities, which have no settings here")
+    for flag in (
+        "--client",
+        "--user",
+        "--broker-logger",
+        "--ip",
+        "--group",
+        "--client-metrics",
+    ):
+        refused.add_argument(flag, metavar="NAME")
+    for flag in ("--client-defaults", "--user-defaults", "--ip-defaults"):
+        refused.add_argument(flag, action="store_true")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    kind, name = _entity(options)
+    if kind in ELSEWHERE:  # only with Kafka's exit codes
+        say(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
+        return 0
+    if options.alter:
+        changes, deletions = _changes(options)
+        coordinator = connect(options)
+        _alter(coordinator, kind, name or "", changes, deletions)
+    else:
+        _describe(connect(options), kind, name, options)
+    return 0
+
+
+# -- options
+
+
+def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Type and name; "" is the default entity, None all of them. Raises UsageError as Kafka's checkArgs does."""
+    if options.command_config:  # first, as Kafka's tool does
+        read_properties_file(options.command_config, "--command-config")
+    if options.alter == options.describe:
+        raise UsageError("Command must include exactly one action: --describe, --alter")
+    for name in ("add-config", "add-config-file", "delete-config"):
+        refuse_together(options, name, ["describe"])
+    refuse_together(options, "all", ["alter"])
+    refuse_together(options, "json", ["alter"])
+    refuse_controller(options)
+    flags = [(kind, str(getattr(options, flag))) for flag, kind in _FLAGS.items() if given(options, flag)]
+    flags += [(kind, "") for flag, kind in _DEFAULT_FLAGS.items() if given(options, flag)]
+    general = options.entity_type or options.entity_name or options.entity_default
+    if flags and general:
+        raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
+    found = flags or _general_entity(options)
+    if not found:
+        raise UsageError("At least one entity type must be specified")
+    if len(found) > 1:
+        raise UsageError(f"Only one entity may be specified, not {', '.join(kind for kind, _ in found)}")
+    return _checked_entity(options, *found[0])
+
+
+def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]:
+    names: list[str | None] = list(options.entity_name or [])
+    if options.entity_default:
+        names.append("")
+    kinds = options.entity_type or []
+    if len(names) > len(kinds):
+        raise UsageError("More entity names specified than entity types")
+    return list(zip(kinds, names + [None] * (len(kinds) - len(names)), strict=True))
+
+
+def _checked_entity(options: argparse.Namespace, kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind in ELSEWHERE and options.describe and kafkas_exit_codes(options):
+        return kind, name
+    if kind in ELSEWHERE:
+        raise UsageError(f"entities of type {kind} have no settings here: only topics and brokers have")
+    if kind not in TYPES:
+        raise UsageError(f"Invalid entity type {kind}, the entity type must be one of {', '.join(TYPES)}")
+    if kind == "topics" and name == "":
+        raise UsageError("--entity-default must not be specified with topics: --broker-defaults are their defaults")
+    if kind == "brokers" and name and not (name.isascii() and name.isdigit()):
+        raise UsageError(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
+    if options.alter:
+        if name is None:
+            raise UsageError(f"An entity name must be specified with --alter of {kind}")
+        if kind == "brokers" and name:
+            raise UsageError(
+                f"broker {name} has no settings of its own, since brokers are storage locations; use --broker-defaults"
+            )
+    return kind, name
+
+
+def _changes(options: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
+    """What to set and what to delete."""
+    if options.add_config is not None and options.add_config_file is not None:
+        raise UsageError("Only one of --add-config or --add-config-file must be specified")
+    if options.add_config is None and options.add_config_file is None and options.delete_config is None:
+        raise UsageError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+        )
+    changes: dict[str, str] = {}
+    if options.add_config_file is not None:
+        changes = read_properties_file(options.add_config_file, "--add-config-file")
+    if options.add_config is not None:
+        changes = parse_add_config(options.add_config)
+    deletions = [name.strip() for name in (options.delete_config or "").split(",") if name.strip()]
+    both = sorted(changes.keys() & set(deletions))
+    if both:
+        raise UsageError(f"duplicate config keys: {', '.join(both)} cannot be set and deleted in one call")
+    return changes, list(dict.fromkeys(deletions))
+
+
+def parse_add_config(text: str) -> dict[str, str]:
+    """``k=v,k2=[a,b]``: Kafka's syntax. Raises UsageError."""
+    changes: dict[str, str] = {}
+    for pair in re.split("," + _OUTSIDE_BRACKETS, text):
+        parts = re.split(r"\s*=\s*" + _OUTSIDE_BRACKETS, pair)
+        if len(parts) != 2:
+            raise UsageError(
+                'Invalid entity config: all configs to be added must be in the format "key=val" or "key=[val1,val2]" '
+                "to group values which contain commas."
+            )
+        changes[parts[0].strip()] = parts[1].replace("[", "").replace("]", "").strip()
+    return changes
+
+
+# -- alter
+
+
+def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, str], deletions: list[str]) -> None:
+    from sparklog.cli.output.config_listing import say_without_effect
+    from sparklog.protocol.decide.decision import Decision
+    from sparklog.protocol.decide.topics import alter_configs
+
+    absent: list[str] = []
+    kept: dict[str, str] = {}
+
+    def alter(state: State) -> Decision:
+        current = state.topic(name).configs if kind == "topics" else state.configs
+        nonlocal kept
+        absent[:] = [deletion for deletion in deletions if deletion not in current]
+        kept = {one: value for one, value in current.items() if one not in changes and one not in deletions}
+        return alter_configs(state, name, changes, [one for one in deletions if one not in absent])
+
+    coordinator.submit(alter)
+    say_without_effect(name, changes, kept)
+    if absent:  # so that a roll-out can be repeated
+        complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
+    if kind == "topics":
+        say(f"Completed updating config for topic {name}.")
+    else:
+        print("Completed updating default config for brokers in the cluster.")
+
+
+# -- describe
+
+
+def _describe(coordinator: Coordinator, kind: str, name: str | None, options: argparse.Namespace) -> None:
+    from sparklog.cli.output import config_listing
+
+    described = config_listing.topics if kind == "topics" else config_listing.brokers
+    found = described(coordinator.state, name, options.all)
+    if options.json:
+        print_json(found)
+        return
+    if not found.entities and name:
+        say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
+    for line in config_listing.lines(found, options.all):
+        print(line)

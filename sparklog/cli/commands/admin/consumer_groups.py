@@ -1,0 +1,380 @@
+"""``sparklog consumer-groups``: Kafka's kafka-consumer-groups.
+
+Groups of consumers have members; groups of streaming queries commit offsets and have none, since a query goes by its
+checkpoint, and only one with a new checkpoint starts where its group stands.
+
+Rules: tables, CSV and what was done go to standard output; notes and errors go to standard error, and an error makes
+the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.group_partitions import parse_place
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    failure_code,
+    refuse_together,
+    say,
+)
+from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.types import printable
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.protocol.state import GroupState
+
+ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+SCENARIOS = (
+    "to-offset",
+    "shift-by",
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "to-current",
+    "from-file",
+)
+STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
+TYPES = ("Classic", "Consumer")
+"""What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
+
+DRY_RUN_WARNING = (
+    "WARN: No action will be performed as the --execute option is missing: this only shows what would be set. Give "
+    "--dry-run to say that this is meant, as scripts should, since a later version may require one of the two."
+)
+
+ERROR_PREFIX = "Error: "
+KAFKA_FAILURE_EXIT_CODE = 0
+"""Kafka's tool says what went wrong and exits with 0, unless the options are wrong."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "consumer-groups",
+        "List consumer groups, describe their members, offsets and lag, set the offsets of inactive ones, and delete\n"
+        "groups or offsets.",
+        "sparklog consumer-groups --bootstrap-server /data/log --describe --group billing",
+        "ACTION [OPTIONS]",
+    )
+    options.add_connection()
+    action = options.add_argument_group("Actions (exactly one)")
+    action.add_argument("--list", action="store_true", help="print the names of all groups")
+    action.add_argument("--describe", action="store_true", help="print offsets and lag, members, or the state")
+    action.add_argument("--delete", action="store_true", help="delete groups that have no members, with their offsets")
+    action.add_argument("--reset-offsets", action="store_true", help="set the offsets of groups without members")
+    action.add_argument("--delete-offsets", action="store_true", help="delete a group's offsets of topics")
+    action.add_argument("--validate-regex", metavar="REGEX", help="say whether this is a regular expression")
+    options.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group, repeatable")
+    options.add_argument("--all-groups", action="store_true", help="all groups")
+    options.add_argument(
+        "--topic", metavar="TOPIC[:N,N]", action="append", default=[], help="a topic or some of its partitions"
+    )
+    options.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
+    shown = options.add_argument_group("With --describe or --list")
+    shown.add_argument("--offsets", action="store_true", help="the group's offsets and lag (the default)")
+    shown.add_argument("--members", action="store_true", help="its members")
+    shown.add_argument("--verbose", action="store_true", help="leader epochs, assignments, or the generation, too")
+    shown.add_argument(
+        "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list, only groups in these"
+    )
+    shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
+    add_json(options, "--list, --describe")
+    _add_reset(options)
+    options.add_without_effect("--timeout", metavar="MS", type=int)
+    return options
+
+
+def _add_reset(options: CommandParser) -> None:
+    reset = options.add_argument_group("With --reset-offsets (exactly one of the first eight)")
+    reset.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
+    reset.add_argument("--to-latest", action="store_true", help="to the latest offsets")
+    reset.add_argument(
+        "--to-current", action="store_true", help="to where the group stands, or else the latest offsets"
+    )
+    reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
+    reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
+    reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
+    reset.add_argument("--shift-by", metavar="N", type=int, help="forward by N records, or back if negative")
+    reset.add_argument("--from-file", metavar="FILE", help="to those in a CSV file as --export prints it")
+    reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
+    reset.add_argument("--execute", action="store_true", help="set it")
+    reset.add_argument(
+        "--export",
+        action="store_true",
+        help="print CSV: topic,partition,offset, after the group where they are several",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if sum(_has(options, action) for action in ACTIONS) != 1:
+        raise UsageError(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
+    _check(options)
+    if options.validate_regex is not None:
+        return _validate_regex(options)
+    coordinator = connect(options)
+    if options.list:
+        return _list(_groups(coordinator, options.state is not None or options.json), options)
+    if options.delete_offsets:
+        return _delete_offsets(coordinator, options)
+    groups = sorted(coordinator.state.groups) if options.all_groups else sorted(set(options.group))
+    if options.describe:
+        return _describe(coordinator, groups, options)
+    if options.delete:
+        return _delete(coordinator, groups, options)
+    from sparklog.cli.commands.admin.group_reset import reset_offsets
+
+    return reset_offsets(coordinator, options, groups)
+
+
+def _groups(coordinator: Coordinator, with_state: bool) -> dict[str, GroupState]:
+    """All groups; their states are asked for where members may be dead of which the log does not know."""
+    if not with_state:
+        return dict(coordinator.state.groups)
+    from sparklog.coordinator.group_liveness import abandoned_emptied
+
+    return abandoned_emptied(coordinator, coordinator.state.groups)
+
+
+def _has(options: argparse.Namespace, name: str) -> bool:
+    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value were."""
+    value = getattr(options, name.replace("-", "_"))
+    return value is not None and value is not False and value != []
+
+
+def _check(options: argparse.Namespace) -> None:
+    """What goes with what, as Kafka's checkArgs has it."""
+    unavailable = [name for name in ("members", "verbose", "offsets") if _has(options, name) and not options.describe]
+    unavailable += ["state"] if options.state is not None and not (options.describe or options.list) else []
+    unavailable += ["type"] if options.type is not None and not options.list else []
+    if unavailable:
+        shown = ", ".join(unavailable)
+        raise UsageError(f"Option(s) [{shown}] are unavailable given other options on the command line")
+    if options.describe:
+        if sum(_has(options, name) for name in ("members", "offsets", "state")) > 1:
+            raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+        if options.state:
+            raise UsageError("Option [describe] does not take a value for [state]")
+    for action in ("describe", "delete", "reset-offsets"):
+        if _has(options, action) and not options.group and not options.all_groups:
+            raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
+    if options.delete and options.topic:
+        raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
+    if options.delete_offsets and not (options.group and options.topic):
+        raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+    if options.delete_offsets and len(options.group) > 1:
+        raise UsageError("Found multiple arguments for option group, but you asked for only one")
+    if options.reset_offsets:
+        _check_reset(options)
+    refuse_together(options, "json", ["delete", "reset-offsets", "delete-offsets", "validate-regex"])
+    refuse_together(options, "group", ["all-groups", "list"])
+    refuse_together(options, "topic", ["list", "describe"])
+
+
+def _check_reset(options: argparse.Namespace) -> None:
+    if options.dry_run and options.execute:
+        raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    chosen = [name for name in SCENARIOS if _has(options, name)]
+    if len(chosen) > 1:
+        raise UsageError(f'Option "[{chosen[0]}]" can\'t be used with option "[{chosen[1]}]"')
+    if not chosen:
+        names = ", ".join(f"[{name}]" for name in SCENARIOS)
+        raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
+    if not options.topic and not options.all_topics and options.from_file is None:
+        raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
+    if not options.execute and not options.dry_run:
+        complain(DRY_RUN_WARNING)
+
+
+def _validate_regex(options: argparse.Namespace) -> int:
+    import re
+
+    text = options.validate_regex
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        say(f"The regular expression `{text}` is invalid: {error}.")
+        return failure_code(options)
+    say(f"The regular expression `{text}` is valid.")
+    return 0
+
+
+# -- list
+
+
+def group_type(group: GroupState) -> str:
+    """``Classic``: assignors are named by the members, as in Kafka's classic groups."""
+    return "Classic"
+
+
+def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
+    from sparklog.cli.output.documents import ConsumerGroupList, ConsumerGroupName
+
+    states, types = options.state, options.type
+    wanted_states = _choices(states, STATES, "state")
+    wanted_types = _choices(types, TYPES, "types")
+    listed = [
+        ConsumerGroupName(group=name, type=group_type(group), state=group.name_of_state)
+        for name, group in sorted(groups.items())
+        if (not wanted_states or group.name_of_state in wanted_states)
+        and (not wanted_types or group_type(group) in wanted_types)
+    ]
+    if options.json:
+        print_json(ConsumerGroupList(groups=listed))
+        return 0
+    found = [(printable(one.group), one.type, one.state) for one in listed]
+    if states is None and types is None:
+        print("".join(f"{name}\n" for name, _, _ in found), end="")
+        return 0
+    wide = max([15, *(len(name) for name, _, _ in found)]) + 10
+    for name, kind, shown in [("GROUP", "TYPE", "STATE"), *found]:
+        line = f"{name:<{wide}}"
+        line += f" {kind:<20}" if types is not None else ""
+        line += f" {shown:<20}" if states is not None else ""
+        print(line)
+    return 0
+
+
+def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
+    """``Stable,empty``, in any case. Raises UsageError as Kafka's tool does."""
+    known = {name.lower(): name for name in valid}
+    words = [word.strip().lower() for word in (text or "").split(",") if text]
+    if any(word not in known for word in words):
+        raise UsageError(f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(valid)}")
+    return {known[word] for word in words}
+
+
+# -- describe
+
+
+def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
+    from sparklog.cli.output import group_listing, group_tables
+    from sparklog.cli.output.documents import ConsumerGroupDescriptions
+    from sparklog.coordinator.group_liveness import abandoned_emptied
+
+    code, state = 0, coordinator.state
+    known = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
+    with_offsets = not options.members and options.state is None
+    found = []
+    for name in groups:
+        group = known.get(name)
+        if group is None:
+            complain(f"Error: Consumer group '{name}' does not exist: Group {name} not found.")
+            code = failure_code(options)
+            continue
+        _note(name, group, len(state.groups[name].members))
+        described = group_listing.describe(state, name, group, with_offsets, options.members)
+        found.append(described)
+        table = group_tables.members if options.members else group_tables.states
+        lines = [] if options.json else (group_tables.offsets if with_offsets else table)(described, options.verbose)
+        if lines:
+            print("", *lines, sep="\n")
+    if options.json:
+        print_json(ConsumerGroupDescriptions(groups=found))
+    return code
+
+
+def _note(name: str, group: GroupState, in_log: int) -> None:
+    """What Kafka's tool says before the table, on standard error; ``in_log``: the members it has as the log knows."""
+    name = printable(name)
+    if not group.members and in_log:
+        print(
+            f"\nConsumer group '{name}' has no active members: {in_log} sent no heartbeat within their session "
+            "timeout, and `sparklog maintain` takes them out.",
+            file=sys.stderr,
+        )
+    elif not group.members:
+        print(f"\nConsumer group '{name}' has no active members.", file=sys.stderr)
+    elif group.name_of_state != "Stable":
+        print(f"\nWarning: Consumer group '{name}' is rebalancing.", file=sys.stderr)
+
+
+# -- delete
+
+
+def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Namespace) -> int:
+    from sparklog.coordinator.group_liveness import without_dead_members
+    from sparklog.errors import InvalidCallError, NotFoundError
+
+    failed: dict[str, str] = {}
+    for group in groups:
+        try:
+            without_dead_members(coordinator, group, partial(coordinator.delete_group, group))
+        except (InvalidCallError, NotFoundError) as error:
+            failed[group] = f"{type(error).__name__}: {error}"
+    deleted = ", ".join(f"'{printable(group)}'" for group in groups if group not in failed)
+    if not failed:
+        print(f"Deletion of requested consumer groups ({deleted}) was successful.")
+        return 0
+    complain("Error: Deletion of some consumer groups failed:")
+    for group, reason in failed.items():
+        complain(f"* Group '{group}' could not be deleted due to: {reason}")
+    if deleted:
+        print(f"\nThese consumer groups were deleted successfully: {deleted}")
+    return failure_code(options)
+
+
+def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> int:
+    """Delete a group's offsets of some partitions and print what became of each."""
+    group, topics = options.group[0], options.topic
+    from sparklog.coordinator.group_liveness import without_dead_members
+    from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
+
+    results: dict[tuple[str, int], str] = {}
+    failure = ""
+    for topic, numbers in _by_topic(coordinator, group, topics, results):
+        places = [(topic, number) for number in numbers]
+        outcome = "Successful"
+        try:
+            without_dead_members(coordinator, group, partial(coordinator.delete_group_offsets, group, places))
+        except GroupIdNotFoundError as error:
+            failure, outcome = error.message, f"Error: {error.message}"
+        except NonEmptyGroupError as error:
+            outcome = f"Error: {error.message}"
+        results.update(dict.fromkeys(places, outcome))
+    if not failure and any(outcome != "Successful" for outcome in results.values()):
+        failure = "Encountered some partition-level error, see the follow-up details."
+    if failure:
+        complain(f"Error: {failure}")
+    else:
+        print(f"Request succeeded for deleting offsets from group {printable(group)}.")
+    wide = max([15, *(len(printable(topic)) for topic, _ in results)])
+    print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
+    for (topic, number), outcome in sorted(results.items()):
+        say(f"{printable(topic):<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
+    return failure_code(options) if failure else 0
+
+
+def _by_topic(
+    coordinator: Coordinator, group: str, texts: list[str], results: dict[tuple[str, int], str]
+) -> list[tuple[str, list[int]]]:
+    """Partitions by topic; those that neither exist nor have an offset are put into the results as errors."""
+    from sparklog.errors import UnknownTopicOrPartitionError
+
+    state = coordinator.state
+    known = state.groups.get(group)
+    committed = {(one.topic, one.partition) for one in known.offsets.values()} if known else set()
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        topic, numbers = parse_place(text)
+        if numbers is None and topic not in state.topics:
+            left = sorted(number for name, number in committed if name == topic)
+            numbers = left or [-1]
+        elif numbers is None:
+            numbers = list(range(len(state.topics[topic].partitions)))
+        for number in numbers:
+            try:
+                if (topic, number) not in committed:
+                    state.partition(topic, number)
+            except UnknownTopicOrPartitionError as error:
+                results[topic, number] = f"Error: {error.message}"
+            else:
+                found.setdefault(topic, []).append(number)
+    return list(found.items())

@@ -1,0 +1,127 @@
+"""``sparklog get-offsets``: Kafka's kafka-get-offsets. Prints ``topic:partition:offset``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, given, say
+from sparklog.cli.output.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from sparklog.cli.arguments.patterns import PartitionFilter
+    from sparklog.client.reader import LogReader
+
+ERROR_PREFIX = "Error occurred: "
+
+NAMED_TIMES = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+"""Kafka's special timestamps (ListOffsetsRequest)."""
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = NAMED_TIMES.values()
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "get-offsets",
+        "Print offsets of partitions, one topic:partition:offset per line. A partition that has no such offset, such "
+        "as\nan empty one asked for its largest timestamp, has no line.",
+        "sparklog get-offsets --bootstrap-server /data/log --topic 'orders.*' --time earliest",
+    )
+    options.add_connection()
+    options.add_argument(
+        "--topic-partitions",
+        metavar="LIST",
+        help="comma-separated topic:partition patterns: a regular expression, and N, N-M (without M), N-, -M or none",
+    )
+    options.add_argument("--topic", metavar="TOPIC", help="a topic, or a regular expression (default: all)")
+    options.add_argument("--partitions", metavar="IDS", help="comma-separated partition ids (default: all)")
+    options.add_argument(
+        "--time",
+        metavar="TIME",
+        default="latest",
+        help="the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
+        "-3|max-timestamp, -4|earliest-local, -5|latest-tiered, -6|earliest-pending-upload (the last two are of tiered "
+        "storage, which is none here: they print nothing)",
+    )
+    options.add_argument("--exclude-internal-topics", action="store_true", help="leave out Kafka's internal topics")
+    add_json(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    if given(options, "topic-partitions") and (given(options, "topic") or given(options, "partitions")):
+        raise UsageError("--topic-partitions cannot be used with --topic or --partitions", prefixed=True)
+    time = _time(options.time)
+    wanted = _filter(options)
+    coordinator = connect(options)
+    from sparklog.cli.arguments.patterns import matching_topics
+    from sparklog.cli.output.documents import OffsetList, PartitionOffset
+    from sparklog.client.consumer.offsets_topic import ConsumerReader, listed_topics
+    from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
+    listed = listed_topics(coordinator.state)
+    if options.topic == CONSUMER_OFFSETS_TOPIC and options.topic not in listed:
+        listed.append(options.topic)
+    topics = matching_topics(listed, None, options.exclude_internal_topics)
+    with ConsumerReader(coordinator) as reader:
+        places = [
+            (topic, partition)
+            for topic in topics
+            for partition in range(reader.partitions(topic))
+            if wanted(topic, partition)
+        ]
+        if not places:
+            raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
+        found = (
+            PartitionOffset(topic=topic, partition=partition, offset=_offset(reader, topic, partition, time))
+            for topic, partition in places
+        )
+        if options.json:
+            print_json(OffsetList(offsets=list(found)))
+            return 0
+        for one in found:
+            if one.offset is not None:
+                say(f"{one.topic}:{one.partition}:{one.offset}")
+    return 0
+
+
+def _time(text: str) -> int:
+    if text in NAMED_TIMES:
+        return NAMED_TIMES[text]
+    try:
+        time = int(text)
+    except ValueError:
+        time = -(2**63) - 1
+    if not -(2**63) <= time < 2**63:
+        raise UsageError(
+            f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / -4 "
+            "or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or a specified long format "
+            "timestamp",
+            prefixed=True,
+        )
+    return time
+
+
+def _filter(options: argparse.Namespace) -> PartitionFilter:
+    from sparklog.cli.arguments.patterns import topic_and_partitions, topic_partition_rules
+
+    if options.topic_partitions is not None:
+        return topic_partition_rules(options.topic_partitions)
+    return topic_and_partitions(options.topic, options.partitions)
+
+
+def _offset(reader: LogReader, topic: str, partition: int, time: int) -> int | None:
+    """The offset, or None where Kafka answers UNKNOWN_OFFSET, which its tool does not print."""
+    if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return None  # what a broker without tiered storage answers
+    if time == MAX_TIMESTAMP:
+        found = reader.max_timestamp(topic, partition)
+        return None if found is None else found.offset
+    return reader.offset(topic, partition, EARLIEST if time == EARLIEST_LOCAL else time)

@@ -1,0 +1,74 @@
+"""``sparklog groups``: Kafka's kafka-groups, a list of all groups with type and protocol.
+
+Groups here are classic ones, whose members name the assignors. A group that nobody was ever a member of, such as a
+streaming query's, has no protocol. There are no share groups and no Streams groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sparklog.cli.arguments.parser import CommandParser, UsageError, connect, refuse_together
+from sparklog.cli.output.json_output import add_json, print_json
+from sparklog.types import printable
+
+ERROR_PREFIX = "Error while executing groups command : "
+
+TYPES = ("classic", "consumer", "share", "streams")
+TYPE = "Classic"
+NARROWEST = 20
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "groups",
+        "List the groups of all types.",
+        "sparklog groups --bootstrap-server /data/log --list",
+        "--list [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--list", action="store_true", help="list the groups")
+    options.add_argument(
+        "--group-type", metavar="TYPE", help="only groups of this type: classic, consumer, share, streams"
+    )
+    options.add_argument("--protocol", metavar="PROTOCOL", help="only groups with this protocol, such as consumer")
+    options.add_argument("--consumer", action="store_true", help="only consumer groups, those without members included")
+    options.add_argument("--share", action="store_true", help="only share groups; there are none")
+    options.add_argument("--streams", action="store_true", help="only groups of Kafka Streams; there are none")
+    add_json(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.list:
+        raise UsageError("Command must include exactly one action: --list.")
+    if options.group_type is not None and options.group_type.lower() not in TYPES:
+        raise UsageError("--group-type must be a valid group type.")
+    for name in ("consumer", "share", "streams"):
+        others = [other for other in ("consumer", "group-type", "protocol", "share", "streams") if other != name]
+        refuse_together(options, name, others)
+    coordinator = connect(options)
+    from sparklog.cli.output.documents import GroupList, GroupName
+    from sparklog.client.admin.groups import protocol_type
+
+    found = [
+        GroupName(group=name, type=TYPE, protocol=protocol_type(group))
+        for name, group in sorted(coordinator.state.groups.items())
+        if _is_wanted(options, protocol_type(group))
+    ]
+    if options.json:
+        print_json(GroupList(groups=found))
+        return 0
+    rows = [(printable(one.group), one.type, printable(one.protocol)) for one in found]
+    wide = max([NARROWEST, *(len(name) for name, _, _ in rows)])
+    for row in [("GROUP", "TYPE", "PROTOCOL"), *rows]:
+        print(" ".join(value.ljust(wide) for value in row))
+    return 0
+
+
+def _is_wanted(options: argparse.Namespace, protocol: str) -> bool:
+    if options.share or options.streams:
+        return False
+    if options.group_type is not None and options.group_type.lower() != TYPE.lower():
+        return False
+    return options.protocol is None or bool(options.protocol == protocol)

@@ -1,0 +1,305 @@
+"""``sparklog topics``: Kafka's kafka-topics."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    given,
+    refuse_together,
+    require,
+    say,
+)
+from sparklog.cli.output.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from sparklog.coordinator import Coordinator
+    from sparklog.protocol.decide.decision import Decision
+    from sparklog.protocol.state import State, TopicState
+
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
+ERROR_PREFIX = "Error while executing topic command : "
+
+ACTIONS = ("create", "list", "alter", "describe", "delete")
+NO_TOPIC_ID = "A" * 22
+"""Zeros, which are no id: as in Kafka, ``--topic-id`` with it is as if it was not given."""
+
+REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
+FOUND_EXIT_CODE = 2
+"""Of ``--exit-code`` where there are such partitions; 1 is a failure to look."""
+
+CONFIGS_NOTE = " (To alter topic configurations, the `sparklog configs` tool can be used.)"
+COLLISION_WARNING = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
+    "avoid issues it is best to use either, but not both."
+)
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "topics",
+        "Create, list, describe, alter and delete topics.",
+        "sparklog topics --bootstrap-server /data/log --create --topic orders --partitions 8 --config retention.ms=-1",
+        "ACTION [OPTIONS]",
+    )
+    options.add_connection()
+    action = options.add_argument_group("Actions (exactly one)")
+    action.add_argument("--list", action="store_true", help="print the names of all topics")
+    action.add_argument("--create", action="store_true", help="create a topic")
+    action.add_argument("--delete", action="store_true", help="delete topics with all their records")
+    action.add_argument("--alter", action="store_true", help="add partitions to topics")
+    action.add_argument("--describe", action="store_true", help="print partitions, replicas and changed settings")
+    options.add_argument("--topic", metavar="TOPIC", help="the topic; a regular expression, except with --create")
+    options.add_argument("--topic-id", metavar="ID", help="the topic to describe, by its id")
+    options.add_argument(
+        "--config", metavar="NAME=VALUE", action="append", help="a setting of the new topic, repeatable"
+    )
+    options.add_argument("--delete-config", metavar="NAME", help="no longer supported, as in Kafka since 4.0")
+    options.add_argument("--partitions", metavar="N", type=int, help="how many (default with --create: num.partitions)")
+    options.add_argument("--replication-factor", metavar="N", type=int, help="brokers that hold each partition")
+    options.add_argument(
+        "--replica-assignment", metavar="B:B,B:B,…", help="the brokers of each partition, the preferred leader first"
+    )
+    only = options.add_argument_group("With --describe, only")
+    only.add_argument("--under-replicated-partitions", action="store_true", help="partitions with replicas out of sync")
+    only.add_argument("--unavailable-partitions", action="store_true", help="partitions whose leader is not available")
+    only.add_argument("--under-min-isr-partitions", action="store_true", help="partitions below min.insync.replicas")
+    only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
+    only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
+    options.add_argument(
+        "--exit-code", action="store_true", help=f"with one of these: exit code {FOUND_EXIT_CODE} if any is shown"
+    )
+    add_json(options, "--list, --describe")
+    options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
+    options.add_argument("--if-not-exists", action="store_true", help="do nothing where the topic exists already")
+    options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
+    options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    action = _check(options)
+    coordinator = connect(options)
+    if action == "describe":
+        return _describe(options, coordinator)
+    {"create": _create, "list": _list, "alter": _alter, "delete": _delete}[action](options, coordinator)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> str:
+    """The one action; raises UsageError for options that do not go together, as Kafka's checkArgs."""
+    actions = [action for action in ACTIONS if given(options, action)]
+    if len(actions) != 1:
+        raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
+    action = actions[0]
+    if options.delete_config:
+        complain("Warning: --delete-config is no longer supported here, use `sparklog configs --delete-config`.")
+    if action == "describe" and options.if_exists and not (options.topic or options.topic_id):
+        raise UsageError("--topic or --topic-id is required to describe a topic")
+    if action not in ("list", "describe"):
+        require(options, "topic")
+    if action == "alter":
+        refuse_together(options, "config", ["alter"], CONFIGS_NOTE)
+        require(options, "partitions")
+    for name, allowed in {
+        "config": ("alter", "create"),
+        "partitions": ("alter", "create"),
+        "replication-factor": ("create",),
+        "replica-assignment": ("alter", "create"),
+        "topics-with-overrides": ("describe",),
+        "if-exists": ("alter", "delete", "describe"),
+        "if-not-exists": ("create",),
+        "exclude-internal": ("list", "describe"),
+        "topic-id": ("describe",),
+        "json": ("list", "describe"),
+        "exit-code": ("describe",),
+        **dict.fromkeys(REPORTS, ("describe",)),
+    }.items():
+        refuse_together(options, name, [other for other in ACTIONS if other not in allowed])
+    if action == "create":
+        refuse_together(options, "replica-assignment", ["partitions", "replication-factor"])
+    for report in REPORTS:
+        refuse_together(options, report, ["topics-with-overrides"])
+    if options.exit_code and not any(given(options, report) for report in REPORTS):
+        raise UsageError(f"--exit-code goes with --{', --'.join(REPORTS)}")
+    return action
+
+
+# -- create, alter, delete
+
+
+def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.cli.output.config_listing import say_without_effect
+    from sparklog.config.cluster_configs import ClusterConfig
+    from sparklog.errors import TopicAlreadyExistsError
+    from sparklog.protocol.names import validate_written_topic
+
+    name = options.topic
+    if options.replication_factor is not None and not 1 <= options.replication_factor <= 32767:
+        raise UsageError("The replication factor must be between 1 and 32767 inclusive", prefixed=True)
+    if options.partitions is not None and options.partitions < 1:
+        raise UsageError("The partitions must be greater than 0", prefixed=True)
+    assignment = _assignment(options.replica_assignment)
+    configs = _configs(options.config or [])
+    validate_written_topic(name)
+    if "." in name or "_" in name:
+        print(COLLISION_WARNING)
+    defaults = ClusterConfig.resolve(coordinator.refresh().configs)
+    partitions, factor = options.partitions, options.replication_factor
+    try:
+        coordinator.create_topic(
+            name,
+            defaults.num_partitions if partitions is None else partitions,
+            defaults.default_replication_factor if factor is None else factor,
+            configs,
+            assignment,
+        )
+    except TopicAlreadyExistsError:
+        if not options.if_not_exists:
+            raise
+    else:
+        say(f"Created topic {name}.")
+        say_without_effect(name, configs)
+
+
+def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.errors import InvalidPartitionsError
+    from sparklog.protocol.decide.topics import create_partitions
+
+    names = _existing(options, coordinator.refresh().topics)
+    lists = _assignment(options.replica_assignment)
+
+    def more_partitions(state: State, name: str) -> Decision:
+        assignment = None
+        if lists is not None:
+            now = len(state.topic(name).partitions)
+            assignment = lists[now:]
+            if options.partitions > now and len(assignment) != options.partitions - now:
+                raise InvalidPartitionsError(
+                    f"increasing the partitions of {name} from {now} to {options.partitions} needs a replica "
+                    f"assignment of all {options.partitions}, {len(lists)} were given",
+                    topic=name,
+                )
+        return create_partitions(state, name, options.partitions, assignment)
+
+    _together(coordinator, names, more_partitions)
+
+
+def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.coordinator.topic_removals import deletion_of
+
+    names = _existing(options, coordinator.refresh().topics)
+    with deletion_of(coordinator, names) as delete_topic:
+        _together(coordinator, names, delete_topic)
+
+
+def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:
+    """One commit for all topics that an expression matches: all are changed, or none."""
+    from sparklog.protocol.decide.decision import Decision
+
+    if names:
+        coordinator.submit(
+            lambda state: Decision([action for name in names for action in change(state, name).actions], None)
+        )
+
+
+def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
+    """Those of the topics that ``--topic`` matches; raises where there is none, unless ``--if-exists``."""
+    from sparklog.cli.arguments.patterns import matching_topics
+
+    names = matching_topics(topics, options.topic, options.exclude_internal)
+    if options.topic is not None and not names and not options.if_exists:
+        raise UsageError(f"Topic '{options.topic}' does not exist as expected", prefixed=True)
+    return names
+
+
+def _configs(pairs: Sequence[str]) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f'Invalid topic config {pair!r}: all configs to be added must be in the format "key=val".',
+                prefixed=True,
+            )
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+def _assignment(text: str | None) -> list[list[int]] | None:
+    """``0:1,1:0``: a list of brokers for each partition."""
+    if not text:
+        return None
+    assignment: list[list[int]] = []
+    for number, part in enumerate(text.split(",")):
+        try:
+            brokers = [int(broker) for broker in part.split(":")]
+        except ValueError:
+            raise UsageError(
+                f"--replica-assignment: partition {number} has {part!r}, not broker ids like 0:1", prefixed=True
+            ) from None
+        repeated = sorted({broker for broker in brokers if brokers.count(broker) > 1})
+        if repeated:
+            entries = ",".join(map(str, repeated))
+            raise UsageError(f"Partition replica lists may not contain duplicate entries: {entries}", prefixed=True)
+        if assignment and len(brokers) != len(assignment[0]):
+            raise UsageError(f"Partition {number} has different replication factor: {brokers}", prefixed=True)
+        assignment.append(brokers)
+    return assignment
+
+
+# -- list, describe
+
+
+def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
+    from sparklog.cli.arguments.patterns import matching_topics
+    from sparklog.cli.output.topic_listing import listing
+    from sparklog.client.consumer.offsets_topic import listed_topics
+
+    names = matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal)
+    found = listing(coordinator.state, names)
+    if options.json:
+        print_json(found)
+        return
+    for topic in found.topics:
+        say(topic.topic)
+
+
+def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
+    from sparklog.cli.output.topic_listing import descriptions, lines
+
+    state = coordinator.state
+    reports = [report for report in REPORTS if given(options, report)]
+    found = descriptions(state, _described(options, state), reports, options.topics_with_overrides)
+    if options.json:
+        print_json(found)
+    else:
+        for line in lines(found, heads=not reports):
+            print(line)
+    return FOUND_EXIT_CODE if options.exit_code and found.topics else 0
+
+
+def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
+    if options.topic_id in (None, NO_TOPIC_ID):
+        from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
+        from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+
+        listed = listed_topics(state)
+        if options.topic == CONSUMER_OFFSETS_TOPIC:  # it can be read before there are groups
+            listed = [options.topic]
+        return [described_topic(state, name) for name in _existing(options, listed)]
+    if options.topic is not None:
+        note = "Only topic id will be used when both --topic and --topic-id are specified"
+        print(note, file=sys.stderr if options.json else sys.stdout)
+    found = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
+    if not found and not options.if_exists:
+        raise UsageError(f"TopicId '{options.topic_id}' does not exist as expected", prefixed=True)
+    return found

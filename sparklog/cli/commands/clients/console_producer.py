@@ -1,0 +1,303 @@
+"""``sparklog console-producer``: Kafka's kafka-console-producer. Each line of stdin becomes a record.
+
+Lines are sent together: what has come within the linger time goes into one commit. On a terminal a line is sent as soon
+as it is typed. A line that cannot be sent ends the command with an error that names it; the lines before it are sent.
+SIGINT, SIGTERM and SIGHUP end it once every line that was read is sent; a second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparklog import limits
+from sparklog.cli.arguments.parser import (
+    CommandParser,
+    UsageError,
+    complain,
+    connect,
+    logger,
+    parse_pairs,
+    read_properties_file,
+    require,
+    suggestion,
+)
+from sparklog.cli.commands.clients.throughput import StopRequest
+from sparklog.errors import MessageSizeTooLargeError
+
+if TYPE_CHECKING:
+    from sparklog.cli.arguments.line_reader import LineReader
+    from sparklog.cli.commands.clients.line_sender import LineSender, Retries
+    from sparklog.client.producer.records import Record
+    from sparklog.clock import Clock
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+PROPERTIES = frozenset(
+    {"acks", "batch.size", "compression.type", "delivery.timeout.ms", "linger.ms", "retries", "retry.backoff.ms"}
+)
+"""Settings of Kafka's producer that mean something here."""
+BATCH_RECORDS = 100_000
+BATCH_BYTES = 16 * 1024 * 1024
+"""What one commit holds at most, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per
+partition and request; a commit costs more than a request, and a large one is cheaper for who reads it."""
+READ_BYTES = 64 * 1024
+LONGEST_WAIT_SECONDS = 86_400.0
+"""For the next line, before those that were read are sent: the system takes no arbitrary number."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "console-producer",
+        "Send each line of standard input as a record.",
+        "printf 'k1:hello\\nk2:world\\n' | sparklog console-producer --bootstrap-server /data/log --topic orders \\\n"
+        "      --reader-property parse.key=true --reader-property key.separator=:",
+        "--topic TOPIC [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
+    options.add_argument(
+        "--reader-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="how a line is read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+        "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
+    )
+    options.add_deprecated("--property", "--reader-property", metavar="NAME=VALUE", action="append")
+    options.add_argument("--reader-config", metavar="FILE", help="a properties file with the same")
+    options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
+    options.add_argument("--sync", action="store_true", help="one commit for each line")
+    options.add_argument(
+        "--compression-codec",
+        nargs="?",
+        const="gzip",
+        metavar="CODEC",
+        help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type wins",
+    )
+    options.add_argument("--batch-size", metavar="BYTES", type=int, help="bytes that are sent at once")
+    options.add_deprecated(
+        "--max-partition-memory-bytes", "--batch-size", dest="partition_bytes", metavar="BYTES", type=int
+    )
+    options.add_argument("--timeout", metavar="MS", type=int, help="longest that a line waits for others (1000)")
+    options.add_argument(
+        "--command-property",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="acks, compression.type, linger.ms, batch.size, retries, retry.backoff.ms, delivery.timeout.ms; others "
+        "have no effect here",
+    )
+    options.add_deprecated("--producer-property", "--command-property", metavar="NAME=VALUE", action="append")
+    options.add_deprecated("--producer.config", "--command-config", metavar="FILE")
+    options.add_argument(
+        "--request-required-acks",
+        metavar="ACKS",
+        help="who has a line before the next is sent: all replicas in sync (-1, all), or the leader (1, 0)",
+    )
+    options.add_argument(
+        "--message-send-max-retries",
+        metavar="N",
+        type=int,
+        help="how often to retry (3 where replicas are missing; until delivery.timeout.ms, 120000, where the storage "
+        "does not answer)",
+    )
+    options.add_argument(
+        "--retry-backoff-ms", metavar="MS", type=int, help="how long to wait before the first retry (100)"
+    )
+    for flag in (
+        "--request-timeout-ms", "--metadata-expiry-ms", "--max-block-ms", "--max-memory-bytes", "--socket-buffer-size",
+    ):  # fmt: skip
+        options.add_without_effect(flag, metavar="VALUE", type=int)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    require(options, "topic")
+    if options.line_reader.rpartition(".")[2] != "LineMessageReader":
+        raise UsageError(f"there is no line reader {options.line_reader!r} here: only LineMessageReader")
+    settings = _settings(options)
+    coordinator = connect(options)
+    from sparklog.cli.arguments.line_reader import LineReader
+    from sparklog.cli.commands.clients.line_sender import LineSender
+
+    properties = read_properties_file(options.reader_config, "--reader-config") if options.reader_config else {}
+    properties.update(parse_pairs(options.reader_property, "--reader-property"))
+    reader = LineReader(properties)
+    sender = LineSender(coordinator, options.topic, settings.codec, settings.acks, settings.retries)
+    sender.check_topic()
+    with StopRequest() as stop:
+        try:
+            _send_all(_Input(sys.stdin, stop), reader, sender, settings, coordinator.log.clock)
+        except KeyboardInterrupt:  # asked twice
+            complain(sender.interrupted())
+            return stop.exit_code or 130
+        return stop.exit_code
+
+
+class _Settings(NamedTuple):
+    """When lines are sent, and how."""
+
+    codec: str
+    batch_bytes: int
+    batch_records: int
+    linger_ms: int
+    acks: int
+    retries: Retries
+
+
+def _settings(options: argparse.Namespace) -> _Settings:
+    """Flags first, then --command-property, then --command-config, then Kafka's defaults."""
+    properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
+    properties.update(parse_pairs(options.command_property, "--command-property"))
+    for name in properties.keys() - PROPERTIES:
+        logger.debug("producer setting %s has no effect here", name)
+    codec = options.compression_codec or properties.get("compression.type", "none")
+    if codec not in CODECS:
+        raise UsageError(f"there is no codec {codec!r}, choose from {', '.join(CODECS)}{suggestion(codec, CODECS)}")
+    return _Settings(
+        codec=codec,
+        batch_bytes=_number(
+            options.batch_size if options.partition_bytes is None else options.partition_bytes,
+            properties,
+            "batch.size",
+            BATCH_BYTES,
+        ),
+        batch_records=1 if options.sync else BATCH_RECORDS,
+        linger_ms=_number(options.timeout, properties, "linger.ms", 1000),
+        acks=_acks(options.request_required_acks or properties.get("acks", "all")),
+        retries=_retries(options, properties),
+    )
+
+
+def _retries(options: argparse.Namespace, properties: dict[str, str]) -> Retries:
+    from sparklog.cli.commands.clients.line_sender import Retries
+
+    number = None
+    if options.message_send_max_retries is not None or "retries" in properties:
+        number = _number(options.message_send_max_retries, properties, "retries", 0)
+    return Retries(
+        number=number,
+        backoff_ms=_number(options.retry_backoff_ms, properties, "retry.backoff.ms", 100),
+        delivery_timeout_ms=_number(None, properties, "delivery.timeout.ms", 120_000),
+    )
+
+
+def _acks(text: str) -> int:
+    if text not in ACKS:
+        raise UsageError(f"acks cannot be {text!r}, choose from {', '.join(ACKS)}")
+    return ACKS[text]
+
+
+def _number(flag: int | None, properties: dict[str, str], name: str, default: int) -> int:
+    try:
+        number = int(properties.get(name, default)) if flag is None else flag
+    except ValueError:
+        raise UsageError(f"{name}={properties[name]!r} is not a whole number") from None
+    if number < 0:
+        raise UsageError(f"{name} of {number} is negative")
+    return number
+
+
+class _Input:
+    """Lines of stdin as bytes, with a word on whether the next one is there yet. Not thread-safe.
+
+    Works on the file descriptor where there is one, so that waiting for a line can end without one. Once somebody wants
+    to stop nothing more is read; the lines that were read are still given.
+    """
+
+    def __init__(self, stream: Any, stop: StopRequest) -> None:
+        self._stream = getattr(stream, "buffer", stream)
+        self._stop = stop
+        try:
+            self._descriptor: int | None = self._stream.fileno()
+        except (OSError, ValueError, AttributeError):  # not a real file: everything is there at once
+            self._descriptor = None
+        self.interactive = self._descriptor is not None and os.isatty(self._descriptor) and sys.stdout.isatty()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._lines: list[bytes] = []
+        self._given = 0
+        self._ended = False
+
+    def next_line(self, wait_seconds: float | None) -> bytes | None:
+        """The next line without its end; None if none came in time (``wait_seconds`` None: however long) or at the end
+        of the input. Raises MessageSizeTooLargeError for a line that is longer than any record."""
+        while not self._lines and not self._ended:
+            if self._pending_bytes > limits.MAX_RECORD_BYTES:  # the lines before it are given by now
+                raise MessageSizeTooLargeError(
+                    f"line number {self._given + 1}: this line and those after it were not sent: it has over "
+                    f"{limits.MAX_RECORD_BYTES:,} bytes, more than a record may"
+                )
+            if self._stop or not self._ready(wait_seconds):
+                return None
+            self._read()
+        if not self._lines:
+            return None
+        self._given += 1
+        return self._lines.pop()
+
+    @property
+    def ended(self) -> bool:
+        return (self._ended or bool(self._stop)) and not self._lines
+
+    def _ready(self, wait_seconds: float | None) -> bool:
+        if self._descriptor is None:
+            return True
+        watched = [self._descriptor]
+        if self._stop.descriptor is not None:
+            watched.append(self._stop.descriptor)
+        longest = None if wait_seconds is None else min(wait_seconds, LONGEST_WAIT_SECONDS)
+        ready = select.select(watched, [], [], longest)[0]
+        return self._descriptor in ready and not self._stop
+
+    def _read(self) -> None:
+        data = self._stream.read() if self._descriptor is None else os.read(self._descriptor, READ_BYTES)
+        if isinstance(data, str):
+            data = data.encode()
+        self._ended = not data or self._descriptor is None
+        *ends, rest = data.split(b"\n")
+        lines: list[bytes] = []
+        for end in ends:
+            lines.append(b"".join([*self._pending, end]))
+            self._pending, self._pending_bytes = [], 0
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+        if self._ended and self._pending:
+            lines.append(b"".join(self._pending))
+            self._pending = []
+        self._lines = [line.removesuffix(b"\r") for line in reversed(lines)]
+
+
+def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _Settings, clock: Clock) -> None:
+    """Send every line. Raises RefusedRecordError for the first that cannot be, and OSError where the input cannot be
+    read on, after those before it are sent."""
+    while not lines.ended:
+        batch: list[Record] = []
+        try:
+            for line in _batch(lines, settings, clock):
+                batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))
+        except Exception:  # of a line, or of the input, such as a terminal that is gone
+            sender.send(batch)
+            raise
+        sender.send(batch)
+
+
+def _batch(lines: _Input, settings: _Settings, clock: Clock) -> Iterator[bytes]:
+    """The lines of one commit: at least one, unless the input ends; then what comes until it is full or due."""
+    if lines.interactive:
+        print(">", end="", flush=True)
+    line = lines.next_line(None)
+    due = clock.monotonic() + (0 if lines.interactive else settings.linger_ms / 1000)
+    records = size = 0
+    while line is not None:
+        yield line
+        records, size = records + 1, size + len(line)
+        if records >= settings.batch_records or size >= settings.batch_bytes:
+            return
+        line = lines.next_line(max(due - clock.monotonic(), 0))

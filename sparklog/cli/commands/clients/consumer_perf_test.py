@@ -1,0 +1,286 @@
+"""``sparklog consumer-perf-test``: Kafka's kafka-consumer-perf-test, on the Python consumer.
+
+It reads as a member of a group, by default one of its own. Times are shown in the local zone, as Kafka's tool does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain
+from sparklog.cli.output.json_output import add_json, metrics_of, print_json
+
+if TYPE_CHECKING:
+    from sparklog.cli.commands.clients.throughput import StopRequest
+    from sparklog.cli.output.documents import ConsumerPerformance
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.clock import Clock
+    from sparklog.types import TopicPartition
+
+MEGABYTE = 1024 * 1024
+POLL_MS = 100
+GROUP_NUMBERS = 100_000
+NEW_FIELDS = "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+HEADER = f"start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, {NEW_FIELDS}"
+DETAILED_HEADER = f"time, threadId, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, {NEW_FIELDS}"
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "consumer-perf-test",
+        "Read records as fast as the consumer can, and print MB/sec and records/sec.",
+        "sparklog consumer-perf-test --bootstrap-server /data/log --topic orders --num-records 1000000",
+        "(--topic TOPIC | --include REGEX) --num-records N [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
+    options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
+    options.add_argument("--num-records", metavar="N", type=int, help="stop after N records")
+    options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
+    options.add_argument("--group", metavar="GROUP", help="the group to read in (perf-consumer-N)")
+    options.add_argument(
+        "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
+    )
+    options.add_argument("--from-latest", action="store_true", help="begin at the end where the group has no offset")
+    options.add_argument(
+        "--timeout", metavar="MS", type=int, nargs="?", default=10_000, const=10_000,
+        help="stop when nothing comes for so long (10000)",
+    )  # fmt: skip
+    options.add_argument("--show-detailed-stats", action="store_true", help="print a line for each reporting interval")
+    options.add_argument("--reporting-interval", metavar="MS", type=int, default=5000, help="between lines (5000)")
+    options.add_argument(
+        "--date-format",
+        metavar="FORMAT",
+        default="yyyy-MM-dd HH:mm:ss:SSS",
+        help="of times, as Java's SimpleDateFormat",
+    )
+    options.add_argument("--hide-header", action="store_true", help="print no header")
+    options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
+    add_properties(options, "--consumer.config", "max.poll.records")
+    add_json(options)
+    options.add_without_effect("--socket-buffer-size", metavar="BYTES", type=int)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    show = date_format(options.date_format)
+    properties = read_properties(options)
+    root, storage_options = bootstrap_server(options)
+    from sparklog.cli.commands.clients.throughput import StopRequest
+    from sparklog.client.config import cluster_of
+    from sparklog.client.consumer.config import DEFAULTS
+    from sparklog.client.consumer.consumer import Consumer
+
+    cluster = cluster_of("Consumer", {"bootstrap_servers": root, "storage_options": storage_options})
+    group = options.group or f"perf-consumer-{int(cluster.log.ids.jitter() * GROUP_NUMBERS)}"
+    arguments = {
+        "client_id": "perf-consumer-client",
+        "check_crcs": False,
+        **client_arguments(properties, DEFAULTS),
+        "group_id": group,
+        "max_partition_fetch_bytes": options.fetch_size,
+        "auto_offset_reset": "latest" if options.from_latest else "earliest",
+    }
+    if not options.hide_header and not options.json:
+        print(DETAILED_HEADER if options.show_detailed_stats else HEADER)
+    clock = cluster.log.clock
+    with StopRequest() as stop, Consumer(cluster=cluster, **arguments) as consumer:
+        start_ms, start = clock.now_ms(), clock.monotonic()
+        measured = _Measured(options, consumer, clock, show, stop)
+        measured.consume()
+        seconds = max(clock.monotonic() - start, 0.001)
+        result = measured.result(start_ms, clock.now_ms(), seconds)
+        if options.json:
+            print_json(result)
+        elif not options.show_detailed_stats:
+            print(_summary(result, show))
+        metrics = consumer.metrics()
+    if options.print_metrics and not options.json:
+        from sparklog.cli.commands.clients.throughput import print_metrics
+
+        print_metrics(metrics, str(arguments["client_id"]))
+    return stop.exit_code
+
+
+def _check(options: argparse.Namespace) -> None:
+    if (options.topic is None) == (options.include is None):
+        raise UsageError('Exactly one of the following arguments is required: "[topic]", "[include]"')
+    if (options.num_records is None) == (options.messages is None):
+        raise UsageError('Exactly one of the following arguments is required: "[messages]", "[num-records]"')
+    if options.messages is not None:
+        options.num_records = options.messages
+    if options.reporting_interval <= 0:
+        raise UsageError("Reporting interval must be greater than 0.")
+
+
+# -- measuring
+
+
+class _Progress(NamedTuple):
+    """What had been read when a line was printed."""
+
+    time: float
+    records: int
+    size: int
+
+
+class _Measured:
+    """Reads and counts; told of rebalances as a ConsumerRebalanceListener. Not thread-safe."""
+
+    def __init__(
+        self, options: argparse.Namespace, consumer: Consumer, clock: Clock, show: DateFormat, stop: StopRequest
+    ) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._clock = clock
+        self._show = show
+        self._stop = stop
+        self._records = self._bytes = 0
+        self._joining_since = clock.monotonic()
+        self._join_seconds = self._join_seconds_of_line = 0.0
+        self._last = _Progress(clock.monotonic(), 0, 0)
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._joining_since = self._clock.monotonic()
+
+    on_partitions_lost = on_partitions_revoked
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        elapsed = self._clock.monotonic() - self._joining_since
+        self._join_seconds += elapsed
+        self._join_seconds_of_line += elapsed
+
+    def consume(self) -> None:
+        options, clock = self._options, self._clock
+        self._subscribe()
+        wanted, patience = options.num_records, options.timeout / 1000
+        now = last_record = clock.monotonic()
+        while self._records < wanted and now - last_record <= patience and not self._stop:
+            found = self._consumer.poll(POLL_MS)
+            now = clock.monotonic()
+            if found:
+                last_record = now
+            for records in found.values():
+                self._records += len(records)
+                self._bytes += sum(
+                    max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0) for record in records
+                )
+            if found and now - self._last.time >= options.reporting_interval / 1000:
+                self._report(now)
+        if self._records < wanted and not self._stop:
+            complain(
+                f"WARNING: Exiting before consuming the expected number of records: timeout ({options.timeout} ms) "
+                "exceeded. You can use the --timeout option to increase the timeout."
+            )
+
+    def _subscribe(self) -> None:
+        from sparklog.cli.arguments.patterns import topic_pattern
+
+        if self._options.topic is not None:
+            self._consumer.subscribe([self._options.topic], listener=self)
+        else:
+            regex = topic_pattern(self._options.include).pattern
+            self._consumer.subscribe(pattern=f"(?:{regex})\\Z", listener=self)
+
+    def _report(self, now: float) -> None:
+        """A line of --show-detailed-stats, and a new interval."""
+        seconds = now - self._last.time
+        megabytes = (self._bytes - self._last.size) / MEGABYTE
+        records = self._records - self._last.records
+        join = self._join_seconds_of_line
+        fetching = seconds - join
+        if self._options.show_detailed_stats:
+            rates = (megabytes / fetching, records / fetching) if fetching > 0 else (0.0, 0.0)
+            print(
+                f"{self._show(self._clock.now_ms())}, 0, {self._bytes / MEGABYTE:.4f}, {megabytes / seconds:.4f}, "
+                f"{self._records}, {records / seconds:.4f}, {int(join * 1000)}, {int(fetching * 1000)}, "
+                f"{rates[0]:.4f}, {rates[1]:.4f}",
+                file=sys.stderr if self._options.json else sys.stdout,
+                flush=True,
+            )
+        self._join_seconds_of_line = 0.0
+        self._last = _Progress(now, self._records, self._bytes)
+
+    def result(self, start_ms: int, end_ms: int, seconds: float) -> ConsumerPerformance:
+        from sparklog.cli.output.documents import ConsumerPerformance
+
+        megabytes = self._bytes / MEGABYTE
+        fetching = max(seconds - self._join_seconds, 0.001)
+        return ConsumerPerformance(
+            start_ms=start_ms,
+            end_ms=end_ms,
+            records=self._records,
+            size_bytes=self._bytes,
+            seconds=seconds,
+            records_per_second=self._records / seconds,
+            mb_per_second=megabytes / seconds,
+            rebalance_ms=int(self._join_seconds * 1000),
+            fetch_ms=int(fetching * 1000),
+            fetch_records_per_second=self._records / fetching,
+            fetch_mb_per_second=megabytes / fetching,
+            metrics=metrics_of(self._consumer, self._options),
+        )
+
+
+def _summary(result: ConsumerPerformance, show: DateFormat) -> str:
+    """Kafka's line."""
+    return (
+        f"{show(result.start_ms)}, {show(result.end_ms)}, {result.size_bytes / MEGABYTE:.4f}, "
+        f"{result.mb_per_second:.4f}, {result.records}, {result.records_per_second:.4f}, {result.rebalance_ms}, "
+        f"{result.fetch_ms}, {result.fetch_mb_per_second:.4f}, {result.fetch_records_per_second:.4f}"
+    )
+
+
+# -- times
+
+_LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_FIELDS = {"M": "%m", "d": "%d", "H": "%H", "m": "%M", "s": "%S", "D": "%j", "h": "%I", "a": "%p", "E": "%a", "Z": "%z"}
+
+
+class DateFormat:
+    """Java's SimpleDateFormat, the letters y M d D H h m s S a E Z. Raises UsageError for others."""
+
+    def __init__(self, pattern: str) -> None:
+        self._parts: list[tuple[str, int]] = []
+        end = 0
+        for found in _LETTERS.finditer(pattern):
+            if found.start() != end:
+                break
+            end = found.end()
+            self._parts.append(self._part(pattern, found))
+        if end != len(pattern):
+            raise UsageError(f"--date-format {pattern!r}: a quote is not closed")
+
+    @staticmethod
+    def _part(pattern: str, found: re.Match[str]) -> tuple[str, int]:
+        """A directive of strftime with its width, or (text, 0)."""
+        letter, width = found.group(2), len(found.group())
+        if letter is None:
+            quoted = found.group(1)
+            text = found.group() if quoted is None else quoted.replace("''", "'") or "'"
+            return text.replace("%", "%%"), 0
+        if letter == "y":
+            return ("%y" if width == 2 else "%Y"), 0
+        if letter == "S":
+            return "S", width
+        if letter in _FIELDS:
+            return _FIELDS[letter], 0
+        raise UsageError(f"--date-format {pattern!r}: Illegal pattern character '{letter}'")
+
+    def __call__(self, time_ms: int) -> str:
+        moment = datetime.fromtimestamp(time_ms // 1000, tz=timezone.utc).astimezone()
+        milliseconds = time_ms % 1000
+        return "".join(
+            str(milliseconds).zfill(width) if width else moment.strftime(part) for part, width in self._parts
+        )
+
+
+def date_format(pattern: str) -> DateFormat:
+    """What shows milliseconds since 1970 in this format. Raises UsageError."""
+    return DateFormat(pattern)

@@ -1,0 +1,181 @@
+"""``sparklog verifiable-consumer``: Kafka's kafka-verifiable-consumer. Reads in a group and prints events as JSON.
+
+Standard output has one object a line: startup_complete, partitions_assigned, partitions_revoked, records_consumed,
+record_data (``--verbose``), offsets_committed, shutdown_requested after SIGTERM or Ctrl-C, shutdown_complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sparklog.cli.arguments.client_properties import add_properties, client_arguments, java_assignors, read_properties
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, require
+
+if TYPE_CHECKING:
+    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+    from sparklog.client.consumer.consumer import Consumer
+    from sparklog.client.consumer.records import ConsumerRecord
+    from sparklog.types import OffsetAndMetadata, TopicPartition
+
+POLL_MS = 200
+"""A request to stop is seen after it at the latest. Waiting costs no request: the consumer reads ahead by itself."""
+RESETS = ("earliest", "latest", "none")
+PROTOCOLS = ("classic", "consumer")
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "verifiable-consumer",
+        "Read a topic as a member of a group, and print records, rebalances and commits as JSON.",
+        "sparklog verifiable-consumer --bootstrap-server /data/log --topic orders --group-id audit --max-messages 1000",
+        "--topic TOPIC --group-id GROUP [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
+    options.add_argument("--group-id", metavar="GROUP", help="the group to read in")
+    options.add_argument("--group-instance-id", metavar="ID", help="be a static member, by this name")
+    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="read N records (-1: until stopped)")
+    options.add_argument("--session-timeout", metavar="MS", type=int, help="without heartbeats, until it is expired")
+    options.add_argument("--verbose", action="store_true", help="print each record")
+    options.add_argument("--enable-autocommit", action="store_true", help="commit at intervals, not after each batch")
+    options.add_argument("--close-timeout", metavar="MS", type=int, default=30_000, help="for the end (30000)")
+    options.add_argument(
+        "--reset-policy", metavar="POLICY", default="earliest", help="earliest (default), latest, none"
+    )
+    options.add_argument(
+        "--assignment-strategy", metavar="CLASS", default="org.apache.kafka.clients.consumer.RangeAssignor",
+        help="Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky; "
+        "or several with commas",
+    )  # fmt: skip
+    options.add_argument(
+        "--group-protocol", metavar="PROTOCOL", default="classic", help="classic, or consumer: the same"
+    )
+    add_properties(options, "--consumer.config", "max.poll.records")
+    options.add_without_effect("--group-remote-assignor", metavar="NAME")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    require(options, "topic", "group-id")
+    if options.reset_policy not in RESETS:
+        raise UsageError(f"--reset-policy must be one of {', '.join(RESETS)}, not {options.reset_policy!r}")
+    if options.group_protocol.lower() not in PROTOCOLS:
+        raise UsageError(f"Group protocol must be one of {', '.join(PROTOCOLS)}, not {options.group_protocol!r}")
+    properties = read_properties(options)
+    root, storage_options = bootstrap_server(options)
+    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+    from sparklog.client.config import cluster_of
+    from sparklog.client.consumer.config import DEFAULTS
+    from sparklog.client.consumer.consumer import Consumer
+
+    cluster = cluster_of("Consumer", {"bootstrap_servers": root, "storage_options": storage_options})
+    arguments = {**client_arguments(properties, DEFAULTS), **_arguments(options)}
+    events = EventLines(cluster.log.clock)
+    with StopRequest() as stop:
+        consumer = Consumer(cluster=cluster, **arguments)
+        reader = _Reader(options, consumer, events)
+        events.emit("startup_complete")
+        try:
+            reader.read_all(stop)
+            if stop:
+                events.emit("shutdown_requested")
+        finally:
+            consumer.close(autocommit=options.enable_autocommit, timeout_ms=options.close_timeout)
+            events.emit("shutdown_complete")
+    return stop.exit_code
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "group_id": options.group_id,
+        "enable_auto_commit": options.enable_autocommit,
+        "auto_offset_reset": options.reset_policy,
+        "partition_assignment_strategy": java_assignors(options.assignment_strategy),
+    }
+    if options.group_instance_id is not None:
+        found["group_instance_id"] = options.group_instance_id
+    if options.session_timeout is not None:
+        found["session_timeout_ms"] = options.session_timeout
+        found["heartbeat_interval_ms"] = max(1, min(3000, options.session_timeout // 3))
+    return found
+
+
+class _Reader:
+    """Reads and prints events; told of rebalances as a ConsumerRebalanceListener. Not thread-safe."""
+
+    def __init__(self, options: argparse.Namespace, consumer: Consumer, events: EventLines) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._events = events
+        self._left = options.max_messages
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._events.emit("partitions_assigned", partitions=_places(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._events.emit("partitions_revoked", partitions=_places(revoked))
+
+    on_partitions_lost = on_partitions_revoked
+
+    def read_all(self, stop: StopRequest) -> None:
+        self._consumer.subscribe([self._options.topic], listener=self)
+        while self._left and not stop:
+            found = self._consumer.poll(POLL_MS, max_records=self._left if self._left > 0 else None)
+            if found:
+                self._received(found)
+
+    def _received(self, found: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        from sparklog.types import OffsetAndMetadata
+
+        summaries: list[dict[str, object]] = []
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for place, records in found.items():
+            first, last = records[0].offset, records[-1].offset
+            offsets[place] = OffsetAndMetadata(last + 1, "", records[-1].leader_epoch)
+            summaries.append({**_place(place), "count": len(records), "minOffset": first, "maxOffset": last})
+            if self._options.verbose:
+                for record in records:
+                    self._show(record)
+        count = sum(len(records) for records in found.values())
+        self._left -= count if self._left > 0 else 0
+        self._events.emit("records_consumed", count=count, partitions=summaries)
+        if not self._options.enable_autocommit:
+            self._commit(offsets)
+
+    def _show(self, record: ConsumerRecord) -> None:
+        self._events.emit(
+            "record_data",
+            key=_text(record.key),
+            value=_text(record.value),
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        )
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit, and print what came of it. Raises FencedInstanceIdError: another process has taken over."""
+        from sparklog.errors import FencedInstanceIdError, SparklogError
+
+        shown = [{**_place(place), "offset": position.offset} for place, position in offsets.items()]
+        try:
+            self._consumer.commit(offsets)
+        except FencedInstanceIdError:
+            raise
+        except SparklogError as error:
+            self._events.emit("offsets_committed", offsets=shown, error=str(error), success=False)
+        else:
+            self._events.emit("offsets_committed", offsets=shown, success=True)
+
+
+def _place(place: TopicPartition) -> dict[str, object]:
+    return {"topic": place.topic, "partition": place.partition}
+
+
+def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
+    return [_place(place) for place in sorted(partitions)]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")

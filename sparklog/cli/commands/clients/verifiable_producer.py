@@ -1,0 +1,140 @@
+"""``sparklog verifiable-producer``: Kafka's kafka-verifiable-producer. Sends 0, 1, 2, … and says what came of each.
+
+Standard output has one JSON object a line. After the last record, or SIGTERM, come shutdown_complete and tool_data.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from sparklog.cli.arguments.client_properties import add_properties, client_arguments, read_properties
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, require
+
+if TYPE_CHECKING:
+    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+    from sparklog.client.producer.producer import Producer
+    from sparklog.clock import Clock
+
+ENDLESS = 2**63 - 1
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "verifiable-producer",
+        "Send increasing numbers, and print as JSON which of them are committed and at which offset.",
+        "sparklog verifiable-producer --bootstrap-server /data/log --topic orders --max-messages 1000",
+        "--topic TOPIC [OPTIONS]",
+    )
+    options.add_connection()
+    options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
+    options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send N records (-1: until stopped)")
+    options.add_argument("--throughput", metavar="N", type=int, default=-1, help="at most N records a second (-1: any)")
+    options.add_argument(
+        "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
+    )
+    options.add_argument(
+        "--message-create-time", metavar="MS", type=int, default=-1, help="timestamps that begin here, in ms since 1970"
+    )
+    options.add_argument("--value-prefix", metavar="N", type=int, help="values are N.0, N.1, …")
+    options.add_argument("--repeating-keys", metavar="N", type=int, help="keys are 0 to N-1, over and over")
+    add_properties(options, "--producer.config", "linger.ms, batch.size")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    require(options, "topic")
+    if options.repeating_keys is not None and options.repeating_keys <= 0:
+        raise UsageError("--repeating-keys should be greater than zero.")
+    properties = read_properties(options)
+    root, storage_options = bootstrap_server(options)
+    from sparklog.cli.commands.clients.throughput import EventLines, StopRequest
+    from sparklog.client.config import cluster_of
+    from sparklog.client.producer.config import DEFAULTS
+    from sparklog.client.producer.producer import Producer
+
+    cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
+    clock = cluster.log.clock
+    arguments = {"acks": options.acks, **client_arguments(properties, DEFAULTS)}
+    events = EventLines(clock)
+    sender = _Sender(options, Producer(cluster=cluster, **arguments), events, clock)
+    with StopRequest() as stop:
+        start = clock.monotonic()
+        events.emit("startup_complete")
+        try:
+            sender.send_all(stop)
+        finally:
+            sender.producer.close()
+            events.emit("shutdown_complete")
+            elapsed = max(clock.monotonic() - start, 0.001)
+            events.emit(
+                "tool_data",
+                sent=sender.sent,
+                acked=sender.acked,
+                target_throughput=options.throughput,
+                avg_throughput=sender.acked / elapsed,
+            )
+    return stop.exit_code
+
+
+class _Sender:
+    """Sends, and prints what came of it in the producer's thread. Its counts are read once that has ended."""
+
+    def __init__(self, options: argparse.Namespace, producer: Producer, events: EventLines, clock: Clock) -> None:
+        self.producer = producer
+        self.sent = self.acked = 0
+        self._options = options
+        self._events = events
+        self._clock = clock
+
+    def send_all(self, stop: StopRequest) -> None:
+        from sparklog.cli.commands.clients.throughput import Throttle
+
+        throttle = Throttle(self._clock, self._options.throughput, stop)
+        limit = self._options.max_messages
+        number = 0
+        began_ms = self._clock.now_ms()
+        while number < (ENDLESS if limit < 0 else limit) and not stop:
+            self._send(number, began_ms)
+            number += 1
+            throttle.wait(number)
+
+    def _send(self, number: int, began_ms: int) -> None:
+        from sparklog.errors import SparklogError
+
+        options = self._options
+        value = str(number) if options.value_prefix is None else f"{options.value_prefix}.{number}"
+        key = None if options.repeating_keys is None else str(number % options.repeating_keys)
+        created = options.message_create_time
+        timestamp = None if created < 0 else created + self._clock.now_ms() - began_ms
+        self.sent += 1
+        try:
+            future = self.producer.send(
+                options.topic, value.encode(), None if key is None else key.encode(), timestamp_ms=timestamp
+            )
+        except SparklogError as error:
+            self._failed(key, value, error)
+            return
+        future.add_callback(self._committed, key, value)
+        future.add_errback(self._failed, key, value)
+
+    def _committed(self, key: str | None, value: str, metadata: Any) -> None:
+        self.acked += 1
+        self._events.emit(
+            "producer_send_success",
+            key=key,
+            value=value,
+            topic=metadata.topic,
+            partition=metadata.partition,
+            offset=metadata.offset,
+        )
+
+    def _failed(self, key: str | None, value: str, error: BaseException) -> None:
+        self._events.emit(
+            "producer_send_error",
+            key=key,
+            value=value,
+            topic=self._options.topic,
+            exception=f"class {type(error).__module__}.{type(error).__name__}",
+            message=str(error),
+        )

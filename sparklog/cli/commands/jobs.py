@@ -1,0 +1,49 @@
+"""``sparklog jobs``: the programs for spark-submit that were installed with sparklog, and where they are.
+
+Kafka has none. ``sparklog jobs NAME`` prints a path alone, for ``spark-submit $(sparklog jobs produce) …``.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sparklog.cli.arguments.parser import CommandParser, UsageError, suggestion
+from sparklog.cli.output.json_output import add_json, print_json
+
+
+def parser() -> CommandParser:
+    from sparklog.jobs import list_jobs
+
+    options = CommandParser(
+        "jobs",
+        "List the programs for spark-submit with their paths. `sparklog jobs NAME` prints the path of one, and\n"
+        "`python -m sparklog.jobs.NAME` runs it here.",
+        'spark-submit "$(sparklog jobs produce)" --bootstrap-server /data/log --topic flights --format orc --path in',
+        "[NAME] [OPTIONS]",
+    )
+    options.add_argument("name", nargs="?", metavar="NAME", help="print the path of this job alone")
+    options.actions = tuple(job.name for job in list_jobs())
+    add_json(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    from sparklog.jobs import conf_folder, list_jobs
+
+    jobs = list_jobs()
+    names = [job.name for job in jobs]
+    if options.name is not None:
+        if options.name not in names:
+            raise UsageError(f"there is no job {options.name!r}{suggestion(options.name, names)}")
+        jobs = [job for job in jobs if job.name == options.name]
+    if options.json:
+        from sparklog.cli.output.job_documents import JobFile, JobList
+
+        print_json(JobList(jobs=[JobFile(**job._asdict()) for job in jobs], conf=str(conf_folder())))
+    elif options.name is not None:
+        print(jobs[0].path)
+    else:
+        for job in jobs:
+            print(f"{job.name}\n    {job.description}\n    {job.path}")
+        print(f"Spark settings: {conf_folder()}")
+    return 0

@@ -1,0 +1,1 @@
+"""Commands about files: maintenance, garbage collection, checks and dumps."""

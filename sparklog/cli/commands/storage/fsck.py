@@ -1,0 +1,183 @@
+"""``sparklog fsck``: is everything there, and is it what was written? With ``--repair``, mend what can be mended.
+
+Exit codes: 0 nothing is wrong, 1 something is (after ``--repair``: still is), 2 the check could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, refuse_together
+from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.types import printable
+
+if TYPE_CHECKING:
+    from sparklog.maintenance.fsck.check import Scope
+    from sparklog.maintenance.fsck.kinds import Report
+    from sparklog.maintenance.runner import TaskRunner
+    from sparklog.store.base import Store
+
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
+FAILURE_EXIT_CODE = 2
+"""What could not run is told from what was found."""
+
+PROGRESS_SECONDS = 0.5
+"""Seconds between two looks at how far it is, on a terminal."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "fsck",
+        "Check a cluster: every commit and checkpoint, the lists of segments, and every byte of every data file on\n"
+        "every in-sync replica, against their checksums. Reads only, unless --repair is given; the cluster may be in\n"
+        "use meanwhile.\n"
+        "Exit codes: 0 nothing is wrong, 1 something is, 2 the check could not run.",
+        "sparklog fsck --bootstrap-server /data/log --workers 2",
+    )
+    options.add_connection()
+    options.add_argument(
+        "--topic", metavar="TOPIC", action="append", default=[], help="only data files of this topic, repeatable"
+    )
+    options.add_argument("--partitions", metavar="NUMBERS", help="only data files of these partitions, such as 0,3")
+    options.add_argument(
+        "--fast", action="store_true", help="do not read the batches: find what is missing, short or misplaced"
+    )
+    options.add_argument(
+        "--repair", action="store_true", help="mend what can be mended from sound copies and commits; never guesses"
+    )
+    options.add_argument("--dry-run", action="store_true", help="with --repair: say what would be done")
+    options.add_argument(
+        "--mirror",
+        metavar="ROOT",
+        action="append",
+        default=[],
+        help="with --repair: a copy of the commit log to take commits from, repeatable",
+    )
+    options.add_argument(
+        "--end-at",
+        metavar="VERSION",
+        type=int,
+        help="with --repair: let the log end at this version, and move what lies beyond it out of the way. For a root "
+        "that was restored from a copy while clients were at work; stop all writers first",
+    )
+    options.add_argument("--json", action="store_true", help="print the report as JSON")
+    options.add_argument("--progress", action="store_true", help="say how far it is, also where stderr is no terminal")
+    add_runner_options(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    scope = _scope(options)
+    root, storage_options = bootstrap_server(options)
+    from sparklog.store.open import open_store
+
+    store = open_store(root, storage_options)
+    mirrors = [open_store(mirror, storage_options) for mirror in options.mirror]
+    with task_runners(options, "fsck", said=False) as runners:
+        report = _checked(options, scope, store, mirrors, storage_options, runners("check of data files"))
+    _print(options, report)
+    return 0 if report.clean else 1
+
+
+def _scope(options: argparse.Namespace) -> Scope:
+    """What to check. Raises UsageError."""
+    from sparklog.maintenance.fsck.check import Scope
+
+    check_runner_options(options)
+    for name in ("dry-run", "mirror", "end-at"):
+        if not options.repair and getattr(options, name.replace("-", "_")) not in (None, False, []):
+            raise UsageError(f"--{name} goes with --repair")
+    if options.end_at is not None and options.end_at < 0:
+        raise UsageError(f"--end-at {options.end_at} is not a version; give 0 or more")
+    refuse_together(options, "repair", ["fast"], ": what is repaired has to be read")
+    return Scope(tuple(options.topic), _numbers(options.partitions), options.fast)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--partitions {text!r} is not a list of numbers such as 0,3")
+    return tuple(map(int, parts))
+
+
+def _checked(
+    options: argparse.Namespace,
+    scope: Scope,
+    store: Store,
+    mirrors: list[Store],
+    storage_options: dict[str, object],
+    runner: TaskRunner,
+) -> Report:
+    from sparklog.maintenance.fsck.check import check_cluster
+    from sparklog.maintenance.fsck.repair import repair_cluster
+
+    with _Progress(options.progress or sys.stderr.isatty()) as progress:
+        check = check_cluster(store, scope, storage_options=storage_options, runner=runner, progress=progress.show)
+        if options.repair:
+            repair_cluster(
+                check,
+                mirrors=mirrors,
+                runner=runner,
+                progress=progress.show,
+                dry_run=options.dry_run,
+                end_at=options.end_at,
+            )
+    return check.report
+
+
+def _print(options: argparse.Namespace, report: Report) -> None:
+    from sparklog.maintenance.fsck.report import to_json, to_text
+
+    if options.json:
+        print(to_json(report))
+        return
+    for line in to_text(report):
+        print(printable(line))
+
+
+class _Progress:
+    """A line on stderr that says how far it is: written over on a terminal, else a new one now and then."""
+
+    def __init__(self, wanted: bool) -> None:
+        from sparklog.clock import SystemClock
+
+        self._wanted = wanted
+        self._clock = SystemClock()
+        self._terminal = sys.stderr.isatty()
+        self._what = ""
+        self._started = self._said = 0.0
+        self._shown = False
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._shown and self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """So much of so much is done, in commits, bytes or files."""
+        now = self._clock.monotonic()
+        if what != self._what:
+            self._what, self._started, self._said = what, now, 0.0
+        pause = PROGRESS_SECONDS if self._terminal else 10 * PROGRESS_SECONDS
+        if not self._wanted or (now - self._said < pause and done < total):
+            return
+        self._said, self._shown = now, True
+        print(self._line(done, total, now - self._started), file=sys.stderr, flush=True, end=self._end())
+
+    def _end(self) -> str:
+        return "" if self._terminal else "\n"
+
+    def _line(self, done: int, total: int, seconds: float) -> str:
+        from sparklog.maintenance.fsck.report import size
+
+        percent = 100 * done / total if total else 100.0
+        amount = f"{size(done)} of {size(total)}" if self._what == "bytes" else f"{done:,} of {total:,} {self._what}"
+        left = f", {seconds * (total - done) / done:.0f} s left" if 0 < done < total and seconds > 1 else ""
+        return f"{chr(13) + chr(27) + '[K' if self._terminal else ''}fsck: {amount} ({percent:.0f} %){left}"

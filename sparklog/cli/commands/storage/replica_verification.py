@@ -1,0 +1,169 @@
+"""``sparklog replica-verification``: Kafka's kafka-replica-verification. Do all replicas hold the same records?
+
+Kafka's tool follows the replicas until it is stopped; this one looks at all that is there once, and its exit code says
+whether they are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sparklog.cli.arguments.parser import CommandParser, UsageError, bootstrap_server, complain, say
+from sparklog.cli.arguments.runners import add_runner_options, check_runner_options, task_runners
+from sparklog.cli.output.json_output import add_json, print_json
+
+if TYPE_CHECKING:
+    from sparklog.cli.output.documents import ReplicaLag, ReplicaVerification
+    from sparklog.coordinator import Coordinator
+    from sparklog.maintenance.fsck.kinds import Finding
+    from sparklog.maintenance.runner import TaskRunner
+    from sparklog.protocol.segments import Segment
+    from sparklog.protocol.state import State
+    from sparklog.store.base import Store
+
+OUTPUT_IS_OPTIONAL = True
+"""The exit code says what was found, also where nobody reads the output."""
+TASK_BYTES = 64 * 1024 * 1024
+"""bytes of data files that one task reads."""
+
+
+def parser() -> CommandParser:
+    options = CommandParser(
+        "replica-verification",
+        "Read the records of every replica, hold them against their checksums and against each other, and print what\n"
+        "differs and how far replicas are behind. Exit code 1 if anything differs.",
+        "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
+    )
+    options.add_connection()
+    options.add_argument("--broker-list", metavar="ROOT", help="as --bootstrap-server")
+    options.add_argument(
+        "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
+    )
+    options.add_without_effect("--fetch-size", "--max-wait-ms", "--report-interval-ms", "--time", metavar="N", type=int)
+    add_json(options)
+    add_runner_options(options)
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    check_runner_options(options)
+    from sparklog.cli.arguments.patterns import matching_topics
+
+    options.bootstrap_server = options.bootstrap_server or options.broker_list
+    root, storage_options = bootstrap_server(options)
+    from sparklog.coordinator import open_cluster
+
+    coordinator = open_cluster(root, storage_options)
+    topics = matching_topics(coordinator.state.topics, options.topics_include, False)
+    if not topics:
+        raise UsageError(
+            f"No topics found. --topics-include {options.topics_include!r}, if specified, is either filtering out all "
+            "topics or there is no topic.",
+            prefixed=True,
+        )
+    if not options.json:
+        _say(coordinator, "verification process is started")
+    with task_runners(options, "replica-verification") as runners:
+        findings = _differences(coordinator, topics, runners("check of data files"))
+    from sparklog.cli.output.documents import ReplicaVerification
+
+    result = ReplicaVerification(differences=findings, partitions=list(_lags(coordinator, topics)))
+    if options.json:
+        print_json(result)
+    else:
+        _print(coordinator, result)
+    return 1 if findings else 0
+
+
+def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
+    """A line for each difference, and Kafka's on the largest lag."""
+    for finding in result.differences:
+        where = f" on replica {finding.broker}" if finding.broker >= 0 else ""
+        at = f" at offset {finding.start_offset}" if finding.start_offset >= 0 else ""
+        _say(coordinator, f"partition {finding.place}{at}{where}: {finding.kind}: {finding.path}: {finding.message}")
+    worst = max(result.partitions, key=lambda one: one.lag)
+    _say(
+        coordinator,
+        f"max lag is {worst.lag} for partition {worst.topic}-{worst.partition} at offset {worst.offset} among "
+        f"{len(result.partitions)} partitions",
+    )
+
+
+def _say(coordinator: Coordinator, text: str) -> None:
+    """With Kafka's timestamp, in UTC."""
+    from datetime import datetime, timedelta, timezone
+
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=coordinator.log.clock.now_ms())
+    say(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
+    sys.stdout.flush()
+
+
+def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRunner) -> list[Finding]:
+    """What is wrong with copies, and where sound ones differ, of the replicas in sync whose broker is online."""
+    from sparklog.maintenance.fsck.file_checks import check_files, plan_tasks
+    from sparklog.maintenance.fsck.kinds import in_order
+    from sparklog.maintenance.fsck.replica_checks import Copies, offline_brokers, plan_copies
+
+    state = coordinator.state
+    stores, unreachable = _stores(coordinator)
+    for finding in offline_brokers(state, unreachable):
+        complain(f"replica-verification: {finding.message}")
+    lists = {name: coordinator.segments(name, state) for name in topics}
+    wanted = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
+    copies = Copies()
+    for results in runner.run(check_files, plan_tasks(wanted, stores, TASK_BYTES)):
+        for result in results:
+            copies.take(result)
+    return in_order(copies.findings())
+
+
+def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]:
+    """The stores of brokers that are online, and why others cannot be opened."""
+    from sparklog.errors import SparklogError
+
+    stores: dict[int, Store] = {}
+    unreachable: dict[int, str] = {}
+    for number, broker in coordinator.state.brokers.items():
+        if broker.online:
+            try:
+                stores[number] = coordinator.store_of(number)
+            except SparklogError as error:
+                unreachable[number] = error.message
+    return stores, unreachable
+
+
+def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[ReplicaLag]:
+    """The replica of each partition that is furthest behind; those in sync hold everything."""
+    from sparklog.cli.output.documents import ReplicaLag
+
+    state = coordinator.state
+    for topic in topics:
+        for number, partition in enumerate(state.topic(topic).partitions):
+            held = [partition.log_end_offset]
+            behind = [broker for broker in partition.replicas if broker not in partition.isr]
+            if behind:
+                segments = list(coordinator.segments(topic, state).partition(number))
+                held += [_held_until(coordinator, state, broker, segments) for broker in behind]
+            offset = min(held)
+            lag = partition.log_end_offset - offset
+            yield ReplicaLag(topic=topic, partition=number, lag=lag, offset=offset)
+
+
+def _held_until(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:
+    """The offset up to which a location has every file of these segments, which are in order."""
+    from sparklog.errors import SparklogError
+
+    start = segments[0].base_offset if segments else 0
+    try:
+        store = coordinator.brokers.store_of(state, broker)
+        folders = {segment.path.rpartition("/")[0] for segment in segments}
+        present = {info.key for folder in folders for info in store.list(f"{folder}/")}
+    except SparklogError:
+        return start
+    for segment in segments:
+        if segment.path not in present or segment.index_path not in present:
+            return segment.base_offset
+    return segments[-1].end_offset if segments else 0

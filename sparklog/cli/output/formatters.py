@@ -1,0 +1,217 @@
+"""How console-consumer prints a record: Kafka's DefaultMessageFormatter and its properties."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from sparklog.cli.arguments.parser import UsageError, complain, logger, suggestion
+from sparklog.cli.output.deserializers import Deserializer, deserializer
+from sparklog.client.consumer.offsets_topic import GROUP_KEY_VERSION, OffsetKey, OffsetValue, read_key, read_value
+from sparklog.client.reader import ConsumerRecord
+from sparklog.errors import InvalidRecordError
+from sparklog.types import LOG_APPEND_TIME
+
+PROPERTIES = {
+    "print.timestamp": "false",
+    "print.partition": "false",
+    "print.offset": "false",
+    "print.delivery": "false",
+    "print.epoch": "false",
+    "print.headers": "false",
+    "print.key": "false",
+    "print.value": "true",
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "headers.deserializer": "",
+}
+"""Every property with its default. Those that go on ``X.deserializer.`` are the deserializer's own, and ignored."""
+
+
+class MessageFormatter:
+    """Turns records into the bytes of lines. Stateless, so thread-safe.
+
+    ``columns`` are those of a record that it looks at. Raises UsageError for unknown properties and classes.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        settings = {**PROPERTIES, **_checked(properties)}
+        self._flags = {name: settings[name].strip().lower() == "true" for name in settings if name.startswith("print.")}
+        self._separator = settings["key.separator"].encode()
+        self._line_end = settings["line.separator"].encode()
+        self._headers_separator = settings["headers.separator"].encode()
+        self._null = settings["null.literal"].encode()
+        self._key, self._value, self._header = (
+            _optional(settings[f"{part}.deserializer"]) for part in ("key", "value", "headers")
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns to fetch; at least one, so that records can be counted."""
+        named = {name: self._flags[f"print.{name}"] for name in ("key", "value", "timestamp", "headers")}
+        return [name for name, wanted in named.items() if wanted] or ["timestamp"]
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        """The record's line, its end included; empty where nothing is to be printed.
+
+        Raises InvalidRecordError for bytes that the deserializer does not take.
+        """
+        fields: list[bytes] = []
+        if self._flags["print.timestamp"]:
+            kind = b"LogAppendTime" if record.timestamp_type == LOG_APPEND_TIME else b"CreateTime"
+            fields.append(b"%b:%d" % (kind, record.timestamp_us // 1000))
+        if self._flags["print.partition"]:
+            fields.append(b"Partition:%d" % record.partition)
+        if self._flags["print.offset"]:
+            fields.append(b"Offset:%d" % record.offset)
+        if self._flags["print.delivery"]:
+            fields.append(b"Delivery:NOT_PRESENT")  # counts deliveries of share groups
+        if self._flags["print.epoch"]:
+            fields.append(b"Epoch:%d" % record.leader_epoch)
+        if self._flags["print.headers"]:
+            fields.append(self._headers(record))
+        if self._flags["print.key"]:
+            fields.append(self._shown(record.key, self._key))
+        if self._flags["print.value"]:
+            fields.append(self._shown(record.value, self._value))
+        return self._separator.join(fields) + self._line_end if fields else b""
+
+    def _headers(self, record: ConsumerRecord) -> bytes:
+        shown = [name.encode() + b":" + self._shown(value, self._header) for name, value in record.headers]
+        return self._headers_separator.join(shown) or b"NO_HEADERS"
+
+    def _shown(self, data: bytes | None, convert: Deserializer | None) -> bytes:
+        if data is None:
+            return self._null
+        return data if convert is None else convert(data)
+
+
+class LoggingMessageFormatter(MessageFormatter):
+    """Prints and logs each record, as Kafka's class of that name."""
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        logger.info("%s-%d offset %d, key:%r, value:%r", *record[:3], record.key, record.value)
+        return super().line(record)
+
+
+class NoOpMessageFormatter(MessageFormatter):
+    """Prints nothing: to count, or to measure reading."""
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        return b""
+
+
+class OffsetsMessageFormatter(MessageFormatter):
+    """Prints the offsets that groups commit: records of ``__consumer_offsets``, as Kafka did before version 4. Other
+    records are passed over."""
+
+    @property
+    def columns(self) -> list[str]:
+        return ["key", "value"]
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        key = read_key(record.key)
+        if not isinstance(key, OffsetKey):
+            return b""
+        value = read_value(record.value) if record.value is not None else None
+        if record.value is not None and value is None:
+            raise InvalidRecordError(f"the value of the offset of group {key.group!r} cannot be read")
+        return self._line(key, value).encode() + self._line_end
+
+    def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
+        shown = "NULL"
+        if value is not None:
+            epoch = "Optional.empty" if value.leader_epoch < 0 else f"Optional[{value.leader_epoch}]"
+            shown = (
+                f"OffsetAndMetadata(offset={value.offset}, leaderEpoch={epoch}, metadata={value.metadata}, "
+                f"commitTimestamp={value.timestamp_ms}, expireTimestamp=None)"
+            )
+        return f"[{key.group},{key.topic},{key.partition}]::{shown}"
+
+
+class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
+    """The same as Kafka 4 prints it."""
+
+    def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
+        of_key = {"group": key.group, "topic": key.topic, "partition": key.partition}
+        of_value = None
+        if value is not None:
+            data = {
+                "offset": value.offset,
+                "leaderEpoch": value.leader_epoch,
+                "metadata": value.metadata,
+                "commitTimestamp": value.timestamp_ms,
+            }
+            of_value = {"version": value.version, "data": data}
+        return _json({"key": {"type": key.version, "data": of_key}, "value": of_value})
+
+
+class GroupMetadataMessageFormatter(MessageFormatter):
+    """Prints the groups of ``__consumer_offsets``: here those that were deleted, since it has no others."""
+
+    @property
+    def columns(self) -> list[str]:
+        return ["key", "value"]
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        group = read_key(record.key)
+        return self._line(group).encode() + self._line_end if isinstance(group, str) else b""
+
+    def _line(self, group: str) -> str:
+        return f"{group}::NULL"
+
+
+class JsonGroupMetadataMessageFormatter(GroupMetadataMessageFormatter):
+    """The same as Kafka 4 prints it."""
+
+    def _line(self, group: str) -> str:
+        return _json({"key": {"type": GROUP_KEY_VERSION, "data": {"group": group}}, "value": None})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+FORMATTERS: Mapping[str, type[MessageFormatter]] = {
+    "DefaultMessageFormatter": MessageFormatter,
+    "LoggingMessageFormatter": LoggingMessageFormatter,
+    "NoOpMessageFormatter": NoOpMessageFormatter,
+    "OffsetsMessageFormatter": OffsetsMessageFormatter,
+    "GroupMetadataMessageFormatter": GroupMetadataMessageFormatter,
+}
+
+_KAFKA_4: Mapping[str, type[MessageFormatter]] = {
+    "org.apache.kafka.tools.consumer.OffsetsMessageFormatter": JsonOffsetsMessageFormatter,
+    "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter": JsonGroupMetadataMessageFormatter,
+}
+
+
+def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
+    """A formatter by the name of Kafka's class. Raises UsageError."""
+    simple = re.split(r"[.$]", name)[-1]
+    if simple not in FORMATTERS:
+        known = ", ".join(FORMATTERS)
+        raise UsageError(f"there is no formatter {name!r} here, but {known}{suggestion(simple, FORMATTERS)}")
+    return _KAFKA_4.get(name, FORMATTERS[simple])(properties)
+
+
+def _optional(name: str) -> Deserializer | None:
+    return deserializer(name) if name else None
+
+
+def _checked(properties: Mapping[str, str]) -> dict[str, str]:
+    """The known ones. Others are passed over as by Kafka's tool, but not in silence: they may be misspelled."""
+    kept: dict[str, str] = {}
+    for name, value in properties.items():
+        if name in PROPERTIES:
+            kept[name] = value
+        elif ".deserializer." in name:
+            logger.debug("property %s has no effect here", name)
+        else:
+            complain(f"WARN: the formatter has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
+    return kept

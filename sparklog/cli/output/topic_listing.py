@@ -1,0 +1,114 @@
+"""What ``topics --list`` and ``--describe`` show: the documents, and Kafka's lines made of them.
+
+Not for: which topics the options ask for (``topics``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sparklog.cli.output.documents import PartitionDetails, TopicDescriptions, TopicDetails, TopicName, TopicNames
+from sparklog.config.topic_configs import TopicConfig
+from sparklog.types import printable
+
+if TYPE_CHECKING:
+    from sparklog.protocol.state import PartitionState, State, TopicState
+
+
+def listing(state: State, names: Iterable[str]) -> TopicNames:
+    """The topics of these names."""
+    from sparklog.client.consumer.offsets_topic import described_topic
+    from sparklog.protocol.names import is_internal_topic
+
+    return TopicNames(
+        topics=[
+            TopicName(topic=name, topic_id=described_topic(state, name).topic_id, internal=is_internal_topic(name))
+            for name in names
+        ]
+    )
+
+
+def descriptions(
+    state: State, topics: Iterable[TopicState], reports: Sequence[str], only_with_overrides: bool
+) -> TopicDescriptions:
+    """These topics; with reports only the partitions that belong to any of them, and the topics that have some."""
+    found: list[TopicDetails] = []
+    for topic in topics:
+        config = TopicConfig.resolve(topic.configs, state.configs)
+        changed = {entry.name: str(entry.value) for entry in config.changed()}
+        partitions = [
+            _partition(number, partition)
+            for number, partition in enumerate(topic.partitions)
+            if not only_with_overrides and (not reports or _is_reported(partition, config, state, reports))
+        ]
+        if (partitions or not reports) and (changed or not only_with_overrides):
+            found.append(
+                TopicDetails(
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_count=len(topic.partitions),
+                    replication_factor=replication_factor(topic.partitions[0]),
+                    configs=changed,
+                    partitions=partitions,
+                )
+            )
+    return TopicDescriptions(topics=found)
+
+
+def _partition(number: int, partition: PartitionState) -> PartitionDetails:
+    return PartitionDetails(
+        partition=number,
+        leader=partition.leader if partition.leader >= 0 else None,
+        leader_epoch=partition.leader_epoch,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        adding_replicas=list(partition.adding),
+        removing_replicas=list(partition.removing),
+    )
+
+
+def _is_reported(partition: PartitionState, config: TopicConfig, state: State, reports: Sequence[str]) -> bool:
+    """Whether a partition belongs to any of the reports asked for, by Kafka's definitions of them."""
+    in_sync, least = len(partition.isr), config.min_insync_replicas
+    leader = state.brokers.get(partition.leader)
+    belongs = {
+        "under-replicated-partitions": in_sync < replication_factor(partition),
+        "under-min-isr-partitions": partition.leader < 0 or in_sync < least,
+        "at-min-isr-partitions": in_sync == least,
+        "unavailable-partitions": leader is None or not leader.online,
+    }
+    return any(belongs[report] for report in reports)
+
+
+def replication_factor(partition: PartitionState) -> int:
+    """How many replicas a partition is meant to have: those that a reassignment brings count when they are there."""
+    return len(partition.replicas) - len(partition.adding)
+
+
+def lines(described: TopicDescriptions, heads: bool) -> Iterator[str]:
+    """Kafka's lines: with ``heads`` one for each topic, then one for each of its partitions."""
+    for topic in described.topics:
+        if heads:
+            configs = ",".join(printable(f"{name}={value}") for name, value in topic.configs.items())
+            yield (
+                f"Topic: {printable(topic.topic)}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partition_count}"
+                f"\tReplicationFactor: {topic.replication_factor}\tConfigs: {configs}"
+            )
+        yield from (_partition_line(topic.topic, partition) for partition in topic.partitions)
+
+
+def _partition_line(topic: str, partition: PartitionDetails) -> str:
+    leader = "none" if partition.leader is None else partition.leader
+    moving = ""
+    if partition.adding_replicas or partition.removing_replicas:
+        adding, removing = _ids(partition.adding_replicas), _ids(partition.removing_replicas)
+        moving = f"\tAdding Replicas: {adding}\tRemoving Replicas: {removing}"
+    return (
+        f"\tTopic: {printable(topic)}\tPartition: {partition.partition}\tLeader: {leader}"
+        f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
+    )
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))

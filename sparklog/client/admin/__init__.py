@@ -1,0 +1,1 @@
+"""The admin client: kafka-python's ``KafkaAdminClient`` over a log on shared storage."""

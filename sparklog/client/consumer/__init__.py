@@ -1,0 +1,1 @@
+"""The consumer: subscription, group session, positions, and a thread that fetches ahead."""

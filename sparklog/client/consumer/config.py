@@ -1,0 +1,353 @@
+"""The arguments of ``Consumer``: kafka-python's names and defaults, checked and typed, and a few of our own.
+
+Our own: ``storage_options`` and ``cluster`` beside ``bootstrap_servers``; ``tail_backoff_ms`` and
+``tail_backoff_max_ms``, the shortest and longest pause between two looks for new commits while none come.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sparklog.client.config import (
+    CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
+    SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
+    check_arguments,
+    cluster_of,
+    milliseconds,
+    one_of,
+    shown_config,
+    whole_number,
+)
+from sparklog.client.consumer.assignors import (
+    CooperativeStickyAssignor,
+    JavaAssignors,
+    RangePartitionAssignor,
+    RoundRobinPartitionAssignor,
+    overrides_assign,
+)
+from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidClientConfigurationError, InvalidClientConfigurationTypeError
+from sparklog.protocol.group.assignors import ASSIGNORS
+from sparklog.protocol.names import validate_client_id
+
+LOCAL_TAIL_BACKOFF_MAX_MS = 10
+"""On a local disk a look costs a system call: some 100 of them a second while nothing comes."""
+
+REMOTE_TAIL_BACKOFF_MAX_MS = 1000
+"""On an object store a look is a request: one a second while nothing comes."""
+
+DEFAULTS: Mapping[str, object] = {
+    **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
+    "allow_auto_create_topics": True,
+    "auto_commit_interval_ms": 5000,
+    "auto_offset_reset": "latest",
+    "check_crcs": True,
+    "client_id": "sparklog",
+    "client_rack": "",
+    "consumer_timeout_ms": math.inf,
+    "default_api_timeout_ms": 60000,
+    "default_offset_commit_callback": None,
+    "enable_auto_commit": True,
+    "enable_incremental_fetch_sessions": True,
+    "exclude_internal_topics": True,
+    "fetch_max_bytes": 52428800,
+    "fetch_max_wait_ms": 500,
+    "fetch_min_bytes": 1,
+    "group_id": None,
+    "group_instance_id": None,
+    "heartbeat_interval_ms": 3000,
+    "isolation_level": "read_uncommitted",
+    "key_deserializer": None,
+    "max_partition_fetch_bytes": 1048576,
+    "max_poll_interval_ms": 300000,
+    "max_poll_records": 500,
+    "metadata_max_age_ms": 300000,
+    "metric_group_prefix": "consumer",
+    "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
+    "request_timeout_ms": 30000,
+    "retry_backoff_ms": 100,
+    "session_timeout_ms": 45000,
+    "tail_backoff_ms": 2,
+    "tail_backoff_max_ms": None,
+    "value_deserializer": None,
+}
+"""What ``Consumer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
+
+DEFAULT_CONFIG: Mapping[str, object] = {
+    **SOCKET_DEFAULTS,
+    "ssl_ciphers": None,
+    **DEFAULTS,
+}
+"""The same with those arguments of version 3 that do nothing: ``Consumer.DEFAULT_CONFIG``."""
+
+Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
+"""(topic, headers, bytes or None) -> anything."""
+
+EARLIEST_RESET = "earliest"
+LATEST_RESET = "latest"
+NO_RESET = "none"
+DURATION_RESET = "by_duration"
+
+_RESETS = {"smallest": EARLIEST_RESET, "largest": LATEST_RESET}
+_DURATION = re.compile(r"\Aby_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE)
+_CLASS_NAMES = {
+    "range": "range",
+    "roundrobin": "roundrobin",
+    "sticky": "sticky",
+    "cooperativesticky": "cooperative-sticky",
+}
+
+
+@dataclass(frozen=True)
+class OffsetReset:
+    """Where to begin without a committed offset, or with one out of range. ``age_ms`` is how far back, by duration."""
+
+    strategy: str
+    age_ms: int = 0
+
+
+@dataclass(frozen=True)
+class ConsumerConfig:
+    """Times are seconds, sizes are bytes, unless the name says something else."""
+
+    allow_internal: bool
+    assignors: tuple[str, ...]
+    auto_commit: bool
+    auto_commit_interval: float
+    client_id: str
+    commit_callback: Callable[..., object] | None
+    consumer_timeout: float
+    api_timeout: float
+    close_deserializers: Callable[[], None]
+    deserialize_key: Deserialize | None
+    deserialize_value: Deserialize | None
+    fetch_max_bytes: int
+    fetch_max_wait: float
+    group_id: str
+    heartbeat_interval: float
+    instance_id: str
+    max_partition_fetch_bytes: int
+    max_poll_interval: float
+    max_poll_records: int
+    request_timeout: float
+    reset: OffsetReset
+    retry_backoff: float
+    session_timeout_ms: int
+    shown: dict[str, Any]
+    tail_backoff: float
+    tail_backoff_max: float
+
+    @property
+    def look_age(self) -> float:
+        """How many seconds old a look may be that says what there is: on a local disk a look is cheap."""
+        return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
+
+
+def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
+    """The checked arguments, and the cluster they name.
+
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
+    """
+    arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
+
+    def number(name: str, least: int = 0) -> int:
+        return whole_number("Consumer", arguments, name, least)
+
+    def seconds(name: str, least: int = 0) -> float:
+        return milliseconds("Consumer", arguments, name, least) / 1000
+
+    def flag(name: str) -> bool:
+        return bool(one_of("Consumer", arguments, name, (True, False)))
+
+    one_of("Consumer", arguments, "isolation_level", ("read_uncommitted", "read_committed"))
+    coordinator = cluster_of("Consumer", arguments)
+    tail_backoff = seconds("tail_backoff_ms", 1)
+    config = ConsumerConfig(
+        allow_internal=not flag("exclude_internal_topics"),
+        assignors=_assignors(arguments["partition_assignment_strategy"]),
+        auto_commit=flag("enable_auto_commit"),
+        auto_commit_interval=seconds("auto_commit_interval_ms"),
+        client_id=_text(arguments, "client_id") or "sparklog",
+        commit_callback=_callback(arguments["default_offset_commit_callback"]),
+        consumer_timeout=_endless(arguments),
+        api_timeout=seconds("default_api_timeout_ms"),
+        close_deserializers=lambda: _close(arguments["key_deserializer"], arguments["value_deserializer"]),
+        deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
+        deserialize_value=deserializer("value_deserializer", arguments["value_deserializer"]),
+        fetch_max_bytes=number("fetch_max_bytes", 1),
+        fetch_max_wait=seconds("fetch_max_wait_ms"),
+        group_id=_group_id(arguments),
+        heartbeat_interval=seconds("heartbeat_interval_ms", 1),
+        instance_id=_text(arguments, "group_instance_id"),
+        max_partition_fetch_bytes=number("max_partition_fetch_bytes", 1),
+        max_poll_interval=seconds("max_poll_interval_ms", 1),
+        max_poll_records=number("max_poll_records", 1),
+        request_timeout=seconds("request_timeout_ms"),
+        reset=_reset(arguments["auto_offset_reset"]),
+        retry_backoff=seconds("retry_backoff_ms"),
+        session_timeout_ms=number("session_timeout_ms", 1),
+        shown=shown_config(DEFAULT_CONFIG, given, coordinator),
+        tail_backoff=tail_backoff,
+        tail_backoff_max=max(tail_backoff, _tail_backoff_max(arguments, coordinator)),
+    )
+    _check_together(config)
+    _check_timeouts(arguments, given)
+    return config, coordinator
+
+
+def _check_together(config: ConsumerConfig) -> None:
+    if config.heartbeat_interval * 1000 >= config.session_timeout_ms:
+        raise _wrong(
+            "heartbeat_interval_ms",
+            int(config.heartbeat_interval * 1000),
+            f"give less than session_timeout_ms={config.session_timeout_ms}, best a third of it",
+        )
+    if config.instance_id and not config.group_id:
+        raise _wrong("group_instance_id", config.instance_id, "it needs a group_id")
+
+
+def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]) -> None:
+    """A request lasts longer than the wait for records in it, and a connection longer than a request."""
+    request_ms = milliseconds("Consumer", arguments, "request_timeout_ms")
+    wait_ms = milliseconds("Consumer", arguments, "fetch_max_wait_ms")
+    if wait_ms >= request_ms:
+        if "fetch_max_wait_ms" in given:
+            raise _wrong("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
+        raise _wrong("request_timeout_ms", request_ms, f"give more than fetch_max_wait_ms={wait_ms}")
+    idle_ms = given.get("connections_max_idle_ms")
+    if isinstance(idle_ms, int | float) and idle_ms <= request_ms:
+        raise _wrong("connections_max_idle_ms", idle_ms, f"give more than request_timeout_ms={request_ms}")
+
+
+def _text(arguments: Mapping[str, object], name: str) -> str:
+    value = arguments[name]
+    if value is None:
+        return ""
+    if not isinstance(value, str) or (not value and name != "client_id"):
+        raise _wrong(name, value, "give a name, or leave it out")
+    return validate_client_id(value, name)
+
+
+def _group_id(arguments: Mapping[str, object]) -> str:
+    """The group, text or its UTF-8 bytes. What names a group is checked where it is used."""
+    value = arguments["group_id"]
+    with suppress(UnicodeDecodeError):
+        value = value.decode() if isinstance(value, bytes) else value
+    if value is None or (isinstance(value, str) and value):
+        return value or ""
+    raise _wrong("group_id", arguments["group_id"], "give a name, or leave it out")
+
+
+def _callback(given: object) -> Callable[..., object] | None:
+    if given is None or callable(given):
+        return given
+    what = "give a function of (offsets, exception or True)"
+    raise _wrong("default_offset_commit_callback", given, what, of_type=True)
+
+
+def _endless(arguments: Mapping[str, object]) -> float:
+    """Seconds that iteration waits for a record; kafka-python takes any negative number for infinity."""
+    value = arguments["consumer_timeout_ms"]
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise _wrong("consumer_timeout_ms", value, "give milliseconds, or math.inf")
+    return math.inf if value < 0 else value / 1000
+
+
+def _tail_backoff_max(arguments: Mapping[str, object], coordinator: Coordinator) -> float:
+    if arguments["tail_backoff_max_ms"] is not None:
+        return milliseconds("Consumer", arguments, "tail_backoff_max_ms", 1) / 1000
+    root = coordinator.store.root
+    local = "://" not in root or root.startswith("memory://")
+    return (LOCAL_TAIL_BACKOFF_MAX_MS if local else REMOTE_TAIL_BACKOFF_MAX_MS) / 1000
+
+
+def _reset(value: object) -> OffsetReset:
+    text = value.lower() if isinstance(value, str) else ""
+    text = _RESETS.get(text, text)
+    if text in (EARLIEST_RESET, LATEST_RESET, NO_RESET):
+        return OffsetReset(text)
+    found = _DURATION.match(text)
+    if found is None or not any(found.groups()):
+        raise _wrong("auto_offset_reset", value, "give earliest, latest, none, or by_duration:PnDTnHnMnS")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return OffsetReset(DURATION_RESET, int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
+
+
+def _assignors(given: object) -> tuple[str, ...]:
+    """The assignors' names, from names, class names of Kafka's clients, or classes that have a ``name``."""
+    items = given if isinstance(given, list | tuple) else [given]
+    names = tuple(dict.fromkeys(_assignor(item) for item in items))
+    if not names:
+        raise _wrong("partition_assignment_strategy", given, f"give some of {', '.join(ASSIGNORS)}")
+    if len(names) > 1 and CooperativeStickyAssignor.name in names and not isinstance(given, JavaAssignors):
+        raise _wrong(
+            "partition_assignment_strategy",
+            names,
+            f"{CooperativeStickyAssignor.name} rebalances by another protocol than the others; give it alone",
+        )
+    return names
+
+
+def _assignor(item: object) -> str:
+    if overrides_assign(item):
+        raise _wrong(
+            "partition_assignment_strategy", item, f"an assignor of your own is not asked; give {', '.join(ASSIGNORS)}"
+        )
+    name: object = item if isinstance(item, str) else getattr(item, "name", None)
+    if isinstance(name, str):
+        if name in ASSIGNORS:
+            return name
+        plain = name.rpartition(".")[2].lower().removesuffix("assignor").removesuffix("partition")
+        if plain in _CLASS_NAMES:
+            return _CLASS_NAMES[plain]
+    raise _wrong("partition_assignment_strategy", item, f"give some of {', '.join(ASSIGNORS)}")
+
+
+def deserializer(name: str, given: object) -> Deserialize | None:
+    """What makes a key or value of bytes, as one signature: from a function of the bytes, or from an object with
+    ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidClientConfigurationError."""
+    if given is None:
+        return None
+    method: Any = getattr(given, "deserialize", None)
+    if method is not None and callable(method):
+        if _takes(method, "topic", [], b""):
+            return cast("Deserialize", method)
+        return lambda topic, headers, data: method(topic, data)
+    if callable(given):
+        function: Any = given
+        return lambda topic, headers, data: function(data)
+    raise _wrong(
+        name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)", of_type=True
+    )
+
+
+def _close(*deserializers: object) -> None:
+    for one in deserializers:
+        close = getattr(one, "close", None)
+        if callable(close):
+            close()
+
+
+def _takes(method: Callable[..., object], *arguments: object) -> bool:
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return False
+    return True
+
+
+def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
+    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
+    return kind(f"Consumer({name}={value!r}): {what}", config=name, value=value)

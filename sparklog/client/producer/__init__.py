@@ -1,0 +1,1 @@
+"""The producer: records gather in batches, and a thread writes and commits them."""

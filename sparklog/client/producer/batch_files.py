@@ -1,0 +1,247 @@
+"""Turning batches into a file: columns become Arrow, a run for each partition, durable and invisible.
+
+Rules: one file for the partitions of a topic that go to the same brokers. A batch becomes one record batch, or several
+where its columns would pass what an Arrow column can hold. Not for: commits and retries.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.client.producer.record_accumulator import Headers, PendingBatch
+from sparklog.client.producer.topic_metadata import TopicMetadata
+from sparklog.coordinator import Coordinator
+from sparklog.errors import InvalidRecordError, SparklogError, StorageError, WriteRefusedError
+from sparklog.format.plain_arrays import binary_column, headers_array, timestamp_array
+from sparklog.format.schema import columns_present, record_schema
+from sparklog.log.layout import segment_key
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.acks import ACKS_ALL, brokers_to_write, check_copies, needs
+from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.protocol.decide.producers import ProducerIdentity
+from sparklog.protocol.partition_fold import holders
+from sparklog.protocol.segments import index_path
+
+NO_IDENTITY = ProducerIdentity(-1, -1)
+"""Of a producer that is not idempotent."""
+
+
+class PartitionRun(NamedTuple):
+    """The batches of one partition, and the sequence of their first record (-1 without a producer id)."""
+
+    partition: int
+    batches: Sequence[PendingBatch]
+    base_sequence: int
+
+
+def write_files(
+    coordinator: Coordinator,
+    topic: TopicMetadata,
+    runs: Sequence[PartitionRun],
+    identity: ProducerIdentity = NO_IDENTITY,
+    acks: int = ACKS_ALL,
+    skipped: int = 0,
+) -> list[PartitionAppend]:
+    """What a commit has to name of these runs, in the order given. Durable on return, and nobody sees it yet.
+
+    ``skipped`` as in ``brokers_to_write``. Fills in what the records' metadata need. Raises StorageError, and what
+    ``brokers_to_write`` does; InvalidRecordError where a column is no column.
+    """
+    groups = by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
+    for run in runs:
+        for batch in run.batches:
+            _to_columns(batch, topic.name)
+    appends: dict[int, PartitionAppend] = {}
+    for brokers, partitions in groups:
+        chosen = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
+        written = _write_file(coordinator, topic, chosen, identity, brokers)
+        appends.update(zip((run.partition for run in chosen), written, strict=True))
+    _check_copies(coordinator, appends.values(), acks)
+    return [appends[run.partition] for run in runs]
+
+
+def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], acks: int) -> None:
+    """Refuse files that too few brokers have while the records are at hand: a commit would do so, when they may not
+    be."""
+    try:
+        for append in appends:
+            needed = needs(coordinator.state, append.topic, append.partition, acks)
+            check_copies(needed, append.topic, append.partition, append.run)
+    except WriteRefusedError:
+        delete_files(coordinator, appends)
+        raise
+
+
+def by_brokers(
+    coordinator: Coordinator, topic: str, partitions: Sequence[int], acks: int = ACKS_ALL, skipped: int = 0
+) -> list[tuple[tuple[int, ...], set[int]]]:
+    """The partitions that can share a file, since their records go to the same brokers. Errors as
+    ``brokers_to_write``."""
+    state = coordinator.state
+    resting = coordinator.brokers.resting(state)
+    groups: dict[frozenset[int], tuple[tuple[int, ...], set[int]]] = {}
+    for partition in partitions:
+        brokers = brokers_to_write(state, topic, partition, acks, resting, skipped)
+        groups.setdefault(frozenset(brokers), (brokers, set()))[1].add(partition)
+    return list(groups.values())
+
+
+def open_writer(
+    coordinator: Coordinator,
+    key: str,
+    brokers: Sequence[int],
+    *,
+    codec: str,
+    level: int | None,
+    has_key: bool,
+    has_headers: bool,
+) -> SegmentFileWriter:
+    """A new file on these brokers. Raises StorageError."""
+    return SegmentFileWriter(
+        coordinator.store_of(brokers[0]),
+        key,
+        codec=codec,
+        level=level,
+        has_key=has_key,
+        has_headers=has_headers,
+        broker=brokers[0],
+        replicas=[(broker, coordinator.store_of(broker)) for broker in brokers[1:]],
+    )
+
+
+def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[PartitionAppend]:
+    """Make a file durable, and remember which locations failed. Raises StorageError."""
+    appends = writer.finish()
+    for broker in writer.failed:
+        coordinator.brokers.failed(broker)
+    return appends
+
+
+def delete_files(coordinator: Coordinator, appends: Iterable[PartitionAppend]) -> None:
+    """Delete files that no commit names. What storage does not delete now stays as an orphan, which nobody sees."""
+    for broker, key in {(broker, append.run.path) for append in appends for broker in holders(append.run)}:
+        for path in (key, index_path(key)):
+            with suppress(StorageError):
+                coordinator.store_of(broker).delete(path)
+
+
+def _write_file(
+    coordinator: Coordinator,
+    topic: TopicMetadata,
+    runs: Sequence[PartitionRun],
+    identity: ProducerIdentity,
+    brokers: Sequence[int],
+) -> list[PartitionAppend]:
+    batches = [batch.columns for run in runs for batch in run.batches if batch.columns is not None]
+    has_key = any("key" in columns.schema.names for columns in batches)
+    has_headers = any("headers" in columns.schema.names for columns in batches)
+    names = columns_present(has_key, has_headers)
+    writer = open_writer(
+        coordinator,
+        _key(coordinator, topic, runs[0].partition),
+        brokers,
+        codec=topic.codec,
+        level=topic.level,
+        has_key=has_key,
+        has_headers=has_headers,
+    )
+    try:
+        for run in runs:
+            target = RunTarget(
+                topic.name,
+                topic.topic_id,
+                run.partition,
+                topic.log_append_time,
+                *identity,
+                run.base_sequence,
+            )
+            writer.start_run(target)
+            for batch in run.batches:
+                assert batch.columns is not None
+                writer.write(_with_columns(batch.columns, names))
+    except (SparklogError, pa.ArrowException, ValueError):
+        writer.abort()
+        raise
+    return finish_writer(coordinator, writer)
+
+
+def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
+    state = coordinator.state
+    found = state.topics.get(topic.name)
+    known = found is not None and partition < len(found.partitions)
+    expected = found.partitions[partition].log_end_offset if found is not None and known else 0
+    return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())
+
+
+# -- columns
+
+
+def _to_columns(batch: PendingBatch, topic: str) -> None:
+    """Make Arrow of a batch's lists, which are let go, and keep the sizes that metadata tell. Does nothing twice."""
+    if batch.columns is None:
+        try:
+            batch.columns = _from_lists(batch)
+        except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidRecordError(
+                f"a record for {batch.topic_partition} cannot be stored: {error}; correct what the serializer returns",
+                topic=topic,
+                partition=batch.topic_partition.partition,
+            ) from error
+        batch.rows = batch.columns.num_rows
+        batch.values, batch.keys, batch.header_list = [], None, None
+
+
+def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
+    keys, headers = batch.keys, batch.header_list
+    columns: dict[str, pa.Array] = {}
+    sizes: list[Sequence[int] | None] = [None, None, None]
+    if keys is not None:
+        columns["key"], sizes[0] = _binary(keys)
+    columns["value"], sizes[1] = _binary(batch.values)
+    columns["timestamp"] = timestamp_array(batch.stamps)
+    if headers is not None:
+        columns["headers"] = headers_array(headers)
+        sizes[2] = [-1 if one is None else _headers_size(one) for one in headers]
+    batch.sizes = (sizes[0], sizes[1], sizes[2])
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
+
+
+def _binary(values: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
+    """A binary column and the length of each value."""
+    column = binary_column(values)
+    return column.array, _Lengths(column.offsets, column.missing)
+
+
+class _Lengths(Sequence[int]):
+    """The length of each value of a column, -1 for null, in four bytes each."""
+
+    def __init__(self, offsets: array[int], missing: Sequence[int]) -> None:
+        self._offsets = offsets
+        self._missing = frozenset(missing)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: int) -> int:  # type: ignore[override]
+        return -1 if index in self._missing else self._offsets[index + 1] - self._offsets[index]
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in headers)
+
+
+def _with_columns(columns: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The same records with all columns of the file; what a batch lacks is null."""
+    if columns.schema.names == list(names):
+        return columns
+    schema = record_schema(tuple(names))
+    arrays = [
+        columns.column(field.name) if field.name in columns.schema.names else pa.nulls(columns.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,256 @@
+"""The arguments of ``Producer``: kafka-python's names and defaults, checked and typed."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.client.config import (
+    CLUSTER_ARGUMENTS,
+    METRIC_ARGUMENTS,
+    SOCKET_ARGUMENTS,
+    SOCKET_DEFAULTS,
+    check_arguments,
+    cluster_of,
+    milliseconds,
+    one_of,
+    whole_number,
+)
+from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, as_choice
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    InvalidAcksError,
+    InvalidClientConfigurationError,
+    InvalidClientConfigurationTypeError,
+    InvalidConfigurationError,
+)
+from sparklog.format.codecs import CODECS, compressor
+from sparklog.protocol.decide.acks import ACKS_ALL
+from sparklog.protocol.names import validate_client_id
+
+DEFAULTS: Mapping[str, object] = {
+    **CLUSTER_ARGUMENTS,
+    **METRIC_ARGUMENTS,
+    "acks": -1,
+    "allow_auto_create_topics": True,
+    "batch_size": 16384,
+    "buffer_memory": 33554432,
+    "client_id": None,
+    "compression_type": None,
+    "compression_gzip_level": None,
+    "compression_lz4_level": None,
+    "compression_zstd_level": None,
+    "default_api_timeout_ms": 60000,
+    "delivery_timeout_ms": 120000,
+    "enable_idempotence": True,
+    "key_serializer": None,
+    "linger_ms": 0,
+    "max_block_ms": 60000,
+    "max_request_size": 1048576,
+    "metadata_max_age_ms": 300000,
+    "partitioner": None,
+    "request_timeout_ms": 30000,
+    "retries": math.inf,
+    "retry_backoff_ms": 100,
+    "transaction_timeout_ms": 60000,
+    "transactional_id": None,
+    "value_serializer": None,
+}
+"""What ``Producer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
+
+DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "ssl_ciphers": None, **DEFAULTS}
+"""The same with those arguments of version 3 that do nothing: ``Producer.DEFAULT_CONFIG``."""
+
+IN_FLIGHT_OF_IDEMPOTENCE = 5
+"""requests. More than these under way at once, and Kafka's brokers could not tell repetitions."""
+
+Serialize = Callable[[str, "list[tuple[str, Any]]", Any], Any]
+"""(topic, headers, value) -> bytes, bytearray, memoryview or None."""
+
+
+@dataclass(frozen=True)
+class ProducerConfig:
+    """Times are seconds, sizes are bytes."""
+
+    acks: int
+    batch_size: int
+    buffer_memory: int
+    codec: str
+    level: int | None
+    create_topics: bool
+    delivery_timeout: float
+    idempotent: bool
+    linger: float
+    max_block: float
+    max_request_size: int
+    metadata_max_age: float
+    choose_partition: ChoosePartition | None
+    rotate_partition: RotatePartition | None
+    retries: int
+    retry_backoff: float
+    close_key: Callable[[], object] | None
+    close_value: Callable[[], object] | None
+    serialize_key: Serialize | None
+    serialize_value: Serialize | None
+    transactional_id: str
+    transaction_timeout: float
+
+
+def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
+    """The checked arguments, and the cluster they name.
+
+    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
+    ``cluster_of`` raises.
+    """
+    arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
+
+    def number(name: str, least: int = 0) -> int:
+        return whole_number("Producer", arguments, name, least)
+
+    def seconds(name: str, least: int = 0) -> float:
+        return milliseconds("Producer", arguments, name, least) / 1000
+
+    acks: Any = _acks(arguments["acks"])
+    transactional_id = _transactional_id(arguments)
+    _check_client_id(arguments["client_id"])
+    codec, level = _codec(arguments)
+    choose_partition, rotate_partition = as_choice(arguments["partitioner"])
+    config = ProducerConfig(
+        acks=ACKS_ALL if acks == "all" else acks,
+        batch_size=number("batch_size"),
+        buffer_memory=number("buffer_memory", 1),
+        codec=codec,
+        level=level,
+        create_topics=one_of("Producer", arguments, "allow_auto_create_topics", (True, False)),
+        delivery_timeout=seconds("delivery_timeout_ms"),
+        idempotent=_idempotence(arguments, given),
+        linger=seconds("linger_ms"),
+        max_block=seconds("max_block_ms"),
+        max_request_size=number("max_request_size"),
+        metadata_max_age=seconds("metadata_max_age_ms"),
+        choose_partition=choose_partition,
+        rotate_partition=rotate_partition,
+        retries=number("retries"),
+        retry_backoff=seconds("retry_backoff_ms"),
+        close_key=getattr(arguments["key_serializer"], "close", None),
+        close_value=getattr(arguments["value_serializer"], "close", None),
+        serialize_key=serializer("key_serializer", arguments["key_serializer"]),
+        serialize_value=serializer("value_serializer", arguments["value_serializer"]),
+        transactional_id=transactional_id,
+        transaction_timeout=seconds("transaction_timeout_ms", 1),
+    )
+    _check_together(config, given)
+    return config, cluster_of("Producer", arguments)
+
+
+def _acks(value: object) -> object:
+    if type(value) not in (int, str) or value not in (0, 1, -1, "all"):
+        raise InvalidAcksError(f"Producer(acks={value!r}): give one of 0, 1, -1, 'all'", config="acks", value=value)
+    return value
+
+
+def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
+    """As it is given. That which is only the default ends where nobody waits for an answer."""
+    chosen: bool = one_of("Producer", arguments, "enable_idempotence", (True, False))
+    is_asked_for = "enable_idempotence" in given or arguments["transactional_id"] is not None
+    return chosen and (is_asked_for or arguments["acks"] != 0)
+
+
+def _transactional_id(arguments: Mapping[str, object]) -> str:
+    value = arguments["transactional_id"]
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise _wrong("transactional_id", value, "give a name, or leave it out")
+    return value
+
+
+def _check_client_id(client_id: object) -> None:
+    if client_id is not None:
+        validate_client_id(client_id, "client_id")
+
+
+def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None:
+    """Refuse what contradicts each other. Idempotence that is only the default is kept instead of refused."""
+    if config.transactional_id and not config.idempotent:
+        raise _wrong("enable_idempotence", False, "a producer with a transactional_id is idempotent; leave it out")
+    if config.transactional_id and config.acks != ACKS_ALL:
+        raise _wrong("acks", config.acks, "a transaction is acknowledged by all; leave it out")
+    if config.delivery_timeout < config.linger:
+        raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
+    if config.idempotent and (config.transactional_id or "enable_idempotence" in given):
+        _check_idempotence(config, given)
+    if "request_timeout_ms" in given and "delivery_timeout_ms" in given:
+        least = config.linger * 1000 + milliseconds("Producer", given, "request_timeout_ms")
+        if config.delivery_timeout * 1000 < least:
+            raise _wrong(
+                "delivery_timeout_ms",
+                given["delivery_timeout_ms"],
+                f"give at least {least:.0f}, which is linger_ms and request_timeout_ms together",
+            )
+
+
+def _check_idempotence(config: ProducerConfig, given: Mapping[str, object]) -> None:
+    why = "a producer with enable_idempotence=True or a transactional_id"
+    if config.acks != ACKS_ALL:
+        raise _wrong("acks", config.acks, f"{why} is acknowledged by all; leave one of them out")
+    if not config.retries:
+        raise _wrong("retries", 0, f"{why} repeats what was not answered; leave one of them out")
+    in_flight = given.get("max_in_flight_requests_per_connection")
+    if isinstance(in_flight, int) and in_flight > IN_FLIGHT_OF_IDEMPOTENCE:
+        raise _wrong(
+            "max_in_flight_requests_per_connection",
+            in_flight,
+            f"{why} takes at most {IN_FLIGHT_OF_IDEMPOTENCE}; leave one of them out",
+        )
+
+
+def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
+    """The codec and its level. Levels of codecs that are not used are let be, as in Kafka."""
+    codec = arguments["compression_type"] or "none"
+    if codec not in CODECS:
+        raise _wrong("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
+    level = arguments.get(f"compression_{codec}_level")
+    if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
+        raise _wrong(f"compression_{codec}_level", level, "give a whole number")
+    try:
+        compressor(str(codec), level)
+    except InvalidConfigurationError as error:
+        raise _wrong(f"compression_{codec}_level", level, error.message) from error
+    return str(codec), level
+
+
+def serializer(name: str, given: object) -> Serialize | None:
+    """What turns a key or value into bytes, as one signature: from a function of the value, or from an object with
+    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidClientConfigurationError."""
+    if given is None:
+        return None
+    method: Any = getattr(given, "serialize", None)
+    if method is not None and callable(method):
+        if _takes_headers(method):
+            return lambda topic, headers, value: method(topic, headers, value)
+        return lambda topic, headers, value: method(topic, value)
+    if callable(given):
+        function: Any = given
+        return lambda topic, headers, value: function(value)
+    raise _wrong(
+        name, given, "give a function of the value, or an object with serialize(topic, headers, value)", of_type=True
+    )
+
+
+def _takes_headers(method: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(method).bind("topic", [], b"")
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
+def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
+    kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
+    return kind(f"Producer({name}={value!r}): {what}", config=name, value=value)

@@ -1,0 +1,155 @@
+"""What a producer measures, under Kafka's names of metrics: kafka-python's, and Java's totals and buffer.
+
+Rules: nothing is measured in ``send``: the sender records for each batch, file and commit. Any thread may read them.
+Not for: windows (``metric_windows``), what counts as a request (``request_metrics``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.client.metrics import Metric, MetricName, Metrics, MetricSettings
+from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
+from sparklog.client.request_metrics import StorageRequests
+from sparklog.clock import Clock
+from sparklog.protocol.partition_fold import holders
+
+if TYPE_CHECKING:
+    from sparklog.client.producer.batch_files import PartitionRun
+    from sparklog.protocol.decide.append import PartitionAppend
+
+GROUP = "producer-metrics"
+
+
+class ProducerMetrics:
+    """See the module."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        accumulator: Accumulator,
+        buffer_memory: int,
+        settings: MetricSettings | None = None,
+        client_id: str = "",
+    ) -> None:
+        self._clock = clock
+        self._accumulator = accumulator
+        self._buffer_memory = buffer_memory
+        self._read_at = clock.monotonic()
+        self._metrics = metrics = Metrics(clock, settings or MetricSettings(), client_id)
+        self.requests = StorageRequests(metrics, clock, "producer")
+        self._batch_size, self._compression, self._queue_time = metrics.sensor(), metrics.sensor(), metrics.sensor()
+        self._records, self._bytes, self._largest = metrics.sensor(), metrics.sensor(), metrics.sensor()
+        self._errors, self._retries = metrics.sensor(), metrics.sensor()
+        self._add_rates()
+        self._add_state()
+
+    def _add_rates(self) -> None:
+        for name, description, measure in (
+            ("batch-size-avg", "bytes of a partition in a file", self._batch_size.average),
+            ("batch-size-max", "most bytes of a partition in a file", self._batch_size.maximum),
+            ("compression-rate-avg", "bytes in a file by bytes of the records", self._compression.average),
+            ("record-queue-time-avg", "milliseconds that a batch waited to be written", self._queue_time.average),
+            ("record-queue-time-max", "milliseconds that a batch waited longest", self._queue_time.maximum),
+            ("record-send-rate", "records committed a second", self._records.rate),
+            ("record-send-total", "records committed", self._records.total),
+            ("records-per-request-avg", "records of a commit", self._records.average),
+            ("commit-total", "commits of records", self._records.count),
+            ("byte-rate", "bytes of files written a second", self._bytes.rate),
+            ("byte-total", "bytes of files written", self._bytes.total),
+            ("record-retry-rate", "records tried again a second", self._retries.rate),
+            ("record-retry-total", "records tried again", self._retries.total),
+            ("record-error-rate", "records failed a second", self._errors.rate),
+            ("record-error-total", "records failed", self._errors.total),
+            ("record-size-max", "bytes of the largest key and value", self._largest.maximum),
+            ("record-size-avg", "bytes of the largest key and value of a batch, on average", self._largest.average),
+        ):
+            self._metrics.add(GROUP, name, description, measure)
+
+    def _add_state(self) -> None:
+        accumulator, limit = self._accumulator, self._buffer_memory
+        for name, description, measure in (
+            ("requests-in-flight", "requests that wait for an answer", lambda: self.requests.under_way),
+            ("metadata-age", "seconds since the log was read", lambda: self._clock.monotonic() - self._read_at),
+            ("buffer-total-bytes", "buffer_memory", lambda: limit),
+            ("buffer-available-bytes", "bytes of it that are free", lambda: max(limit - accumulator.used, 0)),
+            ("waiting-threads", "threads that wait for memory", lambda: accumulator.waiting_threads),
+        ):
+            self._metrics.add(GROUP, name, description, measure)
+
+    # -- what the sender says
+
+    def metadata_read(self) -> None:
+        """The newest state of the log was read just now."""
+        self._read_at = self._clock.monotonic()
+
+    def wrote(self, runs: Sequence[PartitionRun], appends: Sequence[PartitionAppend], began: float) -> None:
+        """These runs went into files since ``began``; their batches still have their columns."""
+        seconds = self._clock.monotonic() - began
+        at_brokers: dict[int, int] = {}
+        for run, append in zip(runs, appends, strict=True):
+            size = append.run.size_bytes
+            for broker in holders(append.run):
+                at_brokers[broker] = at_brokers.get(broker, 0) + size
+            self._bytes.record(size)
+            self._batch_size.record(size)
+            before = 0
+            for batch in run.batches:
+                self._queue_time.record((began - batch.created) * 1000)
+                if batch.columns is not None:
+                    before += batch.columns.nbytes
+                    self._largest.record(largest_record(batch.columns))
+            if before:
+                self._compression.record(size / before)
+        for broker, size in at_brokers.items():
+            self.requests.record(str(broker), seconds, sent=size)
+
+    def committed(self, batches: Sequence[PendingBatch]) -> None:
+        """These went into the log with one commit."""
+        self.metadata_read()
+        self._records.record(sum(batch.rows for batch in batches))
+
+    def failed(self, batches: Sequence[PendingBatch]) -> None:
+        """These are given up."""
+        self._errors.record(sum(batch.rows or len(batch.values) for batch in batches))
+
+    def retried(self, batches: Sequence[PendingBatch]) -> None:
+        """These are tried again."""
+        self._retries.record(sum(batch.rows or len(batch.values) for batch in batches))
+
+    # -- what others ask
+
+    def values(self) -> dict[str, dict[str, float]]:
+        """Every value by group and name."""
+        return self._metrics.values()
+
+    def raw(self) -> dict[MetricName, Metric]:
+        """Every metric by its name."""
+        return self._metrics.raw()
+
+    def close(self) -> None:
+        """The producer has ended."""
+        self.requests.close()
+        self._metrics.close()
+
+
+def largest_record(columns: pa.RecordBatch) -> int:
+    """The bytes of the largest key and value of a batch."""
+    lengths = None
+    for name in ("key", "value"):
+        if name in columns.schema.names:
+            column = columns.column(name)
+            found = pc.binary_length(column)
+            if column.null_count:
+                found = pc.coalesce(found, _zeros(found.type, len(found)))
+            lengths = found if lengths is None else pc.add(lengths, found)
+    return 0 if lengths is None else int(pc.max(lengths).as_py() or 0)
+
+
+def _zeros(kind: pa.DataType, count: int) -> pa.Array:
+    """Made of its buffer: ``fill_null`` takes a scalar, and to make one imports pandas."""
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(count * kind.bit_width // 8))])

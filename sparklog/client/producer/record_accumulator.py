@@ -1,0 +1,384 @@
+"""Records on their way into the log, as Kafka's RecordAccumulator: a queue of batches for each partition.
+
+A batch keeps its records by column, so that the sender turns each column into Arrow with one call. It takes records
+until the sender fetches it or it has ``limits.TARGET_BATCH_BYTES``. What the sender fetches is everything there is, of
+all partitions, once anything is due: then it all goes up with one commit.
+
+Rules: one lock for all of it, held for microseconds, and never while something is written. Memory is counted from
+``append`` until the records are committed or have failed; an append waits while there is none. Nothing is due before
+``linger``, unless a batch has ``batch_size`` bytes, memory is scarce, or somebody flushes or closes.
+
+Not for: storage, sequences, transactions.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.client.producer.config import ProducerConfig
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, longest_wait
+from sparklog.clock import Clock
+from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
+from sparklog.types import TopicPartition
+
+RECORD_OVERHEAD_BYTES = 100
+"""bytes that a waiting record is counted with beside its key, value and headers: about what Python needs for it."""
+
+LONGEST_IDLE_SECONDS = 60.0
+"""seconds after which the sender looks by itself whether it was closed: dropping a producer may have come just before
+the sender waited, in its own thread, and then wakes nobody."""
+
+Headers = Sequence[tuple[str, "bytes | None"]]
+
+
+class PendingBatch(RecordBatchResult):
+    """Records of one partition that become one record batch, and what becomes of them.
+
+    ``keys`` and ``headers`` are None as long as no record has any. A batch made of Arrow columns has ``columns``, of
+    the file's types, in place of lists. ``size`` is bytes as counted against ``buffer_memory``.
+    """
+
+    __slots__ = ("columns", "created", "header_list", "keys", "next_step", "rows", "size", "values")
+
+    def __init__(self, condition: threading.Condition, place: TopicPartition, created: float, full: int) -> None:
+        super().__init__(condition, place)
+        self.created = created
+        self.next_step = full
+        self.size = 0
+        self.rows = 0
+        self.values: list[bytes | None] = []
+        self.stamps: array[int] = array("q")
+        self.keys: list[bytes | None] | None = None
+        self.header_list: list[Headers | None] | None = None
+        self.columns: pa.RecordBatch | None = None
+
+    def add_rare(self, index: int, key: bytes | None, headers: Headers | None) -> None:
+        """The key and headers of the record at ``index``, where some record of the batch has any."""
+        if key is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys.append(key)
+        if headers or self.header_list is not None:
+            if self.header_list is None:
+                self.header_list = [None] * index
+            self.header_list.append(headers or None)
+
+
+class PartitionQueue:
+    """The batches of one partition that wait, oldest first; records are added to ``open``, the newest. Guarded by the
+    accumulator's lock."""
+
+    __slots__ = ("batches", "open", "place")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.batches: list[PendingBatch] = []
+        self.open: PendingBatch | None = None
+
+
+Drained = list[tuple[TopicPartition, list[PendingBatch]]]
+"""What the sender fetches: the batches of each partition that has any."""
+
+
+class Accumulator:
+    """See the module. Thread-safe. ``refusal`` makes the error for who appends to a producer that takes no more."""
+
+    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
+        # reentrant: the garbage collector may drop the producer, and so close this, in a thread that is in here
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        """Notified when batches are resolved and memory is free again."""
+        self._work = threading.Condition(self.lock)
+        self.refusal: Callable[[], Exception] | None = None
+        self.make_room: Callable[[], None] | None = None
+        """How to get memory back where no sender does it: called without the lock by who waits for it."""
+        self.used = 0
+        self.waiting_threads = 0
+        self.unfinished: set[PendingBatch] = set()
+        self.in_transaction = False
+        self._config = config
+        self._clock = clock
+        self._limit = config.buffer_memory
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._filled: list[PartitionQueue] = []
+        self._full = False
+        self._idle = False
+        self._flushing = 0
+        self._closing = False
+        self._forced = False
+
+    def queue(self, place: TopicPartition) -> PartitionQueue:
+        """The queue of a partition, always the same one."""
+        with self.lock:
+            return self._queues.setdefault(place, PartitionQueue(place))
+
+    # -- appending
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        stamp: int,
+        size: int,
+    ) -> FutureRecordMetadata:
+        """Add a record of ``size`` bytes, overhead included, with its timestamp in milliseconds.
+
+        Raises what ``refusal`` says, and KafkaTimeoutError where there was no memory for ``max_block_ms``.
+        """
+        with self.lock:
+            if self.refusal is not None:
+                raise self.refusal()
+            if self.used + size > self._limit:
+                self._wait_for_room(queue, size)
+            batch = queue.open
+            if batch is None:
+                batch = self._open(queue)
+            values = batch.values
+            index = len(values)
+            values.append(value)
+            batch.stamps.append(stamp * 1000)
+            if key is not None or headers or batch.keys is not None or batch.header_list is not None:
+                batch.add_rare(index, key, headers)
+            self.used += size
+            batch.size += size
+            if batch.size >= batch.next_step:
+                self._fill(queue, batch)
+        return FutureRecordMetadata(batch, index)
+
+    def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, size: int) -> PendingBatch:
+        """Add a record batch, whose columns are of a file's types, after what is there. Raises as ``append``."""
+        with self.lock:
+            if self.refusal is not None:
+                raise self.refusal()
+            if self.used + size > self._limit:
+                self._wait_for_room(queue, size)
+            batch = self._open(queue)
+            queue.open = None  # what comes next is a batch of its own, so that the order stays
+            batch.columns = columns
+            batch.rows = columns.num_rows
+            batch.size = size
+            self.used += size
+            if size >= batch.next_step:
+                self._full = True
+                self._wake()
+        return batch
+
+    def _open(self, queue: PartitionQueue) -> PendingBatch:
+        batch = PendingBatch(self.changed, queue.place, self._clock.monotonic(), self._config.batch_size)
+        batch.in_transaction = self.in_transaction
+        if not queue.batches:
+            self._filled.append(queue)
+        queue.batches.append(batch)
+        queue.open = batch
+        self.unfinished.add(batch)
+        self._wake()
+        return batch
+
+    def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        """The batch has come to its next step: due, or so large that the next record begins another."""
+        self._full = True
+        batch.next_step = limits.TARGET_BATCH_BYTES
+        if batch.size >= limits.TARGET_BATCH_BYTES:
+            queue.open = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._work.notify()
+
+    def _wait_for_room(self, queue: PartitionQueue, size: int) -> None:
+        """Holding the lock: return once ``size`` bytes are free."""
+        if size > self._limit:
+            raise MessageSizeTooLargeError(
+                f"a record for {queue.place} needs {size:,} bytes of memory, more than all of buffer_memory, "
+                f"{self._limit:,}; raise buffer_memory, or send less at a time",
+                topic=queue.place.topic,
+                partition=queue.place.partition,
+                size=size,
+            )
+        deadline = self._clock.monotonic() + self._config.max_block
+        self.waiting_threads += 1
+        try:
+            self._wake()
+            while self.used + size > self._limit:
+                if self.make_room is not None:
+                    self._release_and(self.make_room)
+                else:
+                    self._block_until(deadline, queue, size)
+                if self.refusal is not None:
+                    raise self.refusal()
+        finally:
+            self.waiting_threads -= 1
+
+    def _release_and(self, action: Callable[[], None]) -> None:
+        self.lock.release()
+        try:
+            action()
+        finally:
+            self.lock.acquire()
+
+    def _block_until(self, deadline: float, queue: PartitionQueue, size: int) -> None:
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            raise KafkaTimeoutError(
+                f"no memory for a record for {queue.place} within max_block_ms: {self.used:,} of {self._limit:,} bytes "
+                "of buffer_memory wait for their commit; send more slowly, or see the log for what delays commits",
+                topic=queue.place.topic,
+                partition=queue.place.partition,
+                size=size,
+            )
+        self.changed.wait(left)
+
+    # -- the sender's side
+
+    def drain(self, longest: float | None = None) -> Drained | None:
+        """Wait until something is due and take everything; None once the producer is closed and all is taken.
+
+        After ``longest`` seconds, if given, the answer is that nothing is due.
+        """
+        until = None if longest is None else self._clock.monotonic() + longest
+        with self.lock:
+            while not self._forced:
+                wait = self._due_in()
+                if wait is not None and wait <= 0:
+                    return self._take()
+                if self._closing and not self._filled:
+                    return None
+                if until is not None:
+                    left = until - self._clock.monotonic()
+                    if left <= 0:
+                        return []
+                    wait = left if wait is None else min(wait, left)
+                self._idle = True
+                self._work.wait(LONGEST_IDLE_SECONDS if wait is None else min(wait, LONGEST_IDLE_SECONDS))
+                self._idle = False
+        return None
+
+    def take(self) -> Drained:
+        """Everything there is, due or not."""
+        with self.lock:
+            return self._take()
+
+    def _take(self) -> Drained:
+        taken = [(queue.place, queue.batches) for queue in self._filled]
+        for queue in self._filled:
+            queue.batches, queue.open = [], None
+        self._filled = []
+        self._full = False
+        return taken
+
+    def _due_in(self) -> float | None:
+        """Seconds until what waits is due; None where nothing waits."""
+        if not self._filled:
+            return None
+        if self._full or self._flushing or self._closing or self.waiting_threads or not self._config.linger:
+            return 0
+        oldest = min(queue.batches[0].created for queue in self._filled)
+        return oldest + self._config.linger - self._clock.monotonic()
+
+    def take_expired(self) -> list[PendingBatch]:
+        """Batches that wait for longer than ``delivery_timeout_ms``; they are no longer in their queues."""
+        oldest = self._clock.monotonic() - self._config.delivery_timeout
+        with self.lock:
+            expired: list[PendingBatch] = []
+            for queue in self._filled:
+                old = [batch for batch in queue.batches if batch.created <= oldest]
+                if old:
+                    queue.batches = [batch for batch in queue.batches if batch.created > oldest]
+                    queue.open = queue.batches[-1] if queue.open in queue.batches else None
+                    expired += old
+            self._filled = [queue for queue in self._filled if queue.batches]
+            return expired
+
+    def pause(self, seconds: float) -> bool:
+        """Let the sender wait before it tries again; False at once where the producer is closed by force."""
+        with self.lock:
+            if seconds > 0 and not self._forced:
+                self._work.wait(seconds)
+            return not self._forced
+
+    def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
+        """These batches are committed, or have failed. Runs their callbacks."""
+        with self.lock:
+            fresh = [batch for batch in batches if not batch.done]
+            for batch in fresh:
+                batch.error = error
+                batch.done = True
+                self.used -= batch.size
+                self.unfinished.discard(batch)
+            self.changed.notify_all()
+        call_all([callback for batch in fresh if batch.callbacks for callback in batch.take_callbacks()])
+
+    def release(self, batches: Sequence[PendingBatch]) -> None:
+        """The records of these batches are in files now: they need no memory, and are not resolved yet."""
+        with self.lock:
+            for batch in batches:
+                self.used -= batch.size
+                batch.size = 0
+            self.changed.notify_all()
+
+    # -- flushing and closing
+
+    def set_refusal(self, refusal: Callable[[], Exception] | None) -> None:
+        """Take records, or refuse them with this error. A closed producer stays closed."""
+        with self.lock:
+            if not self._closing:
+                self.refusal = refusal
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until all that was appended before is resolved. Raises KafkaTimeoutError."""
+        with self.lock:
+            batches = list(self.unfinished)
+            for queue in self._filled:
+                queue.open = None  # what is appended from now on is not waited for
+            self._flushing += 1
+            self._wake()
+            try:
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), longest_wait(timeout))
+            finally:
+                self._flushing -= 1
+        if not done:
+            left = sum(not batch.done for batch in batches)
+            raise KafkaTimeoutError(
+                f"{left} batches are not committed after {timeout} seconds; they are still tried, until "
+                "delivery_timeout_ms has passed"
+            )
+
+    def close(self, refusal: Callable[[], Exception]) -> None:
+        """Take no more records; the sender sends what is there and ends."""
+        with self.lock:
+            if not self._closing:
+                self.refusal = refusal
+            self._closing = True
+            self._wake()
+            self.changed.notify_all()
+
+    def force_close(self) -> list[PendingBatch]:
+        """The sender shall end now; what is not resolved is the caller's to fail."""
+        with self.lock:
+            self._forced = True
+            self._work.notify_all()
+            return list(self.unfinished)
+
+    def abandon_after_fork(self, refusal: Callable[[], Exception]) -> None:
+        """In a forked child, whose only thread this is: locks may be held by threads that are not here any more.
+
+        Futures fail, without callbacks: in the parent the records are still on their way.
+        """
+        self.lock = threading.RLock()
+        for condition in (self.changed, self._work):
+            condition.__init__(self.lock)  # type: ignore[misc] # in place: futures have it too
+        self.refusal = refusal
+        self._closing = True
+        for batch in self.unfinished:
+            for outcome in (batch, *batch.followers):
+                outcome.callbacks, outcome.error, outcome.done = [], refusal(), True
+        self.unfinished = set()

@@ -1,0 +1,106 @@
+"""The files that a checkpoint names: stored with length and CRC32C, read back before they count, read with bounds.
+
+Rules: a file that is absent is a CorruptMetadataError with ``missing`` set; one whose bytes are not those that its
+reference states, or that cannot be read, is a CorruptMetadataError; one that a newer sparklog wrote is an
+UnsupportedVersionError. Nothing is decompressed: such files never are compressed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, StorageError, UnsupportedVersionError
+from sparklog.format.arrow_file import read_arrow_file, with_columns
+from sparklog.format.checksum import crc32c
+from sparklog.log.checkpoints.tiers import PartReference
+from sparklog.log.segments import DEFAULTS, SCHEMA
+from sparklog.store.base import BytesLike, Store
+
+MEND = "delete this checkpoint if the commits it stands for are still there, else restore it from a copy of the root"
+
+
+class FileReference(msgspec.Struct, frozen=True):
+    """A file of a checkpoint: key, length in bytes, CRC32C of all of it, rows."""
+
+    key: str
+    size: int
+    crc: int
+    rows: int
+
+
+AnyReference = FileReference | PartReference
+
+
+def read_file(store: Store, file: AnyReference) -> pa.Buffer:
+    """The bytes of a file. Raises CorruptMetadataError, StorageError."""
+    path = f"{store.root}/{file.key}"
+    if not 0 <= file.size <= limits.MAX_CHECKPOINT_PART_BYTES:
+        raise CorruptMetadataError(f"checkpoint file {path} claims {file.size:,} bytes; {MEND}", path=path)
+    try:
+        opened = store.open_input(file.key)
+        try:
+            data = opened.read_at(0, file.size)
+        finally:
+            opened.close()
+    except ObjectNotFoundError as error:
+        raise CorruptMetadataError(f"checkpoint file {path} is missing; {MEND}", path=path, missing=True) from error
+    actual = crc32c(data)
+    if actual != file.crc or data.size != file.size:
+        raise CorruptMetadataError(
+            f"checkpoint file {path} is damaged: expected {file.size} bytes with CRC32C {file.crc:#010x}, found "
+            f"{data.size} with {actual:#010x}; {MEND}",
+            path=path,
+        )
+    return data
+
+
+def write_file(store: Store, file: AnyReference, data: BytesLike) -> None:
+    """Store the bytes that a reference describes, and read them back."""
+    output = store.open_output(file.key)
+    try:
+        output.write(data)
+        output.close()
+    except StorageError:
+        output.abort()
+        raise
+    read_file(store, file)
+
+
+def describe(key: str, data: BytesLike, rows: int) -> FileReference:
+    """The reference of a file with these bytes."""
+    return FileReference(key=key, size=memoryview(data).nbytes, crc=crc32c(data), rows=rows)
+
+
+def read_segments_file(store: Store, file: FileReference) -> pa.RecordBatch:
+    """A part of a topic's list. Raises CorruptMetadataError, UnsupportedVersionError."""
+    return read_columns(store, file, SCHEMA, DEFAULTS)
+
+
+def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: dict[str, object]) -> pa.RecordBatch:
+    """The rows of an Arrow file; columns in ``defaults`` may be absent. Errors as ``read_segments_file``."""
+    data, path = read_file(store, file), f"{store.root}/{file.key}"
+    try:
+        stored, rows = read_arrow_file(data, 0)
+        unknown = sorted(set(stored.names) - set(schema.names))
+        if unknown:
+            raise UnsupportedVersionError(
+                f"checkpoint file {path} was written by a newer sparklog: it has the columns {', '.join(unknown)}, "
+                "which this one does not know; upgrade it",
+                path=path,
+            )
+        return with_columns(rows, schema, defaults)
+    except ValueError as error:
+        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
+
+
+def write_segments_file(store: Store, key: str, batch: pa.RecordBatch) -> FileReference:
+    """Store a part of a topic's list, and read it back."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = sink.getvalue()
+    written = describe(key, data, batch.num_rows)
+    write_file(store, written, data)
+    return written

@@ -1,0 +1,220 @@
+"""The lists of segments in a checkpoint: which files hold those of a topic, and the few that no file holds yet.
+
+Parts of the lists are like those of the heads (see ``tiers``), one JSON object of rows by kind::
+
+    {"files":[["<topic id>",[{"key":"meta/checkpoints/….segments","size":5210,"crc":1,"rows":12}]],…],
+     "tails":[["<topic id>",200,[[0,40,43,3,"orders-0/….log",…],…]],…]}
+
+``files``: the ``.segments`` files of a topic, oldest first. ``tails``: segments that the checkpoint of this version
+added to a topic, each an array of the fields of ``Segment``. A topic that grew by a few segments costs a row and no
+file; once its tails have some ``TAIL_SEGMENTS``, they move to a file. So a checkpoint of a thousand topics that grew a
+little is one object and not a thousand.
+
+Rules: a list is files, then tails by version. Immutable and thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
+from zlib import crc32
+
+import msgspec
+import pyarrow as pa
+from immutables import Map
+
+from sparklog.errors import CorruptMetadataError
+from sparklog.log.checkpoints.files import MEND, FileReference, read_file, read_segments_file
+from sparklog.log.checkpoints.tiers import PartReference, Row, Rows
+from sparklog.log.parallel import each
+from sparklog.log.segments import to_part
+from sparklog.protocol.segments import Segment
+from sparklog.store.base import BytesLike, Store
+
+TAIL_SEGMENTS = 32
+"""segments of a topic without a file, about: half as many to half as many more, so that not all topics get to it in the
+same checkpoint."""
+
+
+class _Stored(Segment, frozen=True, array_like=True):
+    """A segment as an array of its fields; those that are absent have their defaults."""
+
+
+class _Rows(msgspec.Struct):
+    files: list[tuple[str, msgspec.Raw]] = []
+    tails: list[tuple[str, int, msgspec.Raw]] = []
+
+
+_ROWS_DECODER = msgspec.json.Decoder(_Rows)
+_FILES_DECODER = msgspec.json.Decoder(list[FileReference] | None)
+_TAIL_DECODER = msgspec.json.Decoder(list[_Stored] | None)
+_ENCODER = msgspec.json.Encoder()
+
+
+class TopicList(NamedTuple):
+    """A topic's list: files, and tails by version, encoded. ``waiting`` is how many segments the tails have."""
+
+    files: tuple[FileReference, ...] = ()
+    tails: tuple[tuple[int, bytes], ...] = ()
+    waiting: int = 0
+
+
+class Lists:
+    """All lists of one checkpoint."""
+
+    def __init__(self, topics: Map[str, TopicList]) -> None:
+        self._topics = topics
+
+    def topic_ids(self) -> Iterable[str]:
+        return self._topics
+
+    def of(self, topic_id: str) -> TopicList:
+        """The list of a topic, empty where it has none."""
+        return cast(TopicList, self._topics.get(topic_id, _NONE))
+
+    def files(self) -> list[FileReference]:
+        """All files that lists name."""
+        return [file for _, listed in sorted(self._topics.items()) for file in listed.files]
+
+    def count_rows(self) -> int:
+        return sum(bool(listed.files) + len(listed.tails) for listed in self._topics.values())
+
+    def changed(self, changes: Mapping[str, TopicList]) -> Lists:
+        """With other lists of some topics, none where one is empty."""
+        changed = self._topics.mutate()
+        for topic_id, listed in changes.items():
+            if listed == _NONE:
+                changed.pop(topic_id, None)
+            else:
+                changed[topic_id] = listed
+        return Lists(changed.finish())
+
+    def rows(self, changes: Mapping[str, TopicList]) -> dict[str, list[Row]]:
+        """The rows that such a change comes to."""
+        files: list[Row] = []
+        tails: list[Row] = []
+        for topic_id, listed in sorted(changes.items()):
+            before = self.of(topic_id)
+            if listed.files != before.files:
+                files.append((topic_id, list(listed.files) or None))
+            old, new = dict(before.tails), dict(listed.tails)
+            for version in sorted(old.keys() | new.keys()):
+                if old.get(version) != new.get(version):
+                    tails.append((topic_id, version, msgspec.Raw(new[version]) if version in new else None))
+        return {kind: rows for kind, rows in (("files", files), ("tails", tails)) if rows}
+
+    def all_rows(self) -> dict[str, list[Row]]:
+        return Lists(Map()).rows(dict(self._topics))
+
+
+_NONE = TopicList()
+NO_LISTS = Lists(Map())
+
+
+def read_list(store: Store, listed: TopicList) -> list[pa.RecordBatch]:
+    """The parts of a topic's list, oldest first. Raises CorruptMetadataError, UnsupportedVersionError."""
+    parts = each(lambda file: read_segments_file(store, file), listed.files, store.parallel_requests)
+    return [*parts, to_part(tail_segments(listed))] if listed.tails else parts
+
+
+def tail_segments(listed: TopicList) -> list[Segment]:
+    """The segments that no file holds, in commit order. Raises CorruptMetadataError."""
+    try:
+        return [segment for _, body in listed.tails for segment in _TAIL_DECODER.decode(body) or ()]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptMetadataError(f"a checkpoint's list of segments cannot be read: {error}; {MEND}") from error
+
+
+def with_tail(listed: TopicList, version: int, segments: Sequence[Segment]) -> TopicList:
+    """The list with segments that this version's checkpoint adds."""
+    body = _ENCODER.encode([msgspec.structs.astuple(segment) for segment in segments])
+    return TopicList(listed.files, (*listed.tails, (version, body)), listed.waiting + len(segments))
+
+
+def needs_file(topic_id: str, segments: int) -> bool:
+    """Whether a topic with so many segments in no file should get one."""
+    return segments > TAIL_SEGMENTS // 2 + crc32(topic_id.encode()) % max(TAIL_SEGMENTS, 1)
+
+
+def encode_rows(rows: Rows) -> bytes:
+    return _ENCODER.encode(rows)
+
+
+def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
+    """A part's rows with bodies as they are stored. Raises msgspec.MsgspecError."""
+    return cast("dict[str, list[Row]]", msgspec.structs.asdict(_ROWS_DECODER.decode(data)))
+
+
+def _from_rows(parts: Iterable[Rows]) -> Lists:
+    """Raises msgspec.MsgspecError."""
+    files: dict[str, tuple[FileReference, ...]] = {}
+    tails: dict[str, dict[int, bytes]] = {}
+    for part in parts:
+        for topic_id, body in part.get("files", ()):
+            files[topic_id] = tuple(_FILES_DECODER.decode(body) or ())
+        for topic_id, version, body in part.get("tails", ()):
+            tails.setdefault(topic_id, {})[version] = bytes(body)
+    found = {topic_id: TopicList(named) for topic_id, named in files.items() if named}
+    for topic_id, bodies in tails.items():
+        kept = tuple((version, bodies[version]) for version in sorted(bodies) if bodies[version] != b"null")
+        if kept:
+            count = sum(len(_TAIL_DECODER.decode(body) or ()) for _, body in kept)
+            found[topic_id] = TopicList(files.get(topic_id, ()), kept, count)
+    return Lists(Map(found))
+
+
+class ListCache:
+    """Lists of checkpoints of one store; keeps those read last, so that the next checkpoint's cost only what is new.
+
+    Thread-safe: one lock, held while parts are read.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.RLock()
+        self._newest: tuple[tuple[str, ...], Lists] = ((), NO_LISTS)
+        self._parts: dict[str, Rows] = {}
+
+    def read(self, parts: Sequence[PartReference]) -> Lists:
+        """The lists that these parts hold, oldest first. Raises CorruptMetadataError, StorageError."""
+        keys = tuple(part.key for part in parts)
+        with self._lock:
+            if self._newest[0] == keys:
+                return self._newest[1]
+            known = {part.key: self._parts[part.key] for part in parts if part.key in self._parts}
+            absent = [part for part in parts if part.key not in known]
+            read = each(lambda part: read_rows(self._store, part), absent, self._store.parallel_requests)
+            known.update((part.key, rows) for part, rows in zip(absent, read, strict=True))
+            try:
+                lists = _from_rows(known[key] for key in keys)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise CorruptMetadataError(
+                    f"the lists of segments of a checkpoint in {self._store.root} cannot be read: {error}; {MEND}",
+                    path=f"{self._store.root}/{keys[-1]}",
+                ) from error
+            self._parts = known
+            self._newest = (keys, lists)
+            return lists
+
+    def put(self, parts: Sequence[PartReference], lists: Lists, added: Mapping[str, Rows]) -> None:
+        """What a checkpoint has that was just written."""
+        keys = tuple(part.key for part in parts)
+        with self._lock:
+            known = {**self._parts, **added}
+            self._parts = {key: known[key] for key in keys if key in known}
+            self._newest = (keys, lists)
+
+
+def read_rows(store: Store, part: PartReference) -> dict[str, list[Row]]:
+    """A part of the lists. Raises CorruptMetadataError, StorageError."""
+    data, path = read_file(store, part), f"{store.root}/{part.key}"
+    try:
+        return raw_rows(memoryview(data))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptMetadataError(f"checkpoint file {path} cannot be read: {error}; {MEND}", path=path) from error
+
+
+def as_list(files: Sequence[FileReference]) -> TopicList:
+    """A list that is in files alone."""
+    return TopicList(tuple(files))

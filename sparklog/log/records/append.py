@@ -1,0 +1,159 @@
+"""Writing segment files: data first, the commit later.
+
+A file is immutable and has a unique name; until a commit names it, it is invisible, and a crash leaves it as an orphan.
+Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names what a power
+cut could take away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog.errors import InvalidRecordError, SparklogError
+from sparklog.format.segment_writer import SegmentWriter
+from sparklog.log.records.replicated_file import ReplicatedFile
+from sparklog.protocol.commits import Run
+from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.protocol.segments import index_path
+from sparklog.store.base import Store
+from sparklog.store.local import close_together
+
+
+class RunTarget(NamedTuple):
+    """Which partition a run is for, and the producer's identity where there is one."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_append_time: bool = False
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class SegmentFileWriter:
+    """One ``.log`` with its ``.index``, of one or more runs. Not thread-safe.
+
+    ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
+    With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets counted from the run's base
+    offset, rising through the run.
+
+    The file goes to ``store``, the location of ``broker``, and to those of the ``replicas`` at the same time. With
+    replicas it is enough that one of all takes it; the committed runs name those that have it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        *,
+        codec: str = "none",
+        level: int | None = None,
+        has_key: bool = True,
+        has_headers: bool = False,
+        has_offsets: bool = False,
+        broker: int = 0,
+        replicas: Sequence[tuple[int, Store]] = (),
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._broker = broker
+        self._output = ReplicatedFile(key, [(broker, store), *replicas]) if replicas else store.open_output(key)
+        self._writer = SegmentWriter(
+            self._output, codec=codec, level=level, has_key=has_key, has_headers=has_headers, has_offsets=has_offsets
+        )
+        self._starts: list[tuple[RunTarget, int]] = []
+        self._written = 0
+        self._has_offsets = has_offsets
+        self._last_offset = -1
+
+    @property
+    def bytes_written(self) -> int:
+        return self._writer.bytes_written
+
+    @property
+    def failed(self) -> Sequence[int]:
+        """Brokers that do not have the file, because their location failed."""
+        return self._output.failed if isinstance(self._output, ReplicatedFile) else ()
+
+    def start_run(self, target: RunTarget) -> None:
+        """The batches that follow are for this partition."""
+        self._starts.append((target, len(self._writer.entries)))
+        self._written = 0
+        self._last_offset = -1
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch to the current run; its columns are exactly the file's. Raises InvalidRecordError."""
+        target = self._starts[-1][0]
+        if self._has_offsets and batch.num_rows and not batch.column(-1)[0].as_py() > self._last_offset:
+            raise InvalidRecordError(f"a batch begins at or before explicit offset {self._last_offset} of its run")
+        sequence = target.base_sequence
+        if sequence >= 0:
+            sequence = (sequence + self._written) % 2**31
+        self._writer.write(
+            batch,
+            producer_id=target.producer_id,
+            producer_epoch=target.producer_epoch,
+            base_sequence=sequence,
+        )
+        self._written += batch.num_rows
+        if self._has_offsets:
+            self._last_offset = batch.column(-1)[-1].as_py()
+
+    def finish(self) -> list[PartitionAppend]:
+        """Make both files durable, on every broker that has not failed, and return what a commit has to name.
+
+        Raises StorageError; nothing is visible.
+        """
+        try:
+            index = self._writer.finish()
+            if isinstance(self._output, ReplicatedFile):
+                self._output.finish(index)
+            else:
+                output = self._store.open_output(index_path(self.key))
+                output.write(index)
+                close_together(self._output, output)
+        except SparklogError:
+            self.abort()
+            raise
+        return [self._append_of(number) for number in range(len(self._starts)) if self._batches(number)]
+
+    def abort(self) -> None:
+        """Leave nothing under the key, as far as the storage allows; what stays is an orphan."""
+        self._output.abort()
+
+    def _batches(self, number: int) -> range:
+        first = self._starts[number][1]
+        last = self._starts[number + 1][1] if number + 1 < len(self._starts) else len(self._writer.entries)
+        return range(first, last)
+
+    def _append_of(self, number: int) -> PartitionAppend:
+        target = self._starts[number][0]
+        batches = self._batches(number)
+        entries = self._writer.entries[batches.start : batches.stop]
+        brokers = self._output.brokers if isinstance(self._output, ReplicatedFile) else [self._broker]
+        run = Run(
+            path=self.key,
+            broker=brokers[0],
+            replicas=brokers if len(brokers) > 1 else [],
+            first_batch=batches.start,
+            batches=len(batches),
+            first_row=entries[0].first_row,
+            records=sum(entry.count for entry in entries),
+            size_bytes=sum(entry.length for entry in entries),
+            min_timestamp_us=min(entry.min_timestamp_us for entry in entries),
+            max_timestamp_us=max(entry.max_timestamp_us for entry in entries),
+        )
+        return PartitionAppend(
+            topic=target.topic,
+            topic_id=target.topic_id,
+            partition=target.partition,
+            run=run,
+            log_append_time=target.log_append_time,
+            producer_id=target.producer_id,
+            producer_epoch=target.producer_epoch,
+            base_sequence=target.base_sequence,
+        )

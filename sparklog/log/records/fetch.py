@@ -1,0 +1,322 @@
+"""Reading records: from a partition's segments to Arrow batches with offsets.
+
+A lookup is three steps: binary search over the segments by base offset (or by running largest timestamp), binary search
+over the segment's sparse index, one slice of one record batch. A read touches no more than the batches that hold the
+records asked for, and of those no more than the columns asked for; everything touched is verified by checksum.
+
+What one replica cannot give (its storage fails, a file is missing or damaged) is read from the next one at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import CorruptIndexError, CorruptionError, SparklogError, StorageError, UnsupportedStoreError
+from sparklog.format import schema
+from sparklog.format.index import BatchEntry, Index, decode_index
+from sparklog.format.segment_reader import SegmentReader, find_first_row
+from sparklog.log.records.open_files import OPEN_SEGMENTS, OpenFiles
+from sparklog.log.records.read_order import ReadOrder, ReplicasOf, StoreOf, read_failure
+from sparklog.log.records.records import Records, without_columns
+from sparklog.log.segments import PartitionSegments
+from sparklog.protocol.segments import NO_APPEND_TIME, Segment
+from sparklog.store.base import InputFile
+from sparklog.store.os_errors import is_out_of_descriptors
+from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
+
+__all__ = ["OPEN_SEGMENTS", "Fetcher", "Records", "TimedOffset"]
+
+logger = logging.getLogger(__name__)
+
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+
+_COPY_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
+"""What another replica may not have."""
+
+Found = TypeVar("Found")
+
+
+class TimedOffset(NamedTuple):
+    """A record found by time."""
+
+    offset: int
+    timestamp_us: int
+
+
+class _Open(NamedTuple):  # a tuple has an index method
+    broker: int
+    entries: Index
+    reader: SegmentReader
+    file: InputFile
+    closed: Callable[[int], None]
+
+    def close(self) -> None:
+        """Close the file, and say how many bytes were read of it."""
+        self.closed(self.file.bytes_read)
+        self.file.close()
+
+
+class Fetcher:
+    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open, or
+    what the fetchers of the process can have together (see ``open_files``).
+
+    ``store_of`` gives the store of a broker id, ``replicas_of`` the brokers of a partition in sync, the leader first;
+    without it a segment is read from the broker that it names.
+    """
+
+    def __init__(self, store_of: StoreOf, replicas_of: ReplicasOf | None = None, clock: Clock | None = None) -> None:
+        self._store_of = store_of
+        self._candidates = ReadOrder(store_of, replicas_of, clock or SystemClock())
+        self._open: OpenFiles[_Open] = OpenFiles()
+        self._bytes_read = 0
+        self.last_broker = -1
+        """The broker that the last answer came from, -1 before there was any."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of ``.log`` and ``.index`` read so far."""
+        with self._open.lock:
+            return self._bytes_read + sum(opened.file.bytes_read for opened in self._open)
+
+    def close(self) -> None:
+        """Let go of all open files."""
+        with self._open.lock:
+            self._open.drop_all()
+
+    def _count(self, size: int) -> None:
+        self._bytes_read += size
+
+    # -- by offset
+
+    def read(
+        self, topic: str, segments: Iterable[Segment], start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[Records]:
+        """The records of ``[start, end)`` in offset order, a stored batch at a time.
+
+        Raises DataLossError when a segment's file is gone, CorruptRecordError or CorruptIndexError when it is damaged;
+        where there are several replicas only if that holds for all of them.
+        """
+        for segment in segments:
+            if start < end and segment.end_offset > start and segment.base_offset < end:
+                read = self._read_gapped if segment.has_gaps else self._read_segment
+                yield from read(topic, segment, max(start, segment.base_offset), min(end, segment.end_offset), columns)
+
+    def _read_segment(
+        self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
+    ) -> Iterator[Records]:
+        first, last = segment.row_of(start), segment.row_of(end)
+        found = self._attempt(topic, segment, lambda opened: _checked(opened, segment).find_row(first))
+        for number in range(found, segment.first_batch + segment.batches):
+            entry, batch = self._read_batch(topic, segment, number, columns)
+            lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
+            if upper - lower < entry.count:
+                batch = batch.slice(lower, upper - lower)
+            base_offset = segment.base_offset + (entry.first_row + lower - segment.first_row)
+            yield _stamped(Records(base_offset, batch, CREATE_TIME), segment)
+            if entry.end_row >= last:
+                return
+
+    def _read_gapped(
+        self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
+    ) -> Iterator[Records]:
+        """The same where the file says each record's offset."""
+        names = schema.COLUMNS if columns is None else tuple(columns)
+        lower, upper = start - segment.base_offset, end - segment.base_offset
+
+        def batches(opened: _Open) -> range:
+            run = (segment.first_batch, segment.batches)
+            index = _checked(opened, segment)
+            return range(index.find_offset(*run, lower), index.find_offset(*run, upper - 1) + 1)
+
+        for number in self._attempt(topic, segment, batches):
+            _, batch = self._read_batch(topic, segment, number, [*names, schema.OFFSET])
+            offsets = batch.column(len(names))
+            first, last = (_rows_before(offsets, offset) for offset in (lower, upper))
+            if first < last:
+                batch = batch.select(list(names)) if names else without_columns(batch.num_rows)
+                lower = offsets[last - 1].as_py() + 1  # whatever a file says: no record comes twice
+                records = _with_offsets(batch.slice(first, last - first), offsets.slice(first, last - first), segment)
+                yield _stamped(records, segment)
+
+    def _read_batch(
+        self, topic: str, segment: Segment, number: int, columns: Sequence[str] | None
+    ) -> tuple[BatchEntry, pa.RecordBatch]:
+        return self._attempt(
+            topic, segment, lambda opened: (opened.entries.entry(number), opened.reader.read(number, columns))
+        )
+
+    # -- by time
+
+    def find_timestamp(
+        self, topic: str, segments: PartitionSegments, timestamp_us: int, end: int, start: int = 0
+    ) -> TimedOffset | None:
+        """The first record of offsets ``[start, end)`` whose timestamp is at or after ``timestamp_us``, in Kafka's
+        order: the earliest offset, not the earliest time."""
+        for number in range(segments.find_timestamp(timestamp_us), len(segments)):
+            segment = segments[number]
+            if segment.base_offset >= end:
+                return None
+            if segment.max_timestamp_us < timestamp_us or segment.end_offset <= start:
+                continue
+            if segment.append_time_ms >= 0:
+                return _before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
+            found = self._find_in_segment(topic, segment, timestamp_us, start)
+            if found is not None:
+                return _before(found, end)
+        return None
+
+    def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int, start: int) -> TimedOffset | None:
+        first, end = segment.first_batch, segment.first_batch + segment.batches
+        while first < end:
+            number = self._batch_at_time(topic, segment, first, end - first, timestamp_us)
+            if number is None:
+                return None
+            found = self._find_in_batch(topic, segment, number, timestamp_us, start)
+            if found is not None:
+                return found
+            first = number + 1  # its records of that time are before the start of the log
+        return None
+
+    def _batch_at_time(self, topic: str, segment: Segment, first: int, batches: int, timestamp_us: int) -> int | None:
+        return self._attempt(
+            topic, segment, lambda opened: _checked(opened, segment).find_timestamp(first, batches, timestamp_us)
+        )
+
+    def _find_in_batch(
+        self, topic: str, segment: Segment, number: int, timestamp_us: int, start: int
+    ) -> TimedOffset | None:
+        columns = [schema.TIMESTAMP, schema.OFFSET] if segment.has_gaps else [schema.TIMESTAMP]
+        entry, batch = self._read_batch(topic, segment, number, columns)
+        if segment.has_gaps:
+            records = _with_offsets(batch, batch.column(1), segment)
+        else:
+            records = Records(segment.base_offset + (entry.first_row - segment.first_row), batch, CREATE_TIME)
+        offsets = records.all_offsets()
+        skipped = bisect_left(offsets, start)
+        times = batch.column(0).slice(skipped)
+        row = find_first_row(times, timestamp_us)
+        return None if row is None else TimedOffset(offsets[skipped + row], times[row].value)
+
+    # -- copies of files
+
+    def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
+        """Do something with a segment's files: those that are open, or else of one broker after another."""
+        with self._open.lock:
+            return self._attempt_with(topic, segment, action)
+
+    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
+        failures: dict[int, SparklogError] = {}
+        opened = self._open.get(segment.path)
+        if opened is not None:
+            try:
+                found = action(opened)
+                self.last_broker = opened.broker
+                return found
+            except _COPY_FAILED as error:
+                failures[opened.broker] = error
+                self._open.drop(segment.path)
+        for broker in self._candidates.of(topic, segment):
+            if broker in failures:
+                continue
+            try:
+                found = action(self._open_copy(segment, broker))
+            except _COPY_FAILED as error:
+                failures[broker] = error
+                self._open.drop(segment.path)
+                continue
+            self._note(segment, broker, failures)
+            self.last_broker = broker
+            return found
+        raise read_failure(topic, segment, failures, self._store_of)
+
+    def _note(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
+        """Another broker had what these have not."""
+        for failed, error in failures.items():
+            logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, error)
+        self._candidates.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
+
+    def _open_copy(self, segment: Segment, broker: int) -> _Open:
+        self._open.make_room()
+        try:
+            return self._open_files(segment, broker)
+        except StorageError as error:
+            if not is_out_of_descriptors(error) or not self._open.spare():
+                raise
+            return self._open_files(segment, broker)
+
+    def _open_files(self, segment: Segment, broker: int) -> _Open:
+        store = self._store_of(broker)
+        data = store.get(segment.index_path, limits.MAX_INDEX_BYTES)
+        file = store.open_input(segment.path)
+        self._bytes_read += len(data)
+        path = f"{store.root}/{segment.path}"
+        try:
+            index = decode_index(data, f"{store.root}/{segment.index_path}")
+        except BaseException:
+            file.close()
+            raise
+        opened = _Open(broker, index, SegmentReader(file.read_at, index, path), file, self._count)
+        self._open.add(segment.path, opened)
+        return opened
+
+
+def _checked(opened: _Open, segment: Segment) -> Index:
+    """The index, which must hold the run that the commit names."""
+    index = opened.entries
+    last = segment.first_batch + segment.batches - 1
+    if last < len(index) and (index.summary.has_offsets or not segment.has_gaps):
+        first = index.entry(segment.first_batch)
+        final = first if segment.batches == 1 else index.entry(last)
+        if (first.first_row, final.end_row) == (segment.first_row, segment.first_row + segment.records):
+            return index
+    raise CorruptIndexError(
+        f"{index.path} does not hold the run the commit log names: batches {segment.first_batch} to {last} with "
+        f"{segment.records} records from row {segment.first_row}{', and their offsets' if segment.has_gaps else ''}; "
+        "restore the file and its .log from a copy",
+        path=index.path,
+        partition=segment.partition,
+        offset=segment.base_offset,
+    )
+
+
+def _rows_before(offsets: pa.Array, offset: int) -> int:
+    """How many of these rising offsets are before one; without a search where it is all or none."""
+    if offsets[0].as_py() >= offset:
+        return 0
+    if offsets[len(offsets) - 1].as_py() < offset:
+        return len(offsets)
+    return bisect_left(range(len(offsets)), offset, key=lambda row: offsets[row].as_py())
+
+
+def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -> Records:
+    """Records with the offsets that their file states; without them where they leave no gap."""
+    import pyarrow.compute as pc  # late: it takes 40 ms that most commands of the command line have no use for
+
+    first, last = (segment.base_offset + relative[row].as_py() for row in (0, len(relative) - 1))
+    if last - first + 1 == len(relative):
+        return Records(first, batch, CREATE_TIME)
+    offsets = pc.add(relative.cast(pa.int64()), pa.scalar(segment.base_offset, pa.int64()))
+    return Records(first, batch, CREATE_TIME, offsets)
+
+
+def _before(found: TimedOffset, end: int) -> TimedOffset | None:
+    return found if found.offset < end else None
+
+
+def _stamped(records: Records, segment: Segment) -> Records:
+    """Where the topic stamps on append, the commit's time instead of the producer's."""
+    if segment.append_time_ms == NO_APPEND_TIME:
+        return records
+    batch = records.batch
+    position = batch.schema.get_field_index(schema.TIMESTAMP)
+    if segment.append_time_ms >= 0 and position >= 0:
+        stamp = pa.scalar(segment.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
+        batch = batch.set_column(position, batch.schema.field(position), pa.repeat(stamp, batch.num_rows))
+    return records._replace(batch=batch, timestamp_type=LOG_APPEND_TIME)

@@ -1,0 +1,1 @@
+"""Checks of metadata and data files, and their repairs."""

@@ -1,0 +1,285 @@
+"""Check a cluster: the metadata first, then lists of segments, then every data file on every in-sync replica.
+
+    check = check_cluster(store, Scope(topics=["orders"]), runner=ProcessPool(2))
+    check.report.findings
+
+Data files are read as tasks, by whatever runs tasks (``runner``, or Spark). The cluster may be in use meanwhile: what
+was found of a file that is no part of the log any more when all is done is left out, and so are orphans that were
+committed since.
+
+Rules: reads only; works on clusters that cannot be opened. Progress is told in bytes.
+Not for: mending (``repair``), nor for how a report looks (``fsck_report``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sparklog import limits
+from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator.broker_stores import BrokerStores
+from sparklog.coordinator.health import check_identity
+from sparklog.errors import (
+    ClusterMovedError,
+    CorruptMetadataError,
+    InvalidRequestError,
+    SparklogError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.segments import TopicSegments
+from sparklog.maintenance.fsck.file_checks import FileCopy, FileTask, LiveRun, check_files, plan_tasks
+from sparklog.maintenance.fsck.index_repair import Rebuilt, rebuild_from_log
+from sparklog.maintenance.fsck.kinds import MISSING_LOG, TIME_AHEAD, WARNING, Checked, Finding, Report, in_order
+from sparklog.maintenance.fsck.list_checks import check_lists
+from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
+from sparklog.maintenance.fsck.orphan_checks import Accounted, read_listings, still_unaccounted, unaccounted
+from sparklog.maintenance.fsck.replica_checks import OF_INDEX, Copies, offline_brokers, plan_copies, with_rebuild
+from sparklog.maintenance.runner import InProcess, TaskRunner
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.state import State
+from sparklog.store.base import Store
+
+TASK_BYTES = 256 * 1024 * 1024
+"""bytes of data files in one task: some tenths of a second on a local disk, some seconds on an object store."""
+
+TASKS_AT_LEAST = 64
+"""tasks that smaller clusters are split into, so that several processes and the progress have something to go by."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to check. No ``topics`` are all of them; ``partitions`` are numbers, of every topic. ``fast``: no checksums
+    of batches."""
+
+    topics: Collection[str] = ()
+    partitions: Collection[int] = ()
+    fast: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        return not self.topics and not self.partitions
+
+    def holds(self, topic: str, partition: int) -> bool:
+        return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
+
+
+@dataclass
+class Check:
+    """A finished check: the report, and what a repair needs to know."""
+
+    store: Store
+    scope: Scope
+    report: Report
+    metadata: Metadata
+    copies: Copies
+    stores: dict[int, Store] = field(default_factory=dict)
+    unreachable: dict[int, str] = field(default_factory=dict)
+
+
+def check_cluster(
+    store: Store,
+    scope: Scope | None = None,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    runner: TaskRunner | None = None,
+    progress: Progress = no_progress,
+    clock: Clock | None = None,
+) -> Check:
+    """Check the cluster at a store's root.
+
+    Raises ClusterNotFoundError, ClusterMovedError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of
+    the scope that does not exist, or StorageError where the root itself cannot be read.
+    """
+    scope = scope or Scope()
+    metadata = check_metadata(store, progress)
+    if metadata.state.moved_to:
+        moved = f"cluster {metadata.state.cluster_id} has moved from {store.root} to {metadata.state.moved_to}"
+        raise ClusterMovedError(f"{moved}; check it there", path=store.root)
+    if not metadata.newer:
+        _check_scope(scope, metadata.state)
+    report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
+    report.fast = scope.fast
+    check = Check(store, scope, report, metadata, Copies())
+    if metadata.newer:  # which files there have to be, the version that is needed knows
+        report.findings = in_order(metadata.findings)
+        return check
+    _open_stores(check, BrokerStores(store, clock or SystemClock(), storage_options))
+    found = [
+        *metadata.findings,
+        *_time_ahead(check, clock or SystemClock()),
+        *_check_lists(check),
+        *_check_files(check, runner or InProcess(), progress),
+    ]
+    report.findings = in_order(found)
+    return check
+
+
+def _time_ahead(check: Check, clock: Clock) -> Iterator[Finding]:
+    """The log's time, where it is ahead of this machine's clock and of what the storage stamped the newest commit with:
+    each may be wrong alone."""
+    state = check.metadata.state
+    written_ms = 0
+    with suppress(StorageError):
+        written_ms = check.store.info(commit_key(state.version)).modified_ms
+    ahead_ms = state.timestamp_ms - max(clock.now_ms(), written_ms)
+    if ahead_ms > limits.MAX_CLOCK_SKEW_MS:
+        yield Finding(
+            kind=TIME_AHEAD,
+            severity=WARNING,
+            message=f"the log's time is {ahead_ms // 1000} s ahead: the clock of a machine that committed was wrong, "
+            "and all commits since have times after that; records stamped with them, and what is due later, are off "
+            "by as much",
+            action="set the clock of that machine (the commits name their writers), then run `sparklog cluster "
+            "reset-time`",
+            path=commit_key(state.version),
+            version=state.version,
+        )
+
+
+def _check_scope(scope: Scope, state: State) -> None:
+    for topic in scope.topics:
+        found = state.topic(topic)
+        missing = [number for number in scope.partitions if not 0 <= number < len(found.partitions)]
+        if missing:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has no partition {missing[0]}", topic=topic, partition=missing[0]
+            )
+    if any(number < 0 for number in scope.partitions):
+        raise InvalidRequestError("a partition has a number from 0 on")
+
+
+def _open_stores(check: Check, brokers: BrokerStores) -> None:
+    """The locations that can be checked; what is wrong with the others."""
+    state = check.metadata.state
+    for number, broker in state.brokers.items():
+        try:
+            store = brokers.store_of(state, number)
+            check_identity(store, state.cluster_id, number, broker.url)
+        except SparklogError as error:
+            check.unreachable[number] = str(error)
+        else:
+            if broker.online:
+                check.stores[number] = store
+    if not state.brokers:  # the first commit cannot be read
+        check.stores[0] = check.store
+
+
+def _check_lists(check: Check) -> Iterator[Finding]:
+    metadata = check.metadata
+    checked = check.report.checked = Checked(
+        commits=metadata.commits,
+        checkpoints=len(metadata.checkpoints),
+        topics=len(metadata.state.topics),
+        partitions=sum(len(topic.partitions) for topic in metadata.state.topics.values()),
+    )
+    checked.segments = sum(p.segments for topic in metadata.state.topics.values() for p in topic.partitions)
+    return check_lists(metadata.state, metadata.lists)
+
+
+def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[Finding]:
+    """The data files, and what else lies beside them."""
+    metadata, stores = check.metadata, check.stores
+    lists = _sound_lists(metadata)
+    orphans = _orphans(check, lists) if check.scope.is_all else []
+    copies = [copy for copy in plan_copies(metadata.state, lists, check.scope.holds) if copy.broker in stores]
+    total = sum(copy.size_bytes for copy in copies)
+    _run(check, copies, total, runner, progress)
+    found = _with_rebuilds(check, list(check.copies.findings()))
+    findings = [*offline_brokers(metadata.state, check.unreachable), *found, *orphans]
+    if not findings:
+        return []
+    return _still_true(check, findings)
+
+
+def _with_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
+    """Say of each index without a sound copy whether it could be made from its ``.log``, which is found by doing it."""
+    rebuilt: dict[str, Rebuilt] = {}
+    runs = {
+        copies[0].copy.path: copies[0].copy.runs
+        for copies, _ in check.copies.unsound()
+        if not all(any(finding.kind == MISSING_LOG for finding in copy.findings) for copy in copies)
+    }
+    found: list[Finding] = []
+    for finding in findings:
+        if finding.kind in OF_INDEX and not finding.repairable:
+            path = finding.path.removesuffix(".index") + ".log"
+            if path not in rebuilt and path in runs:
+                rebuilt[path] = _rebuilt(check, path, runs[path])
+            finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is not there either")))
+        found.append(finding)
+    return found
+
+
+def _rebuilt(check: Check, path: str, runs: Sequence[LiveRun]) -> Rebuilt:
+    try:
+        return rebuild_from_log(check.store, check.stores, path, runs)
+    except SparklogError as error:
+        return Rebuilt(b"", str(error))
+
+
+def _sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
+    """The lists that are as long as the state says; the others are findings already."""
+    sound = {}
+    for name, listed in metadata.lists.items():
+        try:
+            for number in range(len(metadata.state.topics[name].partitions)):
+                listed.partition(number)
+        except CorruptMetadataError:
+            continue
+        sound[name] = listed
+    return sound
+
+
+def _orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Finding]:
+    """Only where all lists could be had, else everything of a topic would be taken for orphans."""
+    metadata = check.metadata
+    if len(lists) < len(metadata.lists) or not metadata.is_whole:
+        return []
+    accounted = Accounted(metadata.state, lists)
+    found = list(read_listings(check.store, metadata.state, accounted))
+    for broker, store in sorted(check.stores.items()):
+        try:
+            found += unaccounted(store, broker, accounted, metadata.state.removed_files)
+        except SparklogError as error:
+            check.unreachable[broker] = str(error)
+    for broker in check.unreachable:
+        check.stores.pop(broker, None)
+    return found
+
+
+def _run(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, progress: Progress) -> None:
+    checked, fast = check.report.checked, check.scope.fast
+    size = min(TASK_BYTES, max(total // TASKS_AT_LEAST, 1024 * 1024))
+    tasks: Iterator[FileTask] = plan_tasks(copies, check.stores, size, fast)
+    done = 0
+    progress("bytes", 0, total)
+    for results in runner.run(check_files, tasks):
+        for result in results:
+            check.copies.take(result)
+            checked.files += 1
+            checked.batches += result.batches
+            checked.bytes += result.bytes_read
+            done += result.copy.size_bytes
+        progress("bytes", done, total)
+
+
+def _still_true(check: Check, findings: list[Finding]) -> list[Finding]:
+    """What was found without what others have changed meanwhile."""
+    newer = catch_up(check.store, check.metadata)
+    if newer.state.version == check.metadata.state.version or not check.metadata.is_whole:
+        return findings
+    accounted = Accounted(newer.state, _sound_lists(newer))
+    list(read_listings(check.store, newer.state, accounted))
+    return [
+        finding
+        for finding in findings
+        if still_unaccounted(finding, accounted) and (finding.start_offset < 0 or _is_live(finding, accounted))
+    ]
+
+
+def _is_live(finding: Finding, accounted: Accounted) -> bool:
+    path = finding.path
+    return accounted.is_live(path.removesuffix(".index") + ".log" if path.endswith(".index") else path)

@@ -1,0 +1,188 @@
+"""The checkpoints of a cluster as they lie there: what can be read of each, and what is wrong with the rest.
+
+Rules: reads only. A part that several checkpoints share is read once, as long as the cache holds it.
+Not for: whether a checkpoint says what the commits say (``metadata_checks``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import CorruptionError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.log.checkpoints import checkpoint
+from sparklog.log.checkpoints.checkpoint import LATEST_KEY, Manifest
+from sparklog.log.checkpoints.files import AnyReference, FileReference
+from sparklog.log.checkpoints.lists import ListCache, Lists, tail_segments
+from sparklog.log.layout import CHECKPOINTS, checkpoint_version, is_boundary_mark, manifest_version
+from sparklog.log.segments import TopicSegments, to_part
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.kinds import WARNING, Finding
+from sparklog.protocol.state import State, TopicState
+from sparklog.store.base import Store
+
+_CACHED_ROWS = 2_000_000
+"""rows of parts kept between checkpoints, some 300 MB."""
+
+
+@dataclass
+class KeptCheckpoint:
+    """One checkpoint. ``fault`` says why it is of no use; ``state`` and ``manifest`` are None where it cannot be read.
+
+    ``kind`` is that of the finding the fault becomes.
+    """
+
+    key: str
+    version: int
+    manifest: Manifest | None = None
+    state: State | None = None
+    lists: Lists | None = None
+    files: Sequence[AnyReference] = ()
+    fault: str = ""
+    path: str = ""
+    kind: str = kinds.DAMAGED_CHECKPOINT
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.fault
+
+    def blame(self, kind: str, fault: str, path: str = "") -> None:
+        """Say what is wrong with it, unless that is known already."""
+        if not self.fault:
+            self.kind, self.fault, self.path = kind, fault, path or self.key
+
+    def finding(self, stands: bool) -> Finding:
+        """``stands``: whether the state of the cluster is known without it."""
+        if self.kind == kinds.NEWER_VERSION:
+            return newer_version(self.fault, self.path or self.key, self.version)
+        return Finding(
+            kind=self.kind,
+            severity=WARNING,
+            message=self.fault,
+            action="run `sparklog fsck --repair`, which writes a new one from the commits and removes this one"
+            if stands
+            else "keep it: what it stands for is nowhere else",
+            repairable=stands,
+            path=self.path or self.key,
+            version=self.version,
+        )
+
+
+class Checkpoints:
+    """All checkpoints of a cluster, oldest first. Not thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache = ListCache(store)
+        self._parts: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._rows = 0
+        found = [info.key for info in store.list(CHECKPOINTS) if info.key != LATEST_KEY]
+        self.keys = [key for key in found if checkpoint_version(key) is not None]
+        self.stray = [key for key in found if checkpoint_version(key) is None]
+        self.kept: list[KeptCheckpoint] = []
+        for key in self.keys:
+            version = manifest_version(key)
+            if version is not None:
+                self.kept.append(self._read(KeptCheckpoint(key, version)))
+
+    def _read(self, kept: KeptCheckpoint) -> KeptCheckpoint:
+        try:
+            kept.manifest = checkpoint.read_manifest(self._store, kept.key)
+            if kept.manifest.version != kept.version:
+                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} says that it is of version {kept.manifest.version}")
+                return kept
+            kept.files = [*kept.manifest.head_parts, *kept.manifest.lists]
+            kept.state = checkpoint.read_heads(self._store, kept.manifest)
+            kept.lists = checkpoint.read_lists(self._store, kept.manifest, self._cache)
+            kept.files = checkpoint.files_of(self._store, kept.manifest, self._cache)
+            if kept.state.version != kept.version:
+                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} holds a state of version {kept.state.version}")
+        except UnsupportedVersionError as error:
+            kept.blame(kinds.NEWER_VERSION, str(error))
+        except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
+            path = getattr(error, "path", None) or kept.key
+            kept.blame(kinds.DAMAGED_CHECKPOINT, str(error), path.removeprefix(self._store.root + "/"))
+        return kept
+
+    def at(self, version: int) -> list[KeptCheckpoint]:
+        return [kept for kept in self.kept if kept.version == version]
+
+    def lists(self, kept: KeptCheckpoint, topic: TopicState) -> pa.RecordBatch | None:
+        """The list of a topic's segments in a checkpoint, in order; None, and a fault, where it cannot be had."""
+        assert kept.lists is not None
+        listed = kept.lists.of(topic.topic_id)
+        try:
+            parts = [*self._read_parts(listed.files), to_part(tail_segments(listed))]
+            return TopicSegments(topic, parts, []).table()
+        except (CorruptionError, ObjectNotFoundError, pa.ArrowException) as error:
+            path = getattr(error, "path", None) or kept.key
+            kept.blame(kinds.DAMAGED_CHECKPOINT, str(error), path.removeprefix(self._store.root + "/"))
+            return None
+
+    def _read_parts(self, files: Sequence[FileReference]) -> list[pa.RecordBatch]:
+        parts = []
+        for file in files:
+            part = self._parts.pop(file.key, None)
+            if part is None:
+                part = checkpoint.read_segments(self._store, [file])[0]
+                self._rows += part.num_rows
+            self._parts[file.key] = part
+            parts.append(part)
+        while self._rows > _CACHED_ROWS:
+            self._rows -= self._parts.popitem(last=False)[1].num_rows
+        return parts
+
+    def hint_fault(self) -> Finding | None:
+        """What is wrong with latest.json: one that is merely old is not."""
+        try:
+            data = self._store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)
+            named = msgspec.json.decode(data, type=_Hint).manifest
+        except ObjectNotFoundError:
+            return None
+        except (CorruptionError, msgspec.MsgspecError, RecursionError) as error:
+            return _stale(f"{LATEST_KEY} cannot be read: {error}")
+        sound = [kept.key for kept in self.kept if kept.is_sound]
+        if named in sound:
+            return None
+        return _stale(f"{LATEST_KEY} names {named}, which is not there or of no use")
+
+    def unused(self) -> list[str]:
+        """Files of checkpoints that no readable manifest names: left by who died while writing one. Marks of the
+        boundary are not: the newest is needed, and clean-ups remove the others."""
+        named = set(filter(is_boundary_mark, self.keys))
+        for kept in self.kept:
+            named.add(kept.key)
+            named.update(file.key for file in kept.files)
+        return [key for key in self.keys if key not in named]
+
+
+def newer_version(message: str, path: str, version: int) -> Finding:
+    """What only another version of sparklog can judge."""
+    return Finding(
+        kind=kinds.NEWER_VERSION,
+        severity=WARNING,
+        message=message,
+        action="check the cluster with the version that is needed; until then keep everything as it is",
+        path=path,
+        version=version,
+    )
+
+
+class _Hint(msgspec.Struct):
+    manifest: str
+
+
+def _stale(message: str) -> Finding:
+    return Finding(
+        kind=kinds.STALE_HINT,
+        severity=WARNING,
+        message=message,
+        action="run `sparklog fsck --repair`, which removes it; the checkpoints are listed until one is written",
+        repairable=True,
+        path=LATEST_KEY,
+    )

@@ -1,0 +1,384 @@
+"""Checks of data files, as tasks: each ``.log`` and ``.index`` read once, and held against what the commit log names.
+
+A task has some files, each on one broker, with the stores to read them from; it is picklable and needs no cluster. A
+file is checked whole, also what no live segment is in any more, since replicas have to be equal byte for byte.
+
+    the .index     its own checksum, and that it holds the runs of batches that the commit log names: batches, rows,
+                   bytes, timestamps within the segment's
+    the .log       every byte by the checksums in the index (not with ``fast``); its length, schema and footer; the
+                   record count in every message; explicit offsets that rise
+
+Rules: damage is a finding, not an error; a storage that fails is a finding too, and only of the files it concerns.
+Not for: what other replicas have, and what can be repaired from where (``replica_checks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError, StorageError
+from sparklog.format.checksum import crc32c
+from sparklog.format.index import Index, decode_index
+from sparklog.format.segment_reader import ReadAt, SegmentReader
+from sparklog.format.verification import Damage, Verification, verify
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.kinds import ERROR, WARNING, Finding
+from sparklog.protocol.segments import Segment, index_path
+from sparklog.store.base import Store
+from sparklog.store.local import LocalStore
+
+UNKNOWN = -1
+"""Where a checksum could not be worked out."""
+
+_NOTHING = pa.py_buffer(b"")
+
+
+class LiveRun(NamedTuple):
+    """A live segment of a topic, as the run of batches that it is in its file."""
+
+    topic: str
+    segment: Segment
+
+
+class FileCopy(NamedTuple):
+    """One file on one broker, and the live runs in it in the order of their batches."""
+
+    path: str
+    broker: int
+    runs: tuple[LiveRun, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what there is to read: the runs', the index and the footer not counted."""
+        return sum(run.segment.size_bytes for run in self.runs)
+
+
+class FileTask(NamedTuple):
+    """Files to check, and the stores of the brokers that they are on. ``fast``: no checksums of batches."""
+
+    stores: dict[int, Store]
+    copies: tuple[FileCopy, ...]
+    fast: bool = False
+
+
+class CopyResult(NamedTuple):
+    """What was found of one file on one broker. The checksums are those of all bytes, ``UNKNOWN`` where not read.
+
+    ``has_index`` says whether the ``.index`` is sound and that of the committed file; only then ``bad_batches`` are
+    those of the ``.log`` that are not what was written (-1: what is around them), None where all of it is missing.
+    """
+
+    copy: FileCopy
+    findings: list[Finding]
+    log_crc32c: int = UNKNOWN
+    index_crc32c: int = UNKNOWN
+    batches: int = 0
+    bytes_read: int = 0
+    has_index: bool = False
+    bad_batches: tuple[int, ...] | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings
+
+    def has(self, batch: int) -> bool:
+        """Whether a batch can be had from here."""
+        return self.has_index and self.bad_batches is not None and batch not in self.bad_batches
+
+
+def check_files(task: FileTask) -> list[CopyResult]:
+    """Check the files of a task, one after the other."""
+    return [check_copy(task.stores[copy.broker], copy, task.fast) for copy in task.copies]
+
+
+def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
+    """Check one file on one broker. Never raises for what is wrong with it."""
+    key = index_path(copy.path)
+    try:
+        data = store.get(key, limits.MAX_INDEX_BYTES)
+        index = decode_index(data, f"{store.root}/{key}")
+        index.check()
+    except ObjectNotFoundError:
+        return CopyResult(copy, [*_missing_log(store, copy), *_missing(store, copy, kinds.MISSING_INDEX, key)])
+    except CorruptionError as error:
+        damaged = _of_all_runs(copy, kinds.DAMAGED_INDEX, key, error.message)
+        return CopyResult(copy, [*_missing_log(store, copy), *damaged])
+    except SparklogError as error:  # also a format that is newer than this program
+        return CopyResult(copy, [*_of_all_runs(copy, kinds.UNREADABLE, key, str(error))])
+    return _check_log(store, copy, index, data, fast)
+
+
+def _check_log(store: Store, copy: FileCopy, index: Index, data: bytes, fast: bool) -> CopyResult:
+    try:
+        found = _verify(store, copy.path, index, fast)
+    except ObjectNotFoundError:
+        missing = list(_missing(store, copy, kinds.MISSING_LOG, copy.path))
+        fits = not any(run_fault(run.segment, index, {}) for run in copy.runs)
+        return CopyResult(copy, missing, index_crc32c=crc32c(data), bytes_read=len(data), has_index=fits)
+    except StorageError as error:
+        return CopyResult(copy, list(_of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))))
+    faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, found.offsets))}
+    return CopyResult(
+        copy,
+        findings=list(_wrong_runs(copy, index, found, faults) if faults else _damage(copy, index, found)),
+        log_crc32c=UNKNOWN if fast else found.crc32c,
+        index_crc32c=crc32c(data),
+        batches=0 if fast else len(index),
+        bytes_read=len(data) + found.bytes_read,
+        has_index=not faults,
+        bad_batches=_bad_batches(index, found),
+    )
+
+
+def _bad_batches(index: Index, found: Verification) -> tuple[int, ...]:
+    bad = [damage.batch for damage in found.damage]
+    if found.cut_short:
+        bad += [*range(bad[-1], len(index)), -1] if bad[-1] >= 0 else []
+    return tuple(sorted(set(bad)))
+
+
+def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
+    path = f"{store.root}/{key}"
+    with Reads(store, key) as read_at:
+        if not fast:
+            return verify(read_at, index, path)
+        summary = index.summary
+        size = summary.header_length + summary.log_length - summary.footer_position
+        try:
+            SegmentReader(read_at, index, path).check_file()
+        except CorruptionError as error:
+            return Verification([Damage(-1, 0, error.message)], 0, size, False, {})
+        return Verification([], 0, size, False, {})
+
+
+class Reads:
+    """Reads of one file. On a local disk by calls of the system, since a bad sector under a memory map would end the
+    process; elsewhere through an open file, which reads ahead. Not thread-safe.
+
+    What was read last is kept, so a small file is read by one call, however often it is looked at.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._file = None if isinstance(store, LocalStore) else store.open_input(key)
+        self._start = 0
+        self._data = _NOTHING
+        self._end: int | None = None
+
+    def __enter__(self) -> ReadAt:
+        return self._read if self._file is None else self._file.read_at
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self, position: int, length: int) -> pa.Buffer:
+        if self._end is not None:
+            length = min(length, self._end - position)
+        if length <= 0:
+            return _NOTHING
+        if position < self._start or position + length > self._start + self._data.size:
+            self._fetch(position, length)
+        at = position - self._start
+        return self._data.slice(at, min(length, self._data.size - at))
+
+    def _fetch(self, position: int, length: int) -> None:
+        """One byte more than asked for tells whether the file ends here."""
+        self._start, self._data = position, _NOTHING  # lets go of the bytes before, so that their memory is used again
+        self._data = pa.py_buffer(self._store.get_range(self._key, position, length + 1))
+        if self._data.size <= length:
+            self._end = position + self._data.size
+
+
+# -- an index against the commit log
+
+
+def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
+    """What an index says otherwise than the commit log of a segment; nothing where they agree."""
+    first, last = segment.first_batch, segment.first_batch + segment.batches - 1
+    if last >= len(index):
+        return f"batches {first} to {last} are named, and the index has {len(index)}"
+    entries = [index.entry(number) for number in range(first, last + 1)]
+    rows = (entries[0].first_row, entries[-1].end_row - entries[0].first_row)
+    if rows != (segment.first_row, segment.records):
+        return (
+            f"{segment.records} records from row {segment.first_row} are named, and the index has {rows[1]} from row "
+            f"{rows[0]}"
+        )
+    size = sum(entry.length for entry in entries)
+    if size != segment.size_bytes:
+        return f"{segment.size_bytes} bytes are named, and the index has {size}"
+    if segment.append_time_ms < 0:
+        earliest = min(entry.min_timestamp_us for entry in entries)
+        latest = max(entry.max_timestamp_us for entry in entries)
+        if earliest < segment.min_timestamp_us or latest > segment.max_timestamp_us:
+            return (
+                f"timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us} are named, and the index has "
+                f"{earliest} to {latest}"
+            )
+    return _offsets_fault(segment, index, offsets)
+
+
+def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
+    """Explicit offsets are there where there are gaps, and rise through the run up to its end."""
+    if segment.has_gaps and not index.summary.has_offsets:
+        return "offsets have gaps, and the file has no explicit offsets"
+    before = -1
+    for number in range(segment.first_batch, segment.first_batch + segment.batches):
+        if number not in offsets:
+            continue
+        first, last = offsets[number]
+        if first <= before or last >= segment.end_offset - segment.base_offset:
+            return (
+                f"offsets {segment.base_offset} to {segment.end_offset - 1} are named, and batch {number} has "
+                f"{segment.base_offset + first} to {segment.base_offset + last} after {segment.base_offset + before}"
+            )
+        before = last
+    return ""
+
+
+def offsets_of(segment: Segment, index: Index, first: int, last: int) -> tuple[int, int]:
+    """The offsets ``[start, end)`` that batches ``first`` to ``last`` of a segment's run stand for."""
+    entry, end = index.entry(first), segment.end_offset
+    if index.summary.has_offsets:
+        start = segment.base_offset + entry.first_offset
+        if last + 1 < segment.first_batch + segment.batches:
+            end = segment.base_offset + index.entry(last + 1).first_offset
+    else:
+        start = segment.base_offset + entry.first_row - segment.first_row
+        end = segment.base_offset + index.entry(last).end_row - segment.first_row
+    return start, end
+
+
+# -- findings
+
+
+def _missing(store: Store, copy: FileCopy, kind: str, key: str) -> Iterator[Finding]:
+    return _of_all_runs(copy, kind, key, f"{store.root}/{key} is not there")
+
+
+def _missing_log(store: Store, copy: FileCopy) -> Iterator[Finding]:
+    """Beside an index that is of no use there may be no log either."""
+    try:
+        store.info(copy.path)
+    except ObjectNotFoundError:
+        yield from _missing(store, copy, kinds.MISSING_LOG, copy.path)
+    except StorageError as error:
+        yield from _of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))
+
+
+def _of_all_runs(copy: FileCopy, kind: str, key: str, message: str) -> Iterator[Finding]:
+    """A finding that concerns every record of the file's live runs."""
+    for run in copy.runs:
+        segment = run.segment
+        yield _finding(copy, run, kind, key, message, (segment.base_offset, segment.end_offset))
+
+
+def _finding(
+    copy: FileCopy, run: LiveRun, kind: str, key: str, message: str, offsets: tuple[int, int], batch: int = -1
+) -> Finding:
+    start, end = offsets
+    return Finding(
+        kind=kind,
+        severity=ERROR,
+        message=message,
+        path=key,
+        broker=copy.broker,
+        topic=run.topic,
+        partition=run.segment.partition,
+        start_offset=start,
+        end_offset=end,
+        batch=batch,
+    )
+
+
+def _wrong_runs(copy: FileCopy, index: Index, found: Verification, faults: dict[LiveRun, str]) -> Iterator[Finding]:
+    """The index is not that of the file the commit named: its own file may be right, or both may be of another."""
+    fits = not found.damage
+    kind, key = (kinds.WRONG_SEGMENT, copy.path) if fits else (kinds.INDEX_MISMATCH, index_path(copy.path))
+    for run, fault in faults.items():
+        message = f"the file is not the one that commit {run.segment.version} names: {fault}"
+        if not fits:
+            message = f"the index is not that of the file that commit {run.segment.version} names: {fault}"
+        yield _finding(copy, run, kind, key, message, (run.segment.base_offset, run.segment.end_offset))
+
+
+def _damage(copy: FileCopy, index: Index, found: Verification) -> Iterator[Finding]:
+    for number, damage in enumerate(found.damage):
+        if found.cut_short and number == len(found.damage) - 1:
+            yield from _cut_short(copy, index, damage.batch, damage.what)
+        elif damage.batch < 0:
+            yield _around_batches(copy, damage.what)
+        else:
+            yield _of_batch(copy, index, damage.batch, damage.what)
+
+
+def _around_batches(copy: FileCopy, what: str) -> Finding:
+    """The schema and the footer are for other programs that open the file: records are found by the index."""
+    message = f"{what}; records can be read all the same"
+    return Finding(kind=kinds.DAMAGED_FILE, severity=WARNING, message=message, path=copy.path, broker=copy.broker)
+
+
+def _of_batch(copy: FileCopy, index: Index, batch: int, what: str) -> Finding:
+    message = f"record batch {batch}: {what}"
+    for run in copy.runs:
+        segment = run.segment
+        if segment.first_batch <= batch < segment.first_batch + segment.batches:
+            offsets = offsets_of(segment, index, batch, batch)
+            return _finding(copy, run, kinds.DAMAGED_BATCH, copy.path, message, offsets, batch)
+    return Finding(
+        kind=kinds.DAMAGED_BATCH,
+        severity=WARNING,
+        message=f"{message}; no live record is in it",
+        path=copy.path,
+        broker=copy.broker,
+        batch=batch,
+    )
+
+
+def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[Finding]:
+    """From ``batch`` on nothing is there; -1 is the footer."""
+    lost = range(batch, len(index)) if batch >= 0 else range(0)
+    concerned = False
+    for run in copy.runs:
+        segment = run.segment
+        first, last = max(segment.first_batch, lost.start), segment.first_batch + segment.batches - 1
+        if lost and last >= first:
+            offsets = offsets_of(segment, index, first, last)
+            yield _finding(copy, run, kinds.DAMAGED_FILE, copy.path, what, offsets, first)
+            concerned = True
+    if not concerned:
+        yield _around_batches(copy, what)
+
+
+# -- planning
+
+
+def plan_tasks(
+    copies: Iterable[FileCopy], stores: dict[int, Store], task_bytes: int, fast: bool = False
+) -> Iterator[FileTask]:
+    """Tasks of about ``task_bytes``, or ``FILES_PER_TASK`` files; a file is never split."""
+    chosen: list[FileCopy] = []
+    size = 0
+    for copy in copies:
+        chosen.append(copy)
+        size += copy.size_bytes
+        if size >= task_bytes or len(chosen) >= FILES_PER_TASK:
+            yield _task(chosen, stores, fast)
+            chosen, size = [], 0
+    if chosen:
+        yield _task(chosen, stores, fast)
+
+
+FILES_PER_TASK = 500
+"""files. Small ones cost by the piece, some milliseconds each on an object store."""
+
+
+def _task(copies: list[FileCopy], stores: dict[int, Store], fast: bool) -> FileTask:
+    brokers = {copy.broker for copy in copies}
+    return FileTask({broker: stores[broker] for broker in sorted(brokers)}, tuple(copies), fast)

@@ -1,0 +1,218 @@
+"""The end of a log that holds commits beyond it, and how to set it: after a root was put back to an older state.
+
+A root that is restored from a copy while clients are at work may get commits of theirs that do not join on: ``0..7``
+and ``18``, or a commit 18 that follows another 17. Nothing at or after such a break can be read; and a checkpoint of a
+later version may have been written beside them. Who compares clients' answers with the log has to know what lies there,
+so it is named commit by commit, and a repair never destroys it:
+
+    meta/removed-commits/commits/<20 digits>-<digest>.json     a commit that was taken out of the log
+    meta/removed-commits/checkpoints/..., actions/...          what was beside it
+
+``take_out`` moves what lies beyond there, the newest first: a client that still works on it finds its newest commit
+gone, and stops (``RootReplacedError``). What others commit meanwhile right after the end joins on, and stays.
+
+Not for: what is missing or broken (``metadata_checks``), nor for choosing where the log is to end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from sparklog import limits
+from sparklog.errors import CorruptMetadataError, ObjectNotFoundError, SparklogError
+from sparklog.log.checkpoints.checkpoint import LATEST_KEY
+from sparklog.log.commits.commit_files import complete_commit
+from sparklog.log.layout import (
+    ACTIONS,
+    CHECKPOINTS,
+    COMMITS,
+    REMOVED_COMMITS,
+    actions_version,
+    checkpoint_version,
+    commit_version,
+)
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.kinds import ERROR, INFO, Finding, Repair
+from sparklog.protocol.commits import Append, Commit, commit_key
+from sparklog.store.base import ObjectInfo, Store
+
+SHOWN = 5
+"""commits that are described one by one."""
+
+ROUNDS = 100
+"""listings after which commits that keep coming are left to another repair."""
+
+
+# -- naming what lies beyond
+
+
+def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range) -> Finding:
+    """What lies after version ``end``, which is where the log ends; of which ``hole`` is missing, if anything is."""
+    joins_on = f"{_numbers(hole)} not there" if hole else f"commit {versions[0]} does not follow {end}"
+    told = [f"{version}: {_described(store, version)}" for version in versions[:SHOWN]]
+    if len(versions) > SHOWN:
+        told.append(f"and {len(versions) - SHOWN:,} more up to {versions[-1]}")
+    command = "`sparklog fsck --repair" + ("`" if hole else f" --end-at {end}`")
+    return Finding(
+        kind=kinds.COMMITS_BEYOND_THE_END,
+        severity=ERROR if hole else INFO,
+        message=f"the log ends at version {end}, and {_numbers(versions)} stored beyond that: {joins_on}. "
+        + "; ".join(told),
+        action="if a mirror or a backup has the missing commits, put them back first. If the root was restored from a "
+        f"copy: stop all writers, and let {command} move what lies beyond the end to {REMOVED_COMMITS}; the log goes "
+        f"on from version {end} then",
+        repairable=bool(hole),
+        path=commit_key(versions[0]),
+        version=versions[0],
+    )
+
+
+def _numbers(versions: Sequence[int]) -> str:
+    if len(versions) == 1:
+        return f"commit {versions[0]} is"
+    return f"{len(versions):,} commits from {versions[0]} to {versions[-1]} are"
+
+
+def _described(store: Store, version: int) -> str:
+    try:
+        data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+        return describe(complete_commit(store, data, version).commit)
+    except SparklogError as error:
+        return f"it cannot be read ({error})"
+
+
+def describe(commit: Commit) -> str:
+    """A commit in a few words: when it was written, by whom, and what it holds."""
+    written = datetime.fromtimestamp(commit.timestamp / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    records: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for action in commit.actions:
+        if isinstance(action, Append):
+            records[f"{action.topic}-{action.partition}"] += action.run.records
+        else:
+            tag: Any = type(action).__struct_config__.tag
+            others[str(tag)] += 1
+    parts = [f"{count:,} records of {place}" for place, count in sorted(records.items())[:SHOWN]]
+    if len(records) > SHOWN:
+        parts.append(f"{len(records) - SHOWN:,} more partitions")
+    parts += [name if count == 1 else f"{count:,} of {name}" for name, count in sorted(others.items())]
+    return f"written {written} by {ascii(commit.writer)[1:-1] or 'an unknown writer'}, {', '.join(parts) or 'nothing'}"
+
+
+# -- setting the end
+
+
+class LogUntil:
+    """The metadata of a store as if the log ended at a version; reads only. Thread-safe as far as the store is.
+
+    Commits, what lies beside them, and checkpoints of later versions are not there, and the hint is not either.
+    """
+
+    def __init__(self, store: Store, end: int) -> None:
+        self._store = store
+        self._end = end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, key: str, max_bytes: int | None = None) -> bytes:
+        self._refuse(key)
+        return self._store.get(key, max_bytes)
+
+    def info(self, key: str) -> ObjectInfo:
+        self._refuse(key)
+        return self._store.info(key)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return (info for info in self._store.list(prefix) if not self._is_hidden(info.key))
+
+    def _refuse(self, key: str) -> None:
+        if self._is_hidden(key):
+            raise ObjectNotFoundError(f"{key} lies beyond version {self._end}", path=key)
+
+    def _is_hidden(self, key: str) -> bool:
+        return key == LATEST_KEY or version_of(key) > self._end
+
+
+def version_of(key: str) -> int:
+    """The version that an object of the metadata is of, -1 where it is of none."""
+    found = (of(key) for of in (commit_version, actions_version, checkpoint_version))
+    return next((version for version in found if version is not None), -1)
+
+
+def take_out(store: Store, end: int, first: int, dry_run: bool = False) -> Iterator[Repair]:
+    """Move everything of version ``first`` and later, beyond the end, out of the log. May be killed, and run again.
+
+    Raises StorageError; what was moved until then is moved.
+    """
+    for number in range(ROUNDS):
+        beyond = sorted(_from(store, first), key=_order)
+        if number:  # listed before the commits that join on: one of these comes after all those before it
+            kept = _joined_end(store, end) + 1  # a commit under way may have stored its actions
+            beyond = [key for key in beyond if version_of(key) > kept]
+        for key in beyond:
+            yield _move(store, key, dry_run)
+        if dry_run or not beyond:
+            return
+        store.delete(LATEST_KEY)  # only a hint, and it may name a checkpoint that is gone
+
+
+def _order(key: str) -> tuple[int, bool, bool, str]:
+    """The newest version first; what names other files before these."""
+    return -version_of(key), key.startswith(ACTIONS), not key.endswith(".json"), key
+
+
+def _from(store: Store, first: int) -> Iterator[str]:
+    for folder in (COMMITS, CHECKPOINTS, ACTIONS):
+        yield from (info.key for info in store.list(folder) if version_of(info.key) >= first)
+
+
+def _joined_end(store: Store, end: int) -> int:
+    """The last of the commits that are there without a hole from ``end`` on."""
+    present = {version_of(info.key) for info in store.list(COMMITS)}
+    while end + 1 in present:
+        end += 1
+    return end
+
+
+def _move(store: Store, key: str, dry_run: bool = False) -> Repair:
+    try:
+        data = store.get(key)
+    except ObjectNotFoundError:
+        return Repair(what="gone by itself", path=key)
+    target = _place(key, data)
+    if not dry_run:
+        copy_to(store, target, data)
+        if store.get(key) != data:
+            return Repair(what="", path=key, done=False, why_not="somebody has changed it meanwhile")
+        store.delete(key)
+    return Repair(what=f"moved to {target}", path=key, done=not dry_run)
+
+
+def keep_copies(store: Store, versions: Sequence[int], dry_run: bool = False) -> Iterator[Repair]:
+    """Copy commits to where removed ones are kept, before something lets them go. Raises StorageError."""
+    for version in versions:
+        data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
+        target = _place(commit_key(version), data)
+        if not dry_run:
+            copy_to(store, target, data)
+        yield Repair(what=f"copied to {target}", path=commit_key(version), done=not dry_run)
+
+
+def copy_to(store: Store, target: str, data: bytes) -> None:
+    """Store a copy, and look that it is right. Raises CorruptMetadataError, StorageError."""
+    store.put(target, data)
+    if store.get(target) != data:
+        raise CorruptMetadataError(f"{target} is not what was written to it", path=target)
+
+
+def _place(key: str, data: bytes) -> str:
+    """Where an object goes: commits of one number may be several, so these have a part of their digest in the name."""
+    folder, _, name = key.removeprefix("meta/").rpartition("/")
+    if key.startswith(COMMITS):
+        name = name.replace(".json", f"-{hashlib.sha256(data).hexdigest()[:16]}.json")
+    return f"{REMOVED_COMMITS}{folder}/{name}"

@@ -1,0 +1,112 @@
+"""Mend what a check has found, and check that again.
+
+    check = check_cluster(store)
+    repair_cluster(check, runner=ProcessPool(2))
+    check.report.repairs, check.report.left
+
+The metadata come first, since they say which data files there have to be. Each file is a task: whoever runs it verifies
+the copies anew before it writes, so a repair never acts on a report that is out of date.
+
+Rules: never guesses; what cannot be mended is named with the reason. May be killed at every step and run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sparklog.ids import Ids, RandomIds
+from sparklog.maintenance.fsck import kinds
+from sparklog.maintenance.fsck.check import TASK_BYTES, Check
+from sparklog.maintenance.fsck.file_checks import FileCopy, check_files, plan_tasks
+from sparklog.maintenance.fsck.file_repair import RepairTask, repair_file
+from sparklog.maintenance.fsck.kinds import Finding, Repair, in_order
+from sparklog.maintenance.fsck.list_checks import check_lists
+from sparklog.maintenance.fsck.metadata_checks import Metadata, Progress, catch_up, check_metadata, no_progress
+from sparklog.maintenance.fsck.metadata_repair import end_log_at, repair_metadata
+from sparklog.maintenance.fsck.replica_checks import Copies, plan_copies
+from sparklog.maintenance.runner import InProcess, TaskRunner
+from sparklog.store.base import Store
+
+_OF_FILES = (
+    kinds.MISSING_LOG,
+    kinds.MISSING_INDEX,
+    kinds.DAMAGED_BATCH,
+    kinds.DAMAGED_FILE,
+    kinds.DAMAGED_INDEX,
+    kinds.INDEX_MISMATCH,
+    kinds.WRONG_SEGMENT,
+    kinds.UNREADABLE,
+    kinds.REPLICAS_DIFFER,
+)
+
+
+def repair_cluster(
+    check: Check,
+    *,
+    mirrors: Sequence[Store] = (),
+    runner: TaskRunner | None = None,
+    progress: Progress = no_progress,
+    dry_run: bool = False,
+    ids: Ids | None = None,
+    end_at: int | None = None,
+) -> None:
+    """Repair what ``check`` has found; its report says what was done, and what is left where anything was.
+
+    ``mirrors`` are copies of the commit log. ``end_at``: take everything after this version out of the log, before
+    anything else. Raises StorageError where the root fails; what was done is done then.
+    """
+    report, runner = check.report, runner or InProcess()
+    metadata = check.metadata
+    if end_at is not None:
+        report.repairs += end_log_at(check.store, end_at, dry_run)
+        metadata = metadata if dry_run else check_metadata(check.store)
+    whole = check.scope.is_all and not check.report.of_kind(kinds.MISSING_LOG)
+    report.repairs += repair_metadata(check.store, metadata, ids or RandomIds(), mirrors, dry_run, whole)
+    if metadata.newer:
+        report.left = None if dry_run else in_order(metadata.findings)
+        return
+    if not dry_run and any(repair.done for repair in report.repairs):
+        metadata = check_metadata(check.store)
+    tasks = list(_tasks(check, catch_up(check.store, metadata), dry_run))
+    progress("files", 0, len(tasks))
+    mended: list[Repair] = []
+    for done, repairs in enumerate(runner.run(repair_file, tasks), 1):
+        mended += repairs
+        progress("files", done, len(tasks))
+    report.repairs += sorted(mended, key=lambda repair: (repair.path, repair.broker))
+    if not dry_run:
+        report.left = in_order(_left(check, check_metadata(check.store), runner))
+
+
+def _tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[RepairTask]:
+    """The files with unsound copies that are still live, each with every location that may have them."""
+    unsound = {copies[0].copy.path for copies, _ in check.copies.unsound()}
+    by_path: dict[str, list[FileCopy]] = {}
+    for copy in _live_copies(metadata, check.stores):
+        if copy.path in unsound:
+            by_path.setdefault(copy.path, []).append(copy)
+    for path, targets in by_path.items():
+        yield RepairTask(check.store, dict(sorted(check.stores.items())), path, tuple(targets), dry_run)
+
+
+def _live_copies(metadata: Metadata, stores: Mapping[int, Store]) -> Iterator[FileCopy]:
+    return (copy for copy in plan_copies(metadata.state, metadata.lists) if copy.broker in stores)
+
+
+def _left(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:
+    """What a check of the same things finds now; files that were sound are not read again."""
+    yield from metadata.findings
+    yield from check_lists(metadata.state, metadata.lists)
+    paths = {finding.path.removesuffix(".index").removesuffix(".log") for finding in check.report.of_kind(*_OF_FILES)}
+    copies = [copy for copy in _live_copies(metadata, check.stores) if copy.path.removesuffix(".log") in paths]
+    found = Copies()
+    for results in runner.run(check_files, plan_tasks(copies, check.stores, TASK_BYTES, check.scope.fast)):
+        for result in results:
+            found.take(result)
+    yield from found.findings()
+    of_metadata = set(check.metadata.findings)
+    yield from (
+        finding
+        for finding in check.report.findings
+        if finding not in of_metadata and finding.kind not in (*_OF_FILES, kinds.SEGMENT_LIST)
+    )

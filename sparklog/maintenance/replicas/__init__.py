@@ -1,0 +1,1 @@
+"""Replication, reassignment, and the mirror of the commit log."""

@@ -1,0 +1,1 @@
+"""Rolling, compaction and retention: jobs that replace or delete segments."""

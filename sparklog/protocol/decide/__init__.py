@@ -1,0 +1,1 @@
+"""Decisions: (state, request) -> actions and a result, or an error. Pure."""

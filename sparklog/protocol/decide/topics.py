@@ -1,0 +1,171 @@
+"""What a coordinator answers to requests about topics: creation, more partitions, deletion and configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from sparklog import limits
+from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
+from sparklog.config.effects import check_misleading, misleading
+from sparklog.config.topic_configs import canonical_topic_configs, validate_topic_configs
+from sparklog.errors import (
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+)
+from sparklog.protocol.commits import (
+    AlterConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+)
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.names import (
+    collision_key,
+    validate_partition_count,
+    validate_partition_increase,
+    validate_written_topic,
+)
+from sparklog.protocol.plan.placement import available_brokers, first_places, places_after, spread
+from sparklog.protocol.state import State, TopicState
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to create. ``assignment`` is one list of broker ids per partition, else they are spread evenly."""
+
+    name: str
+    topic_id: str
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = {}
+    assignment: Sequence[Sequence[int]] | None = None
+
+
+def create_topic(state: State, new: NewTopic) -> Decision:
+    """Create a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
+    InvalidReplicationFactorError or InvalidConfigurationError."""
+    validate_written_topic(new.name)
+    if new.name in state.topics:
+        raise TopicAlreadyExistsError(f"topic {new.name!r} already exists", topic=new.name)
+    other = state.indexes.topic_names.get(collision_key(new.name))
+    if other is not None:
+        raise InvalidTopicError(
+            f"topic {new.name!r} collides with existing topic {other!r}: names may not differ only in "
+            "'.' and '_', which metrics cannot tell apart; choose another name",
+            topic=new.name,
+        )
+    configs = validate_topic_configs(new.configs, state.configs)
+    check_misleading(new.name, configs)
+    replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new)
+    return Decision(
+        [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
+    )
+
+
+def assigned(state: State, new: NewTopic) -> NewTopic:
+    """The topic with its brokers chosen, for who writes to it before it is created. Errors as ``create_topic``."""
+    if new.assignment is not None:
+        return new
+    chosen = _assignment(state, new.partitions, new.replication_factor, None, new)
+    return msgspec.structs.replace(new, assignment=chosen)
+
+
+def create_partitions(
+    state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
+) -> Decision:
+    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow, and
+    InvalidTopicError for an internal topic."""
+    validate_written_topic(topic)
+    found = state.topic(topic)
+    now = len(found.partitions)
+    validate_partition_increase(topic, now, total)
+    if assignment is not None and len(assignment) != total - now:
+        raise InvalidPartitionsError(
+            f"the replica assignment names {len(assignment)} partitions, and {total - now} are added to {topic!r}",
+            topic=topic,
+        )
+    like = found.partitions[0]
+    factor = len(like.replicas) - len(like.removing)
+    replicas = _assignment(state, total - now, factor, assignment, found, first=now)
+    return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)
+
+
+def _assignment(
+    state: State,
+    partitions: int,
+    factor: int,
+    assignment: Sequence[Sequence[int]] | None,
+    topic: NewTopic | TopicState,
+    first: int = 0,
+) -> list[list[int]]:
+    """One replica list per partition: the given one, or spread over the brokers as Kafka does it (``placement``)."""
+    if assignment is not None:
+        return _checked_assignment(state, assignment, topic.name)
+    validate_partition_count(first + partitions, topic.name)
+    brokers = available_brokers(state)
+    if not 1 <= factor <= len(brokers):
+        raise InvalidReplicationFactorError(
+            f"replication factor {factor} of topic {topic.name!r} needs 1 to {len(brokers)}: that many "
+            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned; `sparklog brokers add "
+            "--location …` adds one",
+            topic=topic.name,
+        )
+    if isinstance(topic, NewTopic):
+        start, shift = first_places(topic.topic_id, len(brokers))
+    else:
+        start, shift = places_after(topic.partitions[0].replicas, brokers)
+    return spread(brokers, partitions, factor, start=start, shift=shift, first=first)
+
+
+def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic: str) -> list[list[int]]:
+    if not 1 <= len(assignment) <= limits.MAX_PARTITIONS_PER_TOPIC:
+        raise InvalidPartitionsError(f"the replica assignment of {topic!r} names no partition", topic=topic)
+    for partition, replicas in enumerate(assignment):
+        usable = sorted(number for number, broker in state.brokers.items() if not broker.cordoned)
+        unusable = [broker for broker in replicas if broker not in usable]
+        if not replicas or unusable or len(set(replicas)) != len(replicas) or len(replicas) != len(assignment[0]):
+            raise InvalidReplicationAssignmentError(
+                f"replica assignment {list(replicas)} of {topic}-{partition} must name registered brokers that are not "
+                f"cordoned ({usable}), each once, and as many as the other partitions do",
+                topic=topic,
+                partition=partition,
+            )
+    return [list(replicas) for replicas in assignment]
+
+
+def delete_topic(state: State, topic: str) -> Decision:
+    """Delete a topic with all its records. Raises PolicyViolationError where ``delete.topic.enable`` is false."""
+    found = state.topic(topic)
+    if not ClusterConfig.resolve(state.configs).delete_topic_enable:
+        raise PolicyViolationError(
+            f"topic {topic!r} is not deleted: delete.topic.enable is false for this cluster", topic=topic
+        )
+    return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
+
+
+def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision:
+    """Set and delete dynamic configs of a topic, or of the cluster where ``topic`` is empty.
+
+    Raises InvalidConfigurationError for unknown names, bad values, and ones that would mislead, also for deletions of
+    what is not set.
+    """
+    current = state.topic(topic).configs if topic else state.configs
+    absent = [name for name in deletions if name not in current]
+    if absent:
+        where = f"topic {topic!r}" if topic else "the cluster"
+        raise InvalidConfigurationError(f"{where} has no dynamic config {', '.join(absent)} to delete", topic=topic)
+    canonical = canonical_topic_configs(changes) if topic else validate_cluster_configs(changes)
+    check_misleading(topic, canonical)
+    kept = {name: value for name, value in current.items() if name not in deletions}
+    if topic:  # some values only make sense together
+        sound = {name: value for name, value in kept.items() if name not in misleading(topic, kept)}
+        validate_topic_configs({**sound, **canonical}, state.configs)
+    if not canonical and not deletions:
+        return Decision([], None)
+    return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

@@ -1,0 +1,1 @@
+"""Consumer groups: membership, and the assignors that share out partitions. Pure."""

@@ -1,0 +1,167 @@
+"""How a partition's state changes when segments, leader or replicas do; pure, used by the fold alone.
+
+Rules: offsets never change and are never used twice: the log end offset stays whatever is replaced or deleted. In sync
+is only who holds every live segment, so each run that becomes part of the log takes those out of the ISR that have no
+copy of it. ``why_not_...`` says what contradicts the state, and nothing where it fits.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+from msgspec.structs import replace
+
+from sparklog import limits
+from sparklog.protocol.commits import Append, ChangePartition, DeleteSegments, ReplaceSegments, Run
+from sparklog.protocol.state import PartitionProducer, PartitionState, SegmentChange, SequenceRange
+
+
+def holders(run: Run) -> tuple[int, ...]:
+    """The brokers that hold a run's file."""
+    return tuple(run.replicas) or (run.broker,)
+
+
+def in_sync_after(isr: tuple[int, ...], run: Run) -> tuple[int, ...]:
+    """The replicas still in sync once this run is part of the log."""
+    held = holders(run)
+    return tuple(broker for broker in isr if broker in held)
+
+
+def followed_from(partition: PartitionState, run: Run) -> dict[int, int]:
+    """Since which offset each replica that is not in sync has got every append, this one included."""
+    held = holders(run)
+    behind = [broker for broker in partition.replicas if broker in held and broker not in partition.isr]
+    return {broker: partition.followed_from.get(broker, partition.log_end_offset) for broker in behind}
+
+
+def replacement_problem(partition: PartitionState, action: ReplaceSegments) -> str:
+    """Whether the new segments lie one after another inside the range, and the counts add up."""
+    start, end, removed = action.start_offset, action.end_offset, action.removed
+    if not start < end <= partition.log_end_offset:
+        return f"offsets {start} to {end} are not part of a log that ends at {partition.log_end_offset}"
+    if removed.segments > partition.segments or removed.size_bytes > partition.size_bytes:
+        return f"{removed.segments} segments of {removed.size_bytes} bytes are more than there are"
+    at = start
+    for added in action.added:
+        base, next_offset = added.base_offset, added.end_offset
+        if base < at or next_offset > end or not 1 <= added.run.records <= next_offset - base:
+            return f"{added.run.records} records for offsets {base} to {next_offset}, from {at} on and up to {end}"
+        at = next_offset
+    return ""
+
+
+def apply_replacement(partition: PartitionState, action: ReplaceSegments, version: int) -> PartitionState:
+    isr = partition.isr
+    for added in action.added:
+        isr = in_sync_after(isr, added.run)
+    return replace(
+        partition,
+        isr=isr,
+        leader=partition.leader if partition.leader in isr else -1,
+        segments=partition.segments - action.removed.segments + len(action.added),
+        size_bytes=partition.size_bytes - action.removed.size_bytes + sum(a.run.size_bytes for a in action.added),
+        cleaned_offset=partition.cleaned_offset if action.cleaned_offset < 0 else action.cleaned_offset,
+        changes=_with_change(partition, SegmentChange(version, action.start_offset, action.end_offset)),
+    )
+
+
+def deletion_problem(partition: PartitionState, action: DeleteSegments) -> str:
+    if action.end_offset > partition.log_end_offset:
+        return f"the log ends at {partition.log_end_offset}, before {action.end_offset}"
+    if action.removed.segments > partition.segments or action.removed.size_bytes > partition.size_bytes:
+        return f"{action.removed.segments} segments of {action.removed.size_bytes} bytes are more than there are"
+    return ""
+
+
+def apply_deletion(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
+    return replace(
+        partition,
+        log_start_offset=max(partition.log_start_offset, action.end_offset),
+        segments=partition.segments - action.removed.segments,
+        size_bytes=partition.size_bytes - action.removed.size_bytes,
+        changes=_with_change(partition, SegmentChange(version, 0, action.end_offset)),
+    )
+
+
+def _with_change(partition: PartitionState, change: SegmentChange) -> tuple[SegmentChange, ...]:
+    return (*partition.changes, change)[-limits.SEGMENT_CHANGES_KEPT :]
+
+
+def leadership_problem(partition: PartitionState, action: ChangePartition) -> str:
+    if not action.replicas or len(set(action.replicas)) != len(action.replicas):
+        return f"replicas {action.replicas}"
+    if not set(action.isr) <= set(action.replicas):
+        return f"in-sync replicas {action.isr} are not all replicas {action.replicas}"
+    if action.leader >= 0 and action.leader not in action.isr:
+        return f"leader {action.leader} is not in sync ({action.isr})"
+    if action.leader_epoch < partition.leader_epoch:
+        return f"leader epoch {action.leader_epoch} is before {partition.leader_epoch}"
+    return ""
+
+
+def apply_leadership(partition: PartitionState, action: ChangePartition) -> PartitionState:
+    return replace(
+        partition,
+        leader=action.leader,
+        leader_epoch=action.leader_epoch,
+        isr=tuple(action.isr),
+        replicas=tuple(action.replicas),
+        adding=tuple(action.adding),
+        removing=tuple(action.removing),
+        followed_from={
+            broker: offset
+            for broker, offset in partition.followed_from.items()
+            if broker in action.replicas and broker not in action.isr
+        },
+    )
+
+
+# -- appends
+
+
+def apply_append(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
+    """The partition after an append; the producer's latest ones are remembered."""
+    run = action.run
+    newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
+    producers = partition.producers
+    if action.producer_id >= 0:
+        producers = _with_producer(partition, action, timestamp_ms)
+    return PartitionState(
+        replicas=partition.replicas,
+        isr=partition.isr if len(partition.isr) == 1 else in_sync_after(partition.isr, run),
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        log_start_offset=partition.log_start_offset,
+        log_end_offset=partition.log_end_offset + run.records,
+        segments=partition.segments + 1,
+        size_bytes=partition.size_bytes + run.size_bytes,
+        max_timestamp_us=max(partition.max_timestamp_us, newest_us),
+        producers=producers,
+        adding=partition.adding,
+        removing=partition.removing,
+        cleaned_offset=partition.cleaned_offset,
+        changes=partition.changes,
+        followed_from=followed_from(partition, run) if len(partition.replicas) > 1 else {},
+    )
+
+
+def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> Map[int, PartitionProducer]:
+    """The partition's producers after an append."""
+    known = partition.producers.get(action.producer_id)
+    earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
+    latest = SequenceRange(
+        action.base_sequence,
+        last_sequence(action.base_sequence, action.run.records),
+        action.base_offset,
+        action.run.records,
+    )
+    remembered = PartitionProducer(
+        epoch=action.producer_epoch,
+        appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
+        timestamp_ms=timestamp_ms,
+    )
+    return partition.producers.set(action.producer_id, remembered)
+
+
+def last_sequence(base_sequence: int, records: int) -> int:
+    """The sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
+    return (base_sequence + records - 1) % 2**31

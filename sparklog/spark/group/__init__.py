@@ -1,0 +1,1 @@
+"""``sparklog.spark.consume``: tasks that are the members of a consumer group."""

@@ -1,0 +1,215 @@
+"""A Spark job whose tasks are the members of a consumer group: what ``sparklog.spark.consume`` is.
+
+    def process(records, context):                      # a pa.RecordBatch of one partition
+        context.send("totals", summary(records))        # published with the progress, or not at all
+
+    sparklog.spark.consume(spark, root="/data/log", group="billing", topics=["orders"], process=process)
+
+Each task joins the group and owns partitions for as long as it lives. A task that dies is expired by the others after
+its session timeout, and its partitions go on elsewhere; one that starts later takes its share. More tasks than slots
+are fine: they find what is left for them. Consumers of any other kind may be members of the same group.
+
+Rules: runs in the user's process; checks everything before Spark starts a task.
+Not for: what a member does (``group_task``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from sparklog.config.environment import ROOT_VARIABLE, default_root
+from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.errors import InvalidOptionError, SparklogError
+from sparklog.protocol.group.assignors import ASSIGNORS
+from sparklog.protocol.names import validate_group_id
+from sparklog.protocol.state import GroupState, State
+from sparklog.spark.group.task import (
+    REPORT_SCHEMA,
+    ConsumeSettings,
+    MemberReport,
+    Process,
+    committed_offset,
+    report_batch,
+    run_task,
+    start_of,
+)
+from sparklog.spark.jobs.runner import SparkTasks
+from sparklog.types import TopicPartition
+
+RESETS = ("earliest", "latest", "none")
+ROOT_SETTING = "spark.sparklog.bootstrap.servers"
+STOP_PREFIX = "leases/stop/"
+
+
+def consume(
+    spark: SparkSession,
+    *,
+    group: str,
+    topics: Sequence[str] | str,
+    process: Process,
+    root: str | None = None,
+    members: int | None = None,
+    records: str = "arrow",
+    forever: bool = False,
+    stop: threading.Event | None = None,
+    auto_offset_reset: str = "earliest",
+    max_records: int = 100_000,
+    include_headers: bool = False,
+    assignor: str = "cooperative-sticky",
+    session_timeout_ms: int = 45_000,
+    heartbeat_interval_ms: int = 3_000,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[MemberReport]:
+    """Read topics as a consumer group of Spark tasks, and return what each did once all is read.
+
+    ``process(records, context)`` is called in the tasks with records of one partition in order, ``max_records`` at the
+    most, as a pa.RecordBatch or, with ``records="pandas"``, a frame: columns key, value, topic, partition, offset,
+    timestamp, timestampType, and headers if included. When it returns, its records count as read, and what it gave to
+    ``context.send(topic, rows)`` is in the log, in one commit: exactly once. When it raises, the task fails.
+
+    The job reads up to what there is now; with ``forever`` it goes on until ``stop`` is set, which also ends the former
+    early. ``members`` is the number of tasks (without it as many as Spark has slots, and no more than partitions).
+    ``root`` may also come from the session's ``spark.sparklog.bootstrap.servers``, or from the environment's
+    ``SPARKLOG_BOOTSTRAP_SERVER``.
+
+    Raises InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError, NoOffsetForPartitionError and
+    ClusterNotFoundError before a task starts; what a task raises comes as Spark's error, which has its text.
+    """
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    _check(group, names, process, records, auto_offset_reset, assignor, max_records, members)
+    coordinator = shared_cluster(_root(spark, root), storage_options or {})
+    ends = _prepare(coordinator, group, names, auto_offset_reset)
+    if not forever and not ends:
+        return []
+    key = f"{STOP_PREFIX}{coordinator.log.ids.write_id()}"
+    settings = ConsumeSettings(
+        root=coordinator.store.root,
+        group=group,
+        topics=names,
+        frames=records == "pandas",
+        include_headers=include_headers,
+        max_records=max_records,
+        reset=auto_offset_reset,
+        assignor=assignor,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms,
+        ends=None if forever else ends,
+        stop_key=key if stop is not None else "",
+        storage_options=dict(storage_options or {}),
+    )
+    partitions = sum(len(coordinator.state.topic(name).partitions) for name in names)
+    tasks = members or min(partitions, SparkTasks(spark).workers)
+    with _Stopper(coordinator, key, stop):
+        return _run(spark, settings, process, tasks)
+
+
+def _run(spark: SparkSession, settings: ConsumeSettings, process: Process, tasks: int) -> list[MemberReport]:
+    schema = spark.createDataFrame([], REPORT_SCHEMA).schema
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_task(settings, process, schema), schema).collect()
+    reports = [MemberReport(row.task, row.host, row.records, row.calls, tuple(row.partitions)) for row in rows]
+    return sorted(reports, key=lambda report: report.task)
+
+
+def _task(
+    settings: ConsumeSettings, process: Process, schema: StructType
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def member(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if any(batch.num_rows for batch in batches):
+            yield report_batch(run_task(settings, process), schema)
+
+    return member
+
+
+# -- before the job
+
+
+def _check(
+    group: str,
+    topics: Sequence[str],
+    process: Process,
+    records: str,
+    reset: str,
+    assignor: str,
+    max_records: int,
+    members: int | None,
+) -> None:
+    validate_group_id(group)
+    if not topics:
+        raise InvalidOptionError("topics is empty; name at least one topic")
+    if not callable(process):
+        raise InvalidOptionError(f"process is of type {type(process).__name__}; give a function of (records, context)")
+    for name, value, allowed in (
+        ("records", records, ("arrow", "pandas")),
+        ("auto_offset_reset", reset, RESETS),
+        ("assignor", assignor, ASSIGNORS),
+    ):
+        if value not in allowed:
+            raise InvalidOptionError(f"{name} cannot be {value!r}; it takes {', '.join(allowed)}", option=name)
+    for name, number in (("max_records", max_records), ("members", members)):
+        if number is not None and (type(number) is not int or number < 1):
+            raise InvalidOptionError(f"{name} cannot be {number!r}; it takes a whole number from 1 on", option=name)
+
+
+def _root(spark: SparkSession, root: str | None) -> str:
+    found = root or spark.conf.get(ROOT_SETTING, None) or default_root()
+    if not found:
+        raise InvalidOptionError(
+            f"which cluster? Give root=, or set {ROOT_SETTING} on the session, or {ROOT_VARIABLE} in the environment"
+        )
+    return found
+
+
+def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: str) -> dict[TopicPartition, int]:
+    """The ends of the partitions that have something to read, and for a group without members committed starts.
+
+    With ``latest`` the start would else be wherever a log ends when its first member looks, and be another one for the
+    next member if that one dies before it has committed.
+    """
+    state = coordinator.refresh()
+    places = [TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))]
+    starts = {place: start_of(state, group, place, reset) for place in places}
+    unknown = {place: at for place, at in starts.items() if committed_offset(state, group, place) is None}
+    if reset == "latest" and unknown and not state.groups.get(group, GroupState()).members:
+        coordinator.commit_offsets(group, {(*place,): at for place, at in unknown.items()})
+    return {place: end for place in places if (end := _end(state, place)) > starts[place]}
+
+
+def _end(state: State, place: TopicPartition) -> int:
+    return state.partition(*place).high_watermark
+
+
+# -- stopping
+
+
+class _Stopper:
+    """Tells the tasks, by an object on the storage that they look for, that the caller wants them to stop."""
+
+    def __init__(self, coordinator: Coordinator, key: str, stop: threading.Event | None) -> None:
+        self._coordinator = coordinator
+        self._key = key
+        self._stop = stop
+        self._over = threading.Event()
+
+    def __enter__(self) -> None:
+        if self._stop is not None:
+            threading.Thread(target=self._watch, name="sparklog-stop", daemon=True).start()
+
+    def _watch(self) -> None:
+        assert self._stop is not None
+        while not self._over.is_set():
+            if self._stop.wait(0.2) and not self._over.is_set():
+                self._coordinator.store.put(self._key, b"stop\n")
+                return
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._stop is not None:
+            with suppress(SparklogError):  # a few bytes that nobody looks for any more
+                self._coordinator.store.delete(self._key)

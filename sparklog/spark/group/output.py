@@ -1,0 +1,79 @@
+"""What a call of a group's function sends: rows that wait, then files that wait for the commit.
+
+Rules: nothing is visible before the commit; what a call that failed has written is removed.
+Not for: the commit itself (``group_task``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from sparklog.coordinator import shared_cluster
+from sparklog.errors import InvalidRecordError
+from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.protocol.decide.topics import NewTopic
+from sparklog.protocol.names import validate_written_topic
+from sparklog.spark.options import Address, SinkOptions
+from sparklog.spark.sink.output import delete_files
+from sparklog.spark.sink.writer import Assignment, RowWriter, new_topic
+
+
+class TaskSends:
+    """Rows by topic. Not thread-safe. True while something waits."""
+
+    def __init__(self, root: str, storage_options: Mapping[str, Any]) -> None:
+        self._address = Address(root=root, storage_options=storage_options)
+        self._rows: dict[str, list[pa.Table]] = {}
+        self._writers: list[RowWriter] = []
+        self._appends: list[PartitionAppend] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def add(self, topic: str, rows: Any) -> None:
+        """Keep rows for a topic. Raises InvalidTopicError, InvalidRecordError."""
+        table = _table(rows, validate_written_topic(topic))
+        if table.num_rows:
+            self._rows.setdefault(topic, []).append(table)
+
+    def write(self) -> tuple[list[PartitionAppend], list[NewTopic]]:
+        """Write what waits to files, and return what a commit has to name. Raises what ``RowWriter`` does."""
+        new_topics: dict[str, Assignment] = {}
+        for topic, tables in self._rows.items():
+            table = pa.concat_tables(tables, promote_options="default")
+            writer = RowWriter(SinkOptions(self._address, topic=topic), from_arrow_schema(table.schema))
+            self._writers.append(writer)
+            written = writer.write(iter(table.combine_chunks().to_batches()))
+            self._appends += written.appends
+            new_topics.update(written.new_topics)
+        coordinator = shared_cluster(self._address.root, self._address.storage_options)
+        return list(self._appends), [new_topic(coordinator, *new) for new in new_topics.items()]
+
+    def clear(self) -> None:
+        """All of it was committed."""
+        self._rows, self._writers, self._appends = {}, [], []
+
+    def discard(self) -> None:
+        """None of it was, nor will be: remove the files."""
+        appends: Sequence[PartitionAppend] = self._appends
+        stores = {number: store for writer in self._writers for number, store in writer.stores.items()}
+        self.clear()
+        delete_files(appends, stores.__getitem__)
+
+
+def _table(rows: Any, topic: str) -> pa.Table:
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a pandas frame; pandas itself is not needed here
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    raise InvalidRecordError(
+        f"what was sent to topic {topic!r} is of type {type(rows).__name__}; send a pa.Table, a pa.RecordBatch or a "
+        "pandas frame with a column value",
+        topic=topic,
+    )

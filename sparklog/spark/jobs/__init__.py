@@ -1,0 +1,1 @@
+"""What the programs for spark-submit share, and the runner of tasks on executors."""

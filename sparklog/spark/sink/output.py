@@ -1,0 +1,272 @@
+"""The files of one writer task: many partitions, few files, bounded memory.
+
+Records wait in memory, a list of batches per partition. A partition that comes to ``OWN_FILE_BYTES`` gets a file of its
+own and streams into it from then on. When the task ends, or all partitions together pass ``MAX_BUFFERED_BYTES``, those
+without a file go together into one shared file, each as one run of batches; so a task that wrote a little to 64
+partitions leaves one file, or one for each set of brokers where partitions have replicas on different ones. A file is
+closed when it reaches the topic's ``segment.bytes``, and another begun.
+
+A few rows that wait keep the whole batch in memory that they are a slice of. So slices that have waited while
+``COMPACT_AFTER_BYTES`` of other rows came are copied and their batches let go, which bounds memory whatever the rows.
+
+Rules: what is committed for a partition is in the order in which it came; batches in files are of about 1 MiB; nothing
+is visible until a commit names it. After an error ``abort`` removes what it can; the rest are orphans, seen by no one.
+Not for: which partition (``routing``) and the commit (``writer``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from sparklog import limits
+from sparklog.errors import SparklogError
+from sparklog.ids import Ids
+from sparklog.log.records.append import SegmentFileWriter
+from sparklog.log.records.batches import join_small
+from sparklog.protocol.decide.acks import check_copies
+from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.protocol.partition_fold import holders
+from sparklog.protocol.segments import index_path
+from sparklog.spark.sink.routing import Routed
+from sparklog.spark.sink.topic_targets import TopicTarget
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+OWN_FILE_BYTES = 8 * 1024 * 1024
+"""bytes of a partition's records after which it gets a file of its own."""
+MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+"""bytes of records that wait in memory, all partitions together."""
+COMPACT_AFTER_BYTES = 32 * 1024 * 1024
+"""bytes of rows that may come before a waiting slice is copied; twice that are kept in memory at most."""
+MAX_OPEN_FILES_LOCAL = 64
+MAX_OPEN_FILES_REMOTE = 8
+"""files that one task keeps open; a remote one holds parts of some MiB in memory until they are sent."""
+FINISH_THREADS = 4
+"""files that are made durable at the same time when a task ends."""
+
+StoreOf = Callable[[int], Store]
+
+
+class _File:
+    """An open file and the places of its runs in the order of the whole task."""
+
+    def __init__(self, writer: SegmentFileWriter, limit: int) -> None:
+        self.writer = writer
+        self.limit = limit
+        self.places: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        return self.writer.bytes_written >= self.limit
+
+
+class _Pending:
+    """One partition's records that are not in a file yet, and its own file if it has one."""
+
+    def __init__(self, target: TopicTarget, partition: int) -> None:
+        self.target = target
+        self.partition = partition
+        self.batches: list[tuple[pa.RecordBatch, int]] = []
+        self.size = 0
+        self.first_part: int | None = None
+        self.waits_since = 0
+        self.file: _File | None = None
+
+    def add(self, routed: Routed, now: int) -> None:
+        """Keep records; ``now`` counts the bytes that have come to the whole task."""
+        if routed.is_part and self.first_part is None:
+            self.first_part, self.waits_since = len(self.batches), now
+        self.batches.append((routed.records, routed.size))
+        self.size += routed.size
+
+    def compact(self) -> None:
+        """Copy what is a slice of something larger, and let go of that."""
+        if self.first_part is not None:
+            parts = self.batches[self.first_part :]
+            copied = pa.concat_batches([batch for batch, _ in parts])
+            self.batches[self.first_part :] = [(copied, sum(size for _, size in parts))]
+            self.first_part = None
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """The waiting records as batches for a file; nothing waits afterwards."""
+        batches, self.batches, self.size, self.first_part = self.batches, [], 0, None
+        return join_small(_split_large(batches))
+
+
+class TaskOutput:
+    """Writes routed records to files. Not thread-safe.
+
+    ``has_key`` and ``has_headers`` say which columns the records have.
+    """
+
+    def __init__(self, store_of: StoreOf, ids: Ids, has_key: bool, has_headers: bool) -> None:
+        self._store_of = store_of
+        self._ids = ids
+        self._has_key = has_key
+        self._has_headers = has_headers
+        self._pending: dict[tuple[str, int], _Pending] = {}
+        self._buffered = 0
+        self._arrived = 0
+        self._compact_at = COMPACT_AFTER_BYTES
+        self._own_files = 0
+        self._runs = 0
+        self._shared: dict[tuple[str, int | None, frozenset[int]], _File] = {}
+        self._finished: list[tuple[int, PartitionAppend]] = []
+        self._unfinished: list[_File] = []
+        self.rows = 0
+
+    def add(self, routed: Routed) -> None:
+        """Take records in. Raises StorageError."""
+        where = (routed.target.topic, routed.partition)
+        pending = self._pending.get(where)
+        if pending is None:
+            pending = self._pending[where] = _Pending(routed.target, routed.partition)
+        pending.add(routed, self._arrived)
+        self._buffered += routed.size
+        self._arrived += routed.size
+        self.rows += routed.records.num_rows
+        if pending.file is not None:
+            if pending.size >= limits.TARGET_BATCH_BYTES:
+                self._write_own(pending)
+        elif pending.size >= OWN_FILE_BYTES and self._own_files < self._max_open(pending):
+            self._write_own(pending)
+        elif self._buffered >= MAX_BUFFERED_BYTES:
+            self._write_waiting()
+        if self._arrived >= self._compact_at:
+            self._compact()
+
+    def _compact(self) -> None:
+        for pending in self._pending.values():
+            if pending.waits_since <= self._compact_at - COMPACT_AFTER_BYTES:
+                pending.compact()
+        self._compact_at = self._arrived + COMPACT_AFTER_BYTES
+
+    def finish(self) -> list[PartitionAppend]:
+        """Write what waits, make all files durable, and return what a commit has to name, in order.
+
+        Raises StorageError; NotEnoughReplicasError, NotLeaderOrFollowerError where too few locations took a file.
+        """
+        self._write_waiting()
+        files, self._unfinished = self._unfinished, []
+        try:
+            with ThreadPoolExecutor(FINISH_THREADS) as threads:
+                for appends in threads.map(_finish, files):
+                    self._finished += appends
+        except BaseException:
+            self._unfinished = files
+            raise
+        self._check_copies()
+        return [append for _, append in sorted(self._finished, key=lambda one: one[0])]
+
+    def abort(self) -> None:
+        """Remove what was written, as far as the storage allows."""
+        for file in self._unfinished:
+            try:
+                file.writer.abort()
+            except SparklogError as error:
+                logger.warning("%s stays behind as an orphan: %s", file.writer.key, error)
+        delete_files((append for _, append in self._finished), self._store_of)
+
+    def _max_open(self, pending: _Pending) -> int:
+        roots = [self._store_of(broker).root for broker in pending.target.brokers[pending.partition]]
+        remote = sum("://" in root and not root.startswith("file:") for root in roots)
+        return max(MAX_OPEN_FILES_REMOTE // remote, 1) if remote else MAX_OPEN_FILES_LOCAL
+
+    def _write_own(self, pending: _Pending) -> None:
+        """Send a partition's waiting records to its own file, which is opened if it has none."""
+        if pending.file is None:
+            pending.file = self._open(pending.target, pending.partition)
+            self._own_files += 1
+            self._start_run(pending.file, pending)
+        self._write(pending.file, pending)
+        if pending.file.is_full:
+            self._close(pending.file)
+            pending.file = None
+            self._own_files -= 1
+
+    def _write_waiting(self) -> None:
+        """Send all waiting records to files: to partitions' own where there are any, else to a shared one."""
+        waiting = [pending for pending in self._pending.values() if pending.batches]
+        for pending in waiting:
+            if pending.file is not None:
+                self._write_own(pending)
+                continue
+            brokers = frozenset(pending.target.brokers[pending.partition])
+            kind = (pending.target.codec, pending.target.codec_level, brokers)
+            file = self._shared.get(kind)
+            if file is None:
+                file = self._shared[kind] = self._open(pending.target, pending.partition)
+            self._start_run(file, pending)
+            self._write(file, pending)
+            if file.is_full:
+                self._close(file)
+                del self._shared[kind]
+
+    def _open(self, target: TopicTarget, partition: int) -> _File:
+        leader, *others = target.brokers[partition]
+        writer = SegmentFileWriter(
+            self._store_of(leader),
+            target.key(partition, self._ids.write_id()),
+            codec=target.codec,
+            level=target.codec_level,
+            has_key=self._has_key,
+            has_headers=self._has_headers,
+            broker=leader,
+            replicas=[(broker, self._store_of(broker)) for broker in others],
+        )
+        file = _File(writer, target.segment_bytes)
+        self._unfinished.append(file)
+        return file
+
+    def _start_run(self, file: _File, pending: _Pending) -> None:
+        file.writer.start_run(pending.target.run(pending.partition))
+        file.places.append(self._runs)
+        self._runs += 1
+
+    def _write(self, file: _File, pending: _Pending) -> None:
+        self._buffered -= pending.size
+        for batch in pending.take():
+            file.writer.write(batch)
+
+    def _close(self, file: _File) -> None:
+        self._finished += _finish(file)
+        self._unfinished.remove(file)
+
+    def _check_copies(self) -> None:
+        """Where too few brokers have a file the task fails: Spark runs it again, and a commit would only refuse it."""
+        for _, append in self._finished:
+            target = self._pending[append.topic, append.partition].target
+            check_copies(target.needs[append.partition], append.topic, append.partition, append.run)
+
+
+def _finish(file: _File) -> list[tuple[int, PartitionAppend]]:
+    """Make a file durable; what to commit of it, each with its place in the order of the task."""
+    return list(zip(file.places, file.writer.finish(), strict=True))
+
+
+def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The same rows, with batches far over the target cut into pieces of about its size; no copies."""
+    for batch, size in batches:
+        pieces = max(size // limits.TARGET_BATCH_BYTES, 1)
+        if pieces == 1:
+            yield batch, size
+            continue
+        step = max(-(-batch.num_rows // pieces), 1)
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
+            yield piece, piece.nbytes
+
+
+def delete_files(appends: Iterable[PartitionAppend], store_of: StoreOf) -> None:
+    """Delete files that no commit names. What cannot be deleted stays behind as an orphan, which harms nobody."""
+    for broker, path in sorted({(broker, append.run.path) for append in appends for broker in holders(append.run)}):
+        try:
+            store_of(broker).delete(index_path(path))
+            store_of(broker).delete(path)
+        except SparklogError as error:
+            logger.warning("%s stays behind as an orphan: %s", path, error)

@@ -1,0 +1,327 @@
+"""The batch writer that Spark runs: one Spark job is one commit.
+
+Tasks write files that nobody sees; Spark hands the messages of the tasks that won (not those of failed, retried or
+speculative attempts) to ``commit`` in a process beside the driver, which publishes all files of all topics at once.
+With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing; with ``onBatchMismatch`` too it must be the
+same rows (``repetition``). ``RowWriter`` is what a batch and a stream have in common.
+
+Rules: ``abort`` deletes only what certainly was not committed. Spark calls it after a failed ``commit`` too, whose
+outcome may be unknown, and then all tasks have a message; before a commit some task has none.
+Not for: streaming queries (``stream_writer``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructField, StructType
+
+from sparklog import limits
+from sparklog.clock import Clock, SystemClock
+from sparklog.coordinator import Coordinator, shared_cluster
+from sparklog.errors import InvalidOptionError, InvalidPartitionsError, InvalidRecordError, InvalidRequestError
+from sparklog.ids import Ids, RandomIds
+from sparklog.log.records.batches import gather
+from sparklog.protocol.decide.append import AppendRequest, AppendResult, PartitionAppend
+from sparklog.protocol.decide.groups import GroupCommit
+from sparklog.protocol.decide.topics import NewTopic
+from sparklog.protocol.state import State
+from sparklog.spark.broker_stores import broker_stores
+from sparklog.spark.options import SinkOptions
+from sparklog.spark.picklable import Picklable
+from sparklog.spark.sink.conversion import Converter
+from sparklog.spark.sink.output import TaskOutput, delete_files
+from sparklog.spark.sink.repetition import APPEND, FAIL, REMEDIES, SKIP, difference, mismatch
+from sparklog.spark.sink.routing import Router, check_has_key, partitioner
+from sparklog.spark.sink.topic_targets import TopicTarget, target_of
+from sparklog.spark.source.rows import check_write_schema
+from sparklog.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+GATHERED_BATCHES = 8
+"""batches of ``TARGET_BATCH_BYTES`` that are sorted by partition at once; more would only take more memory."""
+
+
+Assignment = Sequence[Sequence[int]]
+"""The replicas of each partition of a topic."""
+
+
+class SparklogCommitMessage(Picklable, WriterCommitMessage):
+    """What one task wrote: the runs to commit, in order, and the replicas of topics to be created with them.
+
+    ``spread`` are the topics whose records another run of the task may place in other partitions.
+    """
+
+    def __init__(
+        self, appends: Sequence[PartitionAppend], new_topics: Mapping[str, Assignment], spread: Iterable[str] = ()
+    ) -> None:
+        self.appends = list(appends)
+        self.new_topics = dict(new_topics)
+        self.spread = frozenset(spread)
+
+    @property
+    def records(self) -> int:
+        return sum(append.run.records for append in self.appends)
+
+
+class RowWriter(Picklable):
+    """Writes rows of one schema to topics. Made beside the driver, used in tasks and for the commit.
+
+    Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
+    schema that no records can be made of, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
+    NotEnoughReplicasError, NotLeaderOrFollowerError, ClusterNotFoundError.
+
+    ``names`` are those that the columns of a table have in the log, empty for those that are not in it.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.must_be_null = {place: schema.fieldNames()[place] for place, name in enumerate(names or ()) if not name}
+        schema = schema if names is None else _renamed(schema, names)
+        check_write_schema(schema, bool(options.topic), options.include_timestamp)
+        partitioner(options.partitioner)
+        coordinator = shared_cluster(options.address.root, options.address.storage_options)
+        # A relative path means this process's folder, and tasks have others.
+        self.options = replace(options, address=replace(options.address, root=coordinator.store.root))
+        self.columns = schema.fieldNames()
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        self.stores: dict[int, Store] = broker_stores(coordinator)
+        self.target = self._target_of(coordinator.state, options.topic) if options.topic else None
+        if self.target is not None and self.target.needs_key:
+            check_has_key(self.target.topic, self.columns)
+        self.is_repeated = self._was_written(coordinator.state)
+        self._opened: Coordinator | None = coordinator
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes to tasks, and to the commit of a batch job: all but the cluster, which stays in its process."""
+        sent = object.__new__(type(self))
+        sent.__dict__ = {**self.__dict__, "_opened": None}
+        return super(RowWriter, sent).__reduce__()
+
+    # -- in a task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogCommitMessage:
+        """Write a task's rows to files. Raises InvalidRecordError and its kinds, StorageError; then nothing is left."""
+        if self.is_repeated:
+            for _ in iterator:  # Spark feeds them all the same
+                pass
+            return SparklogCommitMessage([], {})
+        converter = Converter(self.columns, bool(self.options.topic), self.options.include_timestamp)
+        choose = partitioner(self.options.partitioner, self.options.ignore_keys)
+        router = Router(self._lookup, self.options.topic, choose, _task())
+        output = TaskOutput(self.stores.__getitem__, self.ids, converter.has_key, converter.has_headers)
+        try:
+            selected = (converter.select(self._checked(batch)) for batch in iterator)
+            for batch in gather(selected, self._gather_bytes(converter)):
+                now_ms = self.clock.now_ms()
+                for routed in router.route(converter.convert(batch, now_ms), now_ms):
+                    output.add(routed)
+            appends = output.finish()
+        except BaseException:
+            output.abort()
+            raise
+        new_topics = {name: target.assignment for name, target in router.targets.items() if not target.topic_id}
+        return SparklogCommitMessage(appends, new_topics, router.spread)
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises InvalidRecordError for a value in a column that the log does not have: it would be lost."""
+        for place, name in self.must_be_null.items():
+            if batch.column(place).null_count < batch.num_rows:
+                raise InvalidRecordError(
+                    f"column {name} was added to the table and is not in the log, which cannot keep its values; leave "
+                    "it out of the INSERT, or make it a part of the value"
+                )
+        return batch
+
+    def _gather_bytes(self, converter: Converter) -> int:
+        """How much to sort by partition at once: what makes batches of the right size; 0 where nothing is sorted."""
+        is_sorted = converter.has_places or (converter.has_key and not self.options.ignore_keys)
+        if not is_sorted or (self.target is not None and self.target.partitions == 1):
+            return 0
+        partitions = self.target.partitions if self.target is not None else GATHERED_BATCHES
+        return min(partitions, GATHERED_BATCHES) * limits.TARGET_BATCH_BYTES
+
+    def _lookup(self, topic: str) -> TopicTarget:
+        """The target of the option, or one that a row names, looked up in the cluster from this task."""
+        found = self.target or self._target_of(self._coordinator().state, topic)
+        return found.after_failures(_failures())
+
+    def _target_of(self, state: State, topic: str) -> TopicTarget:
+        return target_of(state, topic, self.options.codec, self.options.codec_level, self.options.acks)
+
+    # -- beside the driver
+
+    def publish(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        application: str,
+        version: int,
+        group: str = "",
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        source_digest: str = "",
+    ) -> None:
+        """Commit what all tasks wrote, once for each version of the application, with a group's offsets if given.
+
+        ``source_digest`` is one of what the rows were made from, where that is known.
+
+        Raises what ``Coordinator.append`` does.
+        """
+        written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
+        appends = [append for message in written for append in message.appends]
+        coordinator = self._committer()
+        new_topics: dict[str, Assignment] = {}
+        for message in written:
+            for name, assignment in message.new_topics.items():
+                count, others = len(assignment), len(new_topics.setdefault(name, assignment))
+                if count != others:
+                    raise InvalidPartitionsError(
+                        f"num.partitions changed while this job wrote topic {name!r}, which does not exist yet: some "
+                        f"tasks placed keys for {others} partitions, others for {count}; run the job again",
+                        topic=name,
+                    )
+        request = AppendRequest(
+            appends=appends,
+            application=application,
+            application_version=version,
+            source_digest=source_digest,
+            new_topics=[new_topic(coordinator, *new) for new in sorted(new_topics.items())],
+            acks=self.options.acks,
+            groups=[GroupCommit(group=group, offsets=offsets or {})] if group else [],
+        )
+        result = coordinator.append(request)
+        if result.duplicate and self.options.on_mismatch:
+            spread = frozenset(topic for message in written for topic in message.spread)
+            result = self._repeated(coordinator, request, result, spread)
+        self._report(result, len(appends), application, version)
+
+    def _repeated(
+        self, coordinator: Coordinator, request: AppendRequest, result: AppendResult, spread: frozenset[str]
+    ) -> AppendResult:
+        """What becomes of a write whose number was used: nothing if it is the same, else what ``onBatchMismatch`` says.
+
+        Raises InvalidRequestError for another write under that number, or a second one that another instance appends.
+        """
+        application, version = request.application, request.application_version
+        while result.duplicate:
+            known = coordinator.state.applications.get(application)
+            if known is not None:
+                why = difference(known, request, spread, coordinator.state)
+                if not why:
+                    return result
+                chosen, said = self.options.on_mismatch, mismatch(application, version, why)
+                if chosen == FAIL or (chosen == APPEND and request.application_replaces >= 0):
+                    raise InvalidRequestError(f"{said}. {REMEDIES}")
+                logger.warning("%s; onBatchMismatch is %s", said, chosen)
+                if chosen == SKIP:
+                    return result
+                request = msgspec.structs.replace(request, application_replaces=known.commit_version)
+            result = coordinator.append(request)
+        return result
+
+    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks wrote, unless a commit may have named it."""
+        written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
+        if len(written) == len(messages):
+            return
+        delete_files((append for message in written for append in message.appends), self.stores.__getitem__)
+
+    def _committer(self) -> Coordinator:
+        """The cluster, to commit to. Spark makes a stream's writer anew for each commit, just before it: what that has
+        opened need not be looked up a second time, since a commit reads all news itself."""
+        return self._opened or self._coordinator()
+
+    def _coordinator(self) -> Coordinator:
+        address = self.options.address
+        return shared_cluster(address.root, address.storage_options)
+
+    def _was_written(self, state: State) -> bool:
+        if self.options.on_mismatch:  # the rows have to be seen first
+            return False
+        known = state.applications.get(self.options.application)
+        return known is not None and self.options.application_version <= known.version
+
+    def _report(self, result: AppendResult, runs: int, application: str, version: int) -> None:
+        records = sum(appended.records for appended in result.appended)
+        if result.duplicate:
+            logger.warning(
+                "version %s of application %s was written before (%s records): this job wrote nothing",
+                version,
+                application,
+                records,
+            )
+        else:
+            logger.info("committed %s records in %s runs to %s", records, runs, self.options.address.root)
+
+
+class SparklogWriter(RowWriter, DataSourceArrowWriter):
+    """The writer of a batch query."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        if options.on_mismatch and not options.application:
+            raise InvalidOptionError(
+                "option onBatchMismatch is for numbered writes; give txnAppId and txnVersion too, or leave it out",
+                option="onBatchMismatch",
+            )
+        super().__init__(options, schema, clock, ids, names)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
+        if not self.options.application and not any(getattr(message, "appends", ()) for message in messages):
+            logger.info("the job had no rows: nothing was committed")
+            return
+        self.publish(messages, self.options.application, self.options.application_version)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks wrote, unless a commit may have named it."""
+        self.discard(messages)
+
+
+def _renamed(schema: StructType, names: Sequence[str]) -> StructType:
+    """The schema with the names of the log; what is not in it keeps its own."""
+    pairs = zip(schema.fields, names, strict=True)
+    return StructType([StructField(name or f"{one.name} of the table", one.dataType) for one, name in pairs])
+
+
+def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> NewTopic:
+    """A topic that is created with what was written to the brokers of this assignment."""
+    return NewTopic(
+        name=name,
+        topic_id=coordinator.new_topic_id(),
+        partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        assignment=assignment,
+    )
+
+
+def _failures() -> int:
+    """How often the running task has failed before; 0 outside Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
+
+
+def _task() -> int:
+    """The number of the running task in its job; 0 outside Spark."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,1 @@
+"""Reading: plans offset ranges and reads them in tasks."""

@@ -1,0 +1,86 @@
+"""``format("sparklog")``: the class that Spark registers and makes readers and writers of.
+
+Spark makes it anew in a planner process for every DataFrame, with the options and nothing else, and pickles it.
+
+Rules: thin; options are checked when a DataFrame is made, as far as they can be without opening the cluster.
+Not for: what a query's options mean (``options``, ``stream_options``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.spark.options import Options, address, checked_names, sink_options, source_options
+from sparklog.spark.picklable import Picklable
+from sparklog.spark.sink.writer import SparklogWriter
+from sparklog.spark.source.reader import SparklogReader
+from sparklog.spark.source.rows import read_schema
+from sparklog.spark.source.table_options import effective_options, table_columns, with_table_options
+from sparklog.spark.stream.options import stream_options
+from sparklog.spark.stream.reader import SparklogStreamReader
+from sparklog.spark.stream.writer import SparklogStreamWriter
+
+
+class SparklogDataSource(Picklable, DataSource):
+    """Topics of a cluster as rows. ``options`` are those of ``docs/spark.md``, names in any case."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklog"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._given = Options(options)
+
+    def schema(self) -> StructType:
+        """The columns of a read; for a table of the catalog, with its options in them. Raises InvalidOptionError."""
+        if not self._given.is_table:
+            return read_schema(_includes_headers(self._given))
+        options = checked_names(self._given)
+        address(options)
+        columns = [name.strip() for name in options.text("columns").split(",") if name.strip()]
+        return with_table_options(read_schema(options.boolean("includeHeaders", False), columns), options)
+
+    def reader(self, schema: StructType) -> SparklogReader:
+        """A batch reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        options = source_options(effective_options(self._given, schema))
+        return SparklogReader(options, schema, table_columns(self._given, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> SparklogWriter:
+        """A batch writer for rows of ``schema``. Raises InvalidRequestError to overwrite, or as the writer does."""
+        if overwrite:
+            raise InvalidRequestError(
+                "a log cannot be overwritten: mode('append') adds records; to start over, delete the topic and create "
+                "it again (`sparklog topics`)"
+            )
+        options = sink_options(effective_options(self._given, schema))
+        return SparklogWriter(options, schema, names=table_columns(self._given, schema))
+
+    def streamReader(self, schema: StructType) -> SparklogStreamReader:
+        """A streaming reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        options = stream_options(effective_options(self._given, schema))
+        return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
+        """A streaming writer; a complete result is appended too, as Spark's Kafka sink does. Errors as ``writer``."""
+        options = sink_options(effective_options(self._given, schema))
+        return SparklogStreamWriter(options, schema, names=table_columns(self._given, schema))
+
+
+def _includes_headers(options: Options) -> bool:
+    """Spark asks for the schema without saying whether a batch or a stream is to be read: either must be possible."""
+    try:
+        return stream_options(options).source.include_headers
+    except InvalidOptionError as error:
+        of_stream = error
+    try:
+        return source_options(options).include_headers
+    except InvalidOptionError as of_batch:
+        if of_batch.message == of_stream.message:
+            raise
+        raise InvalidOptionError(
+            f"in a streaming query {of_stream.message}; in a batch query {of_batch.message}", **of_batch.context
+        ) from None

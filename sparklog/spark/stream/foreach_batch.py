@@ -1,0 +1,114 @@
+"""Exactly-once writes inside ``foreachBatch``.
+
+    def handle(batch, batch_id):
+        write_batch(batch, batch_id, "/data/log", "copies")
+
+    stream.writeStream.foreachBatch(handle).option("checkpointLocation", ...).start()
+
+Each call is one commit, recorded under the query's id, a name, the topic and the number of the batch; a batch that is
+run again adds nothing, and another one under a used number is an error, unless ``on_batch_mismatch`` says otherwise
+(``repetition``). A batch that writes several times gives each write a name, which must stay the same from run to run.
+
+Rules: runs in the user's process; builds options and calls Spark's batch writer.
+Not for: ``writeStream.format("sparklog")``, which does the same by itself (``stream_writer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from sparklog.coordinator import shared_cluster
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.api import write
+from sparklog.spark.sink.repetition import FAIL, application_of, numbered_as
+from sparklog.spark.stream.writer import QUERY_ID
+from sparklog.store.process_lock import ProcessLock
+
+RUN_ID = "spark.jobGroup.id"
+"""The local property that holds the id of a run of a query: it changes with every start."""
+
+_written: dict[str, tuple[str, int]] = {}
+_written_lock = ProcessLock()
+
+
+def write_batch(
+    batch: DataFrame,
+    batch_id: int,
+    root: str,
+    topic: str | None = None,
+    *,
+    name: str | None = None,
+    query_id: str | None = None,
+    partitioner: str | None = None,
+    compression: str | None = None,
+    on_batch_mismatch: str = FAIL,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Append the rows of a micro-batch to topics, once: one commit, all rows or none.
+
+    ``name`` tells several writes of one batch apart, by default by their topic. ``query_id`` is that of the running
+    query, which Spark tells; outside of ``foreachBatch`` and with Spark Connect it has to be given.
+    ``on_batch_mismatch`` says what becomes of a batch whose number was used for another one: fail, skip it, or append
+    it. The rest is as for ``sparklog.write``.
+    Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
+
+        >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
+        >>> for attempt in range(2):
+        ...     sparklog.write_batch(rows, 7, root, topic="orders", query_id="nightly")
+        >>> sparklog.read(spark, root, subscribe="orders").count()
+        1
+    """
+    query = query_id or _local_property(batch, QUERY_ID)
+    if not query:
+        raise InvalidRequestError(
+            "write_batch does not know the streaming query: it is called outside of foreachBatch, or in a session of "
+            "Spark Connect, which does not tell; give it query_id, a name that stays the same from run to run, or use "
+            "sparklog.write"
+        )
+    application = _application(query, name, topic, root, storage_options)
+    this = (_local_property(batch, RUN_ID), batch_id)
+    _check_first(application, *this)
+    write(
+        batch,
+        root,
+        topic,
+        partitioner=partitioner,
+        compression=compression,
+        txn_app_id=application,
+        txn_version=batch_id,
+        on_batch_mismatch=on_batch_mismatch,
+        storage_options=storage_options,
+    )
+    with _written_lock:
+        _written[application] = this
+
+
+def _local_property(batch: DataFrame, name: str) -> str:
+    """What Spark tells this thread; nothing in a session of Spark Connect, which has no context."""
+    if getattr(batch.sparkSession, "_jvm", None) is None:
+        return ""
+    return batch.sparkSession.sparkContext.getLocalProperty(name) or ""
+
+
+def _application(
+    query: str, name: str | None, topic: str | None, root: str, storage_options: Mapping[str, Any] | None
+) -> str:
+    """What the write is numbered under: its name with the topic, where the two differ."""
+    former = application_of(query, name or topic or "rows")
+    if not name or not topic or name == topic:
+        return former
+    state = shared_cluster(root, storage_options).state
+    return numbered_as(state, f"{former}:{topic}", former, topic)
+
+
+def _check_first(application: str, run: str, batch_id: int) -> None:
+    """Two writes of one batch under one name would look like one that is repeated, and the second be left out."""
+    with _written_lock:
+        if run and _written.get(application) == (run, batch_id):
+            raise InvalidRequestError(
+                f"micro-batch {batch_id} is written twice as {application}: give the writes of one batch different "
+                "names with name=..., or write them as one"
+            )

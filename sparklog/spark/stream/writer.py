@@ -1,0 +1,130 @@
+"""The streaming writer that Spark runs: one micro-batch is one commit, and happens once.
+
+The commit is recorded under the id of the query, which its checkpoint keeps for good, the topic of option ``topic``,
+and the number of the batch. A batch that is run again after a crash, or by a second instance of the query, is answered
+with what the first got, and its files stay behind as orphans. Another batch under a used number is an error, unless
+option ``onBatchMismatch`` says otherwise (``repetition``).
+
+Spark tells the planner no query id. Tasks see it, and send it along with what they wrote.
+
+With ``kafka.group.id`` and ``checkpointLocation`` the same commit carries the offsets that the batch has read, where
+its source is a topic of the same cluster: output and consumer offsets can never be apart.
+
+Rules: as in ``writer``. A batch without rows commits nothing, unless it has offsets to commit.
+Not for: ``foreachBatch`` (``stream_batch``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.clock import Clock
+from sparklog.errors import InvalidOptionError, InvalidRequestError
+from sparklog.ids import Ids
+from sparklog.protocol.names import validate_group_id
+from sparklog.spark.options import SinkOptions
+from sparklog.spark.sink.repetition import FAIL, application_of, numbered_as
+from sparklog.spark.sink.writer import RowWriter, SparklogCommitMessage
+from sparklog.spark.stream.checkpoint import batch_digest, batch_offsets
+from sparklog.spark.stream.process import set_aside_loaded_objects
+
+logger = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark tells tasks the id of their query."""
+
+
+class SparklogStreamCommitMessage(SparklogCommitMessage):
+    """What one task of a micro-batch wrote, and of which query it was."""
+
+    def __init__(self, written: SparklogCommitMessage, query_id: str) -> None:
+        super().__init__(written.appends, written.new_topics, written.spread)
+        self.query_id = query_id
+
+
+class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query. Errors as ``RowWriter``."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        if options.application:
+            raise InvalidOptionError(
+                "options txnAppId and txnVersion number the writes of batch jobs; a streaming query numbers its own "
+                "micro-batches: leave them out",
+                option="txnAppId",
+            )
+        if options.group:
+            validate_group_id(options.group)
+            if not options.checkpoint:
+                raise InvalidOptionError(
+                    f"kafka.group.id={options.group} of a sink commits what a batch has read together with its output, "
+                    "and reads it from the query's checkpoint: set option checkpointLocation on this query, or leave "
+                    "kafka.group.id out",
+                    option="checkpointLocation",
+                )
+        super().__init__(replace(options, on_mismatch=options.on_mismatch or FAIL), schema, clock, ids, names)
+        set_aside_loaded_objects()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogStreamCommitMessage:
+        """Write a task's rows to files. Errors as ``RowWriter.write``."""
+        set_aside_loaded_objects()
+        return SparklogStreamCommitMessage(super().write(iterator), _query_id())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish what all tasks wrote in one commit, unless this batch of the query was published before.
+
+        Raises what ``Coordinator.append`` does, InvalidRequestError for another batch under a used number.
+        """
+        written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
+        offsets = self._consumed(batchId)
+        if not offsets and not any(message.appends for message in written):
+            logger.info("micro-batch %s has no rows: nothing was committed", batchId)
+            return
+        queries = {message.query_id for message in written}
+        if len(queries) != 1 or not all(queries):
+            raise InvalidRequestError(
+                f"the tasks of micro-batch {batchId} name {sorted(queries) or 'no query'} where one query id was "
+                f"expected: Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
+            )
+        group = self.options.group if offsets else ""
+        application = self._application(queries.pop())
+        self.publish(written, application, batchId, group, offsets, self._digest(batchId))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the tasks wrote, unless a commit may have named it."""
+        self.discard(messages)
+
+    def _application(self, query: str) -> str:
+        topic, former = self.options.topic, application_of(query)
+        if not topic:
+            return former
+        return numbered_as(self._committer().state, application_of(query, topic), former, topic)
+
+    def _digest(self, batch_id: int) -> str:
+        address = self.options.address
+        return batch_digest(self.options.checkpoint, address.storage_options, batch_id, address.root)
+
+    def _consumed(self, batch_id: int) -> dict[tuple[str, int], int]:
+        options = self.options
+        if not options.group:
+            return {}
+        state = self._committer().state
+        return batch_offsets(options.checkpoint, options.address.storage_options, batch_id, state)
+
+
+def _query_id() -> str:
+    context = TaskContext.get()
+    return (context.getLocalProperty(QUERY_ID) or "") if context is not None else ""

@@ -1,0 +1,82 @@
+"""A cluster in a folder, and the command run in this process as a user would type it."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sparklog.cli.main import main
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.protocol.commits import Action, ChangePartition, RegisterBroker
+from sparklog.protocol.decide.decision import Decision
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Run = Callable[..., Result]
+
+
+def commit(cluster: Coordinator, *actions: Action) -> None:
+    """One commit of these actions, whatever the rules of who may do what say."""
+    cluster.submit(lambda _: Decision(list(actions), None))
+
+
+def add_brokers(cluster: Coordinator, *numbers: int) -> None:
+    """Brokers in folders beside the root: ``<root>-<id>``."""
+    commit(cluster, *(RegisterBroker(broker=number, url=f"{cluster.store.root}-{number}") for number in numbers))
+
+
+def change_partition(cluster: Coordinator, topic: str, partition: int, **changes: object) -> None:
+    """Change fields of a partition (leader, isr, replicas, adding, removing)."""
+    found = cluster.refresh().partition(topic, partition)
+    fields = {
+        "leader": found.leader,
+        "leader_epoch": found.leader_epoch,
+        "isr": list(found.isr),
+        "replicas": list(found.replicas),
+        **changes,
+    }
+    topic_id = cluster.state.topic(topic).topic_id
+    commit(cluster, ChangePartition(topic=topic, topic_id=topic_id, partition=partition, **fields))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The root of a new cluster; SPARKLOG_BOOTSTRAP_SERVER names it."""
+    path = str(tmp_path / "cluster")
+    create_cluster(path)
+    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", path)
+    monkeypatch.delenv("SPARKLOG_DEBUG", raising=False)
+    return path
+
+
+@pytest.fixture
+def cluster(root: str) -> Coordinator:
+    return open_cluster(root)
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("topics", "--list")`` gives the exit code and what was printed."""
+
+    def run_command(*arguments: str, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        code = main(list(arguments))
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out.decode("utf-8", "replace"), captured.err.decode())
+
+    return run_command

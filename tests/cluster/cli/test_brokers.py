@@ -1,0 +1,279 @@
+"""``sparklog brokers``: locations come, go, and are described."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from sparklog.client.producer.producer import Producer
+from sparklog.coordinator import Coordinator, probes
+from sparklog.coordinator.brokers import add_broker
+from sparklog.log.broker_files import note_key, read_allowed, read_check
+from sparklog.protocol.commits import ChangeBroker
+
+from .conftest import Run, change_partition, commit
+
+
+def test_a_location_becomes_the_next_broker(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    place = tmp_path / "disk1"
+    assert run("brokers", "add", "--location", str(place)) == (0, f"Added broker 1 at {place}.\n", "")
+    assert cluster.refresh().brokers[1].url == str(place)
+    assert run("brokers", "add", "--location", str(tmp_path / "disk7"), "--id", "7").out == (
+        f"Added broker 7 at {tmp_path / 'disk7'}.\n"
+    )
+    assert sorted(cluster.refresh().brokers) == [0, 1, 7]
+
+
+def test_brokers_are_listed_with_what_they_hold(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    run("brokers", "add", "--location", str(tmp_path / "disk2"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1], [1, 0], [1, 0]])
+    change_partition(cluster, "t", 2, isr=[1])
+    commit(cluster, ChangeBroker(broker=2, online=False), ChangeBroker(broker=2, cordoned=True))
+    assert run("brokers", "list").out == (
+        "BROKER STATE            REPLICAS OUT-OF-SYNC LEADERS BYTES LAST-SEEN LOCATION\n"
+        f"0      online           3        1           1       0     now       {cluster.store.root}\n"
+        f"1      online           3        0           2       0     now       {tmp_path / 'disk1'}\n"
+        f"2      offline,cordoned 0        0           0       0     now       {tmp_path / 'disk2'}\n"
+    )
+
+
+def test_a_location_that_is_gone_is_not_listed_as_online(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    assert run("maintain", "--once", "--only", "elections").code == 0
+    checked_ms = read_check(cluster.store, note_key(1)).time_ms
+    shutil.rmtree(tmp_path / "disk1")
+    listed = run("brokers", "list", "--json")
+    gone = json.loads(listed.out)["brokers"][1]
+    assert (gone["state"], gone["last_seen_ms"]) == ("unreachable", checked_ms)
+    assert "broker.json is missing" in gone["problem"]
+    shown = run("brokers", "list")
+    last_seen = datetime.fromtimestamp(checked_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert shown.lines[2].split() == ["1", "unreachable", "0", "0", "0", "0", last_seen, str(tmp_path / "disk1")]
+    assert shown.lines[3].split()[1] == "online"
+    assert shown.err.startswith("broker 1 did not answer: ")
+
+
+def test_a_location_that_was_never_checked_was_never_seen(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    shutil.rmtree(tmp_path / "disk1")
+    assert run("brokers", "list").lines[2].split()[6] == "-"
+
+
+def test_a_location_that_hangs_is_not_waited_for(
+    run: Run, cluster: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    go_on = threading.Event()
+
+    def hang(*_: object) -> None:
+        go_on.wait()
+
+    monkeypatch.setattr(probes, "check_identity", hang)  # a disk that hangs cannot be had in a test
+    try:
+        listed = run("brokers", "list", "--timeout", "0", "--json")
+    finally:
+        go_on.set()
+    assert [one["problem"] for one in json.loads(listed.out)["brokers"]] == [None, "no answer within 0 s"]
+
+
+def test_a_monitor_can_ask_for_an_exit_code(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    assert run("brokers", "list", "--exit-code").code == 0
+    shutil.rmtree(tmp_path / "disk1")
+    assert run("brokers", "list", "--exit-code").code == 2
+    assert run("brokers", "list").code == 0
+
+
+def test_a_broker_is_cordoned_and_uncordoned(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    assert run("brokers", "cordon", "--id", "1").out == "Broker 1 is cordoned.\n"
+    assert run("brokers", "cordon", "--id", "1").out == "Broker 1 is already cordoned.\n"
+    assert cluster.refresh().brokers[1].cordoned
+    refused = run("topics", "--create", "--topic", "t", "--replication-factor", "2")
+    assert refused.code == 1
+    assert run("brokers", "uncordon", "--id", "1").out == "Broker 1 is not cordoned.\n"
+    assert run("topics", "--create", "--topic", "t", "--replication-factor", "2").code == 0
+
+
+def test_a_broker_that_holds_replicas_stays_until_they_are_moved(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1]])
+    refused = run("brokers", "remove", "--id", "1")
+    assert (refused.code, refused.out) == (1, "")
+    assert "holds replicas of 1 partitions (t-0)" in refused.err
+    assert "sparklog reassign-partitions" in refused.err
+    change_partition(cluster, "t", 0, replicas=[0], isr=[0])
+    assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
+    assert list(cluster.refresh().brokers) == [0]
+
+
+def test_a_broker_is_drained_and_then_removed(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[1, 0], [2, 1]])
+    with Producer(bootstrap_servers=cluster.store.root, acks="all") as producer:
+        for number in range(10):
+            producer.send("t", value=b"v", partition=number % 2).get()
+    result = run("brokers", "drain", "--id", "1")
+    assert (result.code, result.out) == (
+        0, "Broker 1 is cordoned.\nSuccessfully started partition reassignments for t-0,t-1\n"
+    )  # fmt: skip
+    assert "`sparklog maintain` copies them" in result.err
+    assert run("brokers", "remove", "--id", "1").code == 1
+    maintained = run("maintain", "--once", "--only", "replication")
+    assert maintained.lines[0].startswith("replication: files copied 10, replicas in sync again 2, bytes copied ")
+    assert run("brokers", "drain", "--id", "1").out == "Broker 1 is cordoned.\n"
+    assert run("brokers", "remove", "--id", "1") == (0, "Removed broker 1.\n", "")
+    assert [sorted(one.isr) for one in cluster.refresh().topic("t").partitions] == [[0, 2], [0, 2]]
+
+
+def test_a_broker_whose_replicas_have_no_place_to_go_is_not_drained(
+    run: Run, cluster: Coordinator, tmp_path: Path
+) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    cluster.refresh()
+    cluster.create_topic("t", assignment=[[0, 1]])
+    before = cluster.refresh().version
+    result = run("brokers", "drain", "--id", "1")
+    assert (result.code, result.out) == (1, "")
+    assert "register one, or lower the replication factor" in result.err
+    assert cluster.refresh().version == before
+
+
+def test_a_broker_is_moved_with_its_files(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    (tmp_path / "elsewhere").mkdir()
+    refused = run("brokers", "move", "--id", "1", "--location", str(tmp_path / "elsewhere"))
+    assert (refused.code, refused.out) == (1, "")
+    assert "move its files there first" in refused.err
+    (tmp_path / "elsewhere").rmdir()
+    shutil.move(tmp_path / "disk1", tmp_path / "elsewhere")
+    moved = run("brokers", "move", "--id", "1", "--location", str(tmp_path / "elsewhere"))
+    assert moved == (0, f"Broker 1 is at {tmp_path / 'elsewhere'}.\n", "")
+
+
+def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    run("brokers", "add", "--location", str(tmp_path / "disk1"))
+    shutil.rmtree(tmp_path / "disk1")
+    result = run("brokers", "replace", "--id", "1")
+    assert (result.code, result.out) == (0, f"Broker 1 is {tmp_path / 'disk1'}.\n")
+    assert "`sparklog maintain` finds out" in result.err
+    assert (tmp_path / "disk1" / "broker.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
+        (
+            ["remov"],
+            "'remov' is not an action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
+            "did you mean remove?",
+        ),
+        (["add"], 'Missing required argument "[location]"'),
+        (["remove"], 'Missing required argument "[id]"'),
+        (["list", "--id", "1"], 'Option "[id]" can\'t be used with option "[list]"'),
+        (["cordon", "--id", "1", "--location", "/x"], 'Option "[location]" can\'t be used with option "[cordon]"'),
+        (["cordon", "--id", "one"], "argument --id: invalid int value: 'one'"),
+        (["cordon", "--id", "9"], "there is no broker 9; there are [0]"),
+        (["remove", "--id", "0"], "broker 0 is the root of the cluster, which stays"),
+        (["add", "--location", "gopher://x/y"], "gopher"),
+    ],
+)
+def test_wrong_usage_is_said_and_changes_nothing(
+    run: Run, cluster: Coordinator, arguments: list[str], message: str
+) -> None:
+    before = cluster.refresh().version
+    result = run("brokers", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err.splitlines()[0]
+    assert cluster.refresh().version == before
+
+
+def test_a_location_inside_another_one_is_refused(run: Run, cluster: Coordinator) -> None:
+    result = run("brokers", "add", "--location", f"{cluster.store.root}/inside")
+    assert result.code == 1
+    assert "lie one inside the other" in result.err
+    assert list(cluster.refresh().brokers) == [0]
+    assert not Path(cluster.store.root, "inside").exists()
+
+
+def test_a_place_elsewhere_is_allowed_and_taken_off_the_list(run: Run, cluster: Coordinator) -> None:
+    place = ("--location", "s3://other-bucket/logs/")
+    assert run("brokers", "allow", *place) == (0, "Brokers below s3://other-bucket/logs are allowed.\n", "")
+    assert run("brokers", "allow", *place).out == "Brokers below s3://other-bucket/logs are already allowed.\n"
+    assert read_allowed(cluster.store) == ("s3://other-bucket/logs",)
+    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not allowed any more.\n"
+    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not on the list.\n"
+    assert run("brokers", "allow", "--location", "/disk1/log").out == "Brokers below /disk1/log are already allowed.\n"
+
+
+@pytest.fixture
+def one_is_gone(run: Run, cluster: Coordinator, tmp_path: Path) -> Coordinator:
+    """Three brokers, which all hold partition 0 of orders; no controller has noticed that the location of 1 is gone."""
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    cluster.refresh()
+    cluster.create_topic("orders", assignment=[[0, 1, 2]])
+    shutil.rmtree(tmp_path / "disk1")
+    return cluster
+
+
+def test_endpoints_are_those_of_brokers_that_answer(run: Run, one_is_gone: Coordinator) -> None:
+    listed = run("cluster", "list-endpoints")
+    assert [line.split()[0] for line in listed.lines[1:]] == ["0", "2"]
+    assert listed.err.startswith("broker 1 did not answer: ")
+    states = [
+        (one["id"], one["state"]) for one in json.loads(run("cluster", "list-endpoints", "--json").out)["endpoints"]
+    ]
+    assert states == [(0, "unfenced"), (2, "unfenced")]
+    with_fenced = run("cluster", "list-endpoints", "--include-fenced-brokers")
+    assert [(line.split()[0], line.split()[4]) for line in with_fenced.lines[1:]] == [
+        ("0", "unfenced"), ("1", "fenced"), ("2", "unfenced")
+    ]  # fmt: skip
+
+
+def test_the_log_dir_of_a_broker_that_is_gone_has_kafkas_error(run: Run, one_is_gone: Coordinator) -> None:
+    described = run("log-dirs", "--describe")
+    assert described.lines[1] == "Received log directory information from brokers 0,1,2"
+    brokers = json.loads(described.lines[2])["brokers"]
+    dirs = [
+        (one["broker"], log_dir["error"], len(log_dir["partitions"])) for one in brokers for log_dir in one["logDirs"]
+    ]
+    assert dirs == [(0, None, 1), (1, "org.apache.kafka.common.errors.KafkaStorageException", 0), (2, None, 1)]
+    assert (described.code, described.err.count("\n")) == (0, 1)
+    assert described.err.startswith("broker 1 did not answer: ")
+    only = run("log-dirs", "--describe", "--broker-list", "2", "--json")
+    assert ([one["broker"] for one in json.loads(only.out)["brokers"]], only.err) == ([2], "")
+
+
+def test_a_description_of_the_cluster_says_which_broker_is_gone(
+    run: Run, one_is_gone: Coordinator, tmp_path: Path
+) -> None:
+    described = run("cluster", "describe")
+    assert f"1 ({tmp_path / 'disk1'}, unreachable), 2 ({tmp_path / 'disk2'})\n" in described.out
+    brokers = json.loads(run("cluster", "describe", "--json").out)["brokers"]
+    assert [(one["online"], one["state"]) for one in brokers] == [
+        (True, "online"), (True, "unreachable"), (True, "online")
+    ]  # fmt: skip
+
+
+def test_a_broker_that_a_controller_took_out_is_offline_everywhere(run: Run, cluster: Coordinator) -> None:
+    add_broker(cluster, f"{cluster.store.root}-1")
+    commit(cluster, ChangeBroker(broker=1, online=False))
+    assert len(run("cluster", "list-endpoints").lines) == 2
+    gone = json.loads(run("log-dirs", "--describe", "--json").out)["brokers"][1]["logDirs"][0]
+    assert gone["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
+    assert json.loads(run("cluster", "describe", "--json").out)["brokers"][1]["state"] == "offline"

@@ -1,0 +1,391 @@
+"""kafka-console-consumer: where it starts, what a line shows, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.client.producer.records import Record, append_records
+from sparklog.coordinator import Coordinator
+
+from .conftest import Run
+
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+NOW = ["--timeout-ms", "0"]
+"""Print what is there and end."""
+ALL = ["--from-beginning", *NOW]
+
+
+def shown(*names: str) -> list[str]:
+    return [part for name in names for part in ("--formatter-property", f"print.{name}=true")]
+
+
+@pytest.fixture
+def filled(cluster: Coordinator) -> Coordinator:
+    """Topic t with records 0, 1, 2 in partition 0 and 3 in partition 1."""
+    cluster.create_topic("t", partitions=2)
+    for number, partition in ((0, 0), (1, 0), (2, 0), (3, 1)):
+        record = Record(b"k%d" % number, b"v%d" % number, timestamp_us=number * 1000 + 999, partition=partition)
+        append_records(cluster, "t", [record])
+    return cluster
+
+
+def test_values_are_printed_and_counted(run: Run, filled: Coordinator) -> None:
+    assert run("console-consumer", "--topic", "t", *ALL) == (0, "v0\nv1\nv2\nv3\n", "Processed a total of 4 messages\n")
+
+
+def test_without_from_beginning_only_new_records_are_printed(run: Run, filled: Coordinator) -> None:
+    assert run("console-consumer", "--topic", "t", *NOW) == (0, "", "Processed a total of 0 messages\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "out"),
+    [
+        (["--partition", "0", "--offset", "1"], "v1\nv2\n"),
+        (["--partition", "0", "--offset", "earliest"], "v0\nv1\nv2\n"),
+        (["--partition", "0", "--offset", "LATEST"], ""),
+        (["--partition", "0", "--offset", "3"], ""),
+        (["--partition", "0"], ""),
+        (["--partition", "1", "--from-beginning"], "v3\n"),
+        (["--from-beginning", "--max-messages", "2"], "v0\nv1\n"),
+        (["--from-beginning", "--max-messages", "0"], ""),
+        (["--command-property", "auto.offset.reset=earliest"], "v0\nv1\nv2\nv3\n"),
+    ],
+)
+def test_start_and_end_are_chosen_by_flags(run: Run, filled: Coordinator, flags: list[str], out: str) -> None:
+    result = run("console-consumer", "--topic", "t", *flags, *NOW)
+    assert result == (0, out, f"Processed a total of {out.count('v')} messages\n")
+
+
+def test_topics_are_chosen_by_expression(run: Run, cluster: Coordinator) -> None:
+    for name in ("a1", "a2", "b"):
+        append_records(cluster, name, [Record(value=name.encode())])
+    assert run("console-consumer", "--include", "a.", *ALL).lines == ["a1", "a2"]
+
+
+def test_everything_of_a_record_is_shown_in_kafkas_order(run: Run, cluster: Coordinator) -> None:
+    headers = [("h", b"1"), ("h", None), ("", b"")]
+    append_records(cluster, "t", [Record(b"k", b"v", headers, timestamp_us=1_690_000_000_000_999), Record(None, None)])
+    names = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
+    lines = run("console-consumer", "--topic", "t", *ALL, *shown(*names)).lines
+    assert lines[0] == (
+        "CreateTime:1690000000000\tPartition:0\tOffset:0\tDelivery:NOT_PRESENT\tEpoch:0\th:1,h:null,:\tk\tv"
+    )
+    assert lines[1].split("\t")[5:] == ["NO_HEADERS", "null", "null"]
+
+
+def test_log_append_time_is_named_and_is_the_commits(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
+    append_records(cluster, "t", [Record(value=b"v", timestamp_us=1)])
+    out = run("console-consumer", "--topic", "t", *ALL, *shown("timestamp")).out
+    assert out == f"LogAppendTime:{cluster.refresh().timestamp_ms}\tv\n"
+
+
+def test_separators_and_null_literal_are_settings(run: Run, cluster: Coordinator) -> None:
+    append_records(cluster, "t", [Record(b"k", None, [("a", b"1"), ("b", b"2")])])
+    settings = ["key.separator=|", "line.separator=;", "headers.separator=&", "null.literal=-", "print.value=true"]
+    flags = [part for setting in settings for part in ("--formatter-property", setting)]
+    assert run("console-consumer", "--topic", "t", *ALL, *shown("headers", "key"), *flags).out == "a:1&b:2|k|-;"
+
+
+def test_value_can_be_left_out(run: Run, filled: Coordinator) -> None:
+    flags = ["--partition", "0", "--formatter-property", "print.value=false"]
+    assert run("console-consumer", "--topic", "t", *ALL, *flags, *shown("offset")).lines == [
+        "Offset:0",
+        "Offset:1",
+        "Offset:2",
+    ]
+    assert run("console-consumer", "--topic", "t", *ALL, *flags) == (0, "", "Processed a total of 3 messages\n")
+
+
+def test_values_are_printed_byte_for_byte(
+    run: Run, cluster: Coordinator, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    append_records(cluster, "t", [Record(value=b"\xff\x00\xfe"), Record(value="grün".encode())])
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", "--topic", "t", *ALL]
+    result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "LC_ALL": "C"})
+    assert result.stdout == b"\xff\x00\xfe\n" + "grün\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("StringDeserializer", "grün".encode(), "grün"),
+        ("org.apache.kafka.common.serialization.IntegerDeserializer", struct.pack(">i", -7), "-7"),
+        ("LongDeserializer", struct.pack(">q", 2**40), "1099511627776"),
+        ("ShortDeserializer", struct.pack(">h", -2), "-2"),
+        ("FloatDeserializer", struct.pack(">f", 0.5), "0.5"),
+        ("DoubleDeserializer", struct.pack(">d", -1.25), "-1.25"),
+        ("BooleanDeserializer", b"\x01", "true"),
+        ("BytesDeserializer", b"a\x00\\", "a\\x00\\x5C"),
+        ("ByteArrayDeserializer", b"raw", "raw"),
+        ("UUIDDeserializer", b"123E4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+    ],
+)
+def test_keys_and_values_are_deserialized_by_kafkas_class_names(
+    run: Run, cluster: Coordinator, name: str, data: bytes, text: str
+) -> None:
+    append_records(cluster, "t", [Record(data, data), Record(None, None)])
+    result = run(
+        "console-consumer",
+        "--topic",
+        "t",
+        *ALL,
+        *shown("key"),
+        "--value-deserializer",
+        name,
+        "--key-deserializer",
+        name,
+    )
+    assert sorted(result.lines) == sorted([f"{text}\t{text}", "null\tnull"])
+
+
+def test_value_that_is_no_such_type_ends_it_with_the_place_unless_it_is_skipped(run: Run, cluster: Coordinator) -> None:
+    good = struct.pack(">i", 1)
+    cluster.create_topic("t")
+    append_records(cluster, "t", [Record(value=good), Record(value=b"text!"), Record(value=good)])
+    flags = ["--topic", "t", *ALL, "--value-deserializer", "IntegerDeserializer"]
+    failed = run("console-consumer", *flags)
+    assert (failed.code, failed.out) == (1, "1\n")
+    assert "t-0 offset 1: Size of data received by IntegerDeserializer is not 4: it has 5 bytes" in failed.err
+    skipped = run("console-consumer", *flags, "--skip-message-on-error")
+    assert (skipped.code, skipped.out) == (0, "1\n1\n")
+    assert "skipping t-0 offset 1" in skipped.err
+
+
+def test_offset_out_of_range_is_said_and_reset(run: Run, filled: Coordinator) -> None:
+    flags = ["--topic", "t", "--partition", "0", "--offset", "100", *NOW]
+    latest = run("console-consumer", *flags)
+    assert latest.out == ""
+    assert "offset 100 of t-0 is out of range: it has 0 to 3; going on at latest" in latest.err
+    earliest = run("console-consumer", *flags, "--command-property", "auto.offset.reset=earliest")
+    assert earliest.out == "v0\nv1\nv2\n"
+    none = run("console-consumer", *flags, "--command-property", "auto.offset.reset=none")
+    assert none.code == 1
+    assert "auto.offset.reset is none" in none.err
+
+
+def test_missing_topic_is_waited_for(run: Run, cluster: Coordinator) -> None:
+    writer = threading.Timer(0.2, append_records, (cluster, "later", [Record(value=b"v")]))
+    writer.start()
+    result = run("console-consumer", "--topic", "later", "--max-messages", "1", "--timeout-ms", "30000")
+    writer.join()
+    assert (result.code, result.out) == (0, "v\n")
+    assert "topic 'later' does not exist in this cluster yet" in result.err
+
+
+def test_partitions_added_meanwhile_are_read_from_their_beginning(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    with consumer("--topic", "t", "--max-messages", "2") as process:
+        append_until_printed(cluster, process)
+        cluster.create_partitions("t", 2)
+        append_records(cluster, "t", [Record(value=b"new", partition=1)])
+        assert process.stdout is not None
+        rest = process.stdout.read()
+        assert process.wait(timeout=30) == 0
+    assert rest in (b"new\n", b"first\n")
+
+
+def consumer(*flags: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def append_until_printed(cluster: Coordinator, process: subprocess.Popen[bytes]) -> None:
+    """Give the consumer, which starts at the end of the log, records until it shows the first of them."""
+    printed = threading.Event()
+    assert process.stdout is not None
+    stdout = process.stdout
+    watcher = threading.Thread(target=lambda: (stdout.readline(), printed.set()))
+    watcher.start()
+    append_records(cluster, "t", [Record(value=b"first", partition=0)])
+    while not printed.wait(0.2):
+        append_records(cluster, "t", [Record(value=b"first", partition=0)])
+    watcher.join()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_consumer_says_how_many_and_exits_as_kafkas_does(
+    filled: Coordinator, number: signal.Signals, code: int
+) -> None:
+    with consumer("--topic", "t", "--from-beginning") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(4):
+            process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+        assert process.stderr.read() == b"Processed a total of 4 messages\n"
+
+
+def test_closed_pipe_ends_it_cleanly(filled: Coordinator) -> None:
+    append_records(filled, "t", [Record(value=b"x" * 100)] * 20_000)
+    with consumer("--topic", "t", "--from-beginning") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=30) == 0
+        said = process.stderr.read().decode()
+    assert said.startswith("Unable to write to standard out, closing consumer.\nProcessed a total of ")
+    assert said.count("\n") == 2
+
+
+def test_damaged_segment_ends_it_with_file_and_checksums(run: Run, filled: Coordinator, root: str) -> None:
+    path = sorted(Path(root, "t-0").glob("*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[data.index(b"v1")] ^= 1
+    path.write_bytes(data)
+    result = run("console-consumer", "--topic", "t", "--partition", "0", *ALL)
+    assert (result.code, result.out) == (1, "v0\n")
+    assert str(path) in result.err
+    assert "checksum" in result.err
+    assert "Processed a total of 1 messages" in result.err
+
+
+GROUP = ["--topic", "t", "--group", "g", "--from-beginning"]
+
+
+def committed(cluster: Coordinator, group: str = "g") -> dict[int, int]:
+    return {one.partition: one.offset for one in cluster.refresh().groups[group].offsets.values()}
+
+
+def test_a_group_goes_on_where_it_stopped_and_commits_only_what_was_printed(run: Run, filled: Coordinator) -> None:
+    first = run("console-consumer", *GROUP, "--max-messages", "3", "--formatter-property", "print.partition=true")
+    assert (first.code, len(first.lines), first.err) == (0, 3, "Processed a total of 3 messages\n")
+    assert sum(committed(filled).values()) == 3
+    second = run("console-consumer", *GROUP, "--max-messages", "1", "--formatter-property", "print.partition=true")
+    assert sorted(first.lines + second.lines) == [
+        "Partition:0\tv0",
+        "Partition:0\tv1",
+        "Partition:0\tv2",
+        "Partition:1\tv3",
+    ]
+    assert committed(filled) == {0: 3, 1: 1}
+    assert filled.refresh().groups["g"].members == {}
+
+
+def test_a_group_may_be_named_by_a_property_and_read_a_pattern(run: Run, filled: Coordinator, tmp_path: Path) -> None:
+    config = tmp_path / "consumer.properties"
+    config.write_text("group.id=g\nauto.offset.reset=earliest\nmax.poll.records=1\n")
+    flags = ["--include", "t|u", "--command-config", str(config), "--max-messages", "4"]
+    result = run("console-consumer", *flags)
+    assert (sorted(result.lines), result.err) == (["v0", "v1", "v2", "v3"], "Processed a total of 4 messages\n")
+
+
+def test_a_group_ends_when_nothing_comes_and_shows_key_and_time(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", *GROUP, "--timeout-ms", "1500", *shown("timestamp", "offset", "key"))
+    assert (result.code, len(result.lines)) == (0, 4)
+    assert "CreateTime:1\tOffset:1\tk1\tv1" in result.lines
+
+
+def test_a_group_without_automatic_commits_commits_nothing(run: Run, filled: Coordinator) -> None:
+    flags = ["--max-messages", "2", "--command-property", "enable.auto.commit=false"]
+    assert len(run("console-consumer", *GROUP, *flags).lines) == 2
+    assert committed(filled) == {}
+
+
+def test_what_could_not_be_printed_is_not_committed(run: Run, filled: Coordinator) -> None:
+    deserializer = "value.deserializer=IntegerDeserializer"
+    result = run("console-consumer", *GROUP, "--max-messages", "4", "--formatter-property", deserializer)
+    assert result.code == 1
+    assert "offset 0" in result.err
+    assert committed(filled) == {}
+
+
+def test_a_group_is_left_with_a_commit_when_it_is_terminated(filled: Coordinator, root: str) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", *GROUP]
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        filled.commit_offsets("g", {("t", 0): 0, ("t", 1): 0})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        assert sorted(process.stdout.readline() for _ in range(4)) == [b"v0\n", b"v1\n", b"v2\n", b"v3\n"]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (code, b"Processed a total of 4 messages\n")
+        assert committed(filled) == {0: 3, 1: 1}
+        assert filled.refresh().groups["g"].members == {}
+
+
+def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
+    flags = "--isolation-level read_committed --enable-systest-events --command-property fetch.min.bytes=1"
+    result = run(
+        "console-consumer", "--topic", "t", *ALL, *flags.split(), "--formatter", "kafka.tools.NoOpMessageFormatter"
+    )
+    assert result == (0, "shutdown_complete\n", "Processed a total of 4 messages\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], 'Exactly one of the following arguments is required: "[topic]", "[include]"'),
+        (["--topic", "t", "--include", "t"],
+         'Exactly one of the following arguments is required: "[topic]", "[include]"'),
+        (["--include", "t", "--partition", "0"], "The topic is required when partition is specified."),
+        (["--topic", "t", "--offset", "1"], "The partition is required when offset is specified."),
+        (["--topic", "t", "--partition", "0", "--offset", "1", "--from-beginning"],
+         "Options from-beginning and offset cannot be specified together."),
+        *[(["--topic", "t", "--partition", "0", f"--offset={offset}"],
+           f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
+           "non-negative long.") for offset in ("-1", "soon", str(2**63), "1.5", "٣", "")],
+        (["--topic", "t", "--from-beginning", "--command-property", "auto.offset.reset=latest"],
+         "Can't simultaneously specify --from-beginning and 'auto.offset.reset=latest', please remove one option"),
+        (["--topic", "t", "--command-property", "auto.offset.reset=soonest"],
+         "auto.offset.reset is earliest, latest or none, not 'soonest'"),
+        (["--topic", "t", "--isolation-level", "read_comitted"],
+         "Invalid value read_comitted for --isolation-level: choose read_committed or read_uncommitted"),
+        (["--topic", "t", "--command-property", "isolation.level=x"],
+         "Invalid value x for isolation.level: choose read_committed or read_uncommitted"),
+        (["--topic", "t", "--formatter", "DefaultFormatter"],
+         "there is no formatter 'DefaultFormatter' here, but DefaultMessageFormatter, LoggingMessageFormatter, "
+         "NoOpMessageFormatter, OffsetsMessageFormatter, GroupMetadataMessageFormatter; did you mean "
+         "DefaultMessageFormatter?"),
+        (["--topic", "t", "--group", "a", "--command-property", "group.id=b"],
+         "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+         "'--command-config') do not match. Detected group ids: 'a', 'b'"),
+        (["--topic", "t", "--group", "a", "--partition", "0"],
+         "Options group and partition cannot be specified together."),
+        (["--include", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+    result = run("console-consumer", *arguments, *NOW)
+    assert result == (1, "", f"{message}\n`sparklog console-consumer --help` lists the options.\n")
+
+
+@pytest.mark.parametrize("name", ["com.example.AvroDeserializer", "LongDeserialiser", "Long", "", "os.Integer"])
+def test_unknown_deserializer_is_refused_with_the_known_ones(run: Run, root: str, name: str) -> None:
+    result = run("console-consumer", "--topic", "t", *NOW, "--formatter-property", f"value.deserializer={name}")
+    assert result.code == (1 if name else 0)
+    assert name == "" or "StringDeserializer, IntegerDeserializer" in result.err
+
+
+def test_missing_partition_is_waited_for(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", "--topic", "t", "--partition", "2", *NOW)
+    assert (result.code, result.out) == (0, "")
+    assert "topic 't' has partitions 0 to 1, and no partition 2 yet; waiting for it (Ctrl-C stops)" in result.err
+
+
+def test_partition_that_appears_is_read_from_its_beginning(filled: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "console-consumer", "--topic", "t", "--partition", "2"]
+    with subprocess.Popen([*command, "--max-messages", "1"], **PIPES) as consumer:
+        assert consumer.stderr is not None
+        assert "waiting for it" in consumer.stderr.readline()
+        filled.create_partitions("t", 3)
+        append_records(filled, "t", [Record(value=b"first", partition=2)])
+        out, _ = consumer.communicate(timeout=60)
+    assert out == "first\n"
+
+
+def test_negative_partition_is_refused(run: Run, filled: Coordinator) -> None:
+    result = run("console-consumer", "--topic", "t", "--partition", "-1", *NOW)
+    assert result.code == 1
+    assert "--partition -1: partitions are numbered from 0" in result.err

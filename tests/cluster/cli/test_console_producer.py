@@ -1,0 +1,348 @@
+"""kafka-console-producer: how lines become records, what is sent together, and what a bad line does."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.cli.arguments.line_reader import LineReader
+from sparklog.cli.arguments.parser import UsageError
+from sparklog.cli.commands.clients import console_producer
+from sparklog.cli.commands.clients.throughput import StopRequest
+from sparklog.cli.main import main
+from sparklog.client.producer.records import Record
+from sparklog.client.reader import ConsumerRecord, LogReader
+from sparklog.coordinator import Coordinator
+from sparklog.errors import RefusedRecordError
+from tests.replicated import brokers
+
+from .conftest import Run
+
+KEYS = ["--reader-property", "parse.key=true"]
+HEADERS = ["--reader-property", "parse.headers=true"]
+PRODUCER_ID = 1
+"""The commit that gives a producer its id."""
+
+
+def records(cluster: Coordinator, topic: str = "t") -> list[ConsumerRecord]:
+    state = cluster.refresh()
+    with LogReader(cluster) as reader:
+        return [
+            record
+            for number, partition in enumerate(state.topic(topic).partitions)
+            for record in reader.records(topic, number, 0, partition.high_watermark)
+        ]
+
+
+def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
+    return [record.value for record in records(cluster, topic)]
+
+
+def test_every_line_is_a_record_without_key(run: Run, cluster: Coordinator) -> None:
+    assert run("console-producer", "--topic", "t", stdin=b"a\nb\n\nlast") == (0, "", "")
+    assert [(record.key, record.value) for record in records(cluster)] == [
+        (None, b"a"), (None, b"b"), (None, b""), (None, b"last"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+def test_line_ends_do_not_belong_to_the_value(run: Run, cluster: Coordinator, ending: bytes) -> None:
+    run("console-producer", "--topic", "t", stdin=b"a" + ending + b"b\rc" + ending)
+    assert values(cluster) == [b"a", b"b\rc"]
+
+
+def test_lines_that_are_not_utf8_keep_their_bytes(run: Run, cluster: Coordinator) -> None:
+    run("console-producer", "--topic", "t", stdin=b"\xff\x00\xfe\n")
+    assert values(cluster) == [b"\xff\x00\xfe"]
+
+
+def test_no_input_sends_nothing(run: Run, cluster: Coordinator) -> None:
+    before = cluster.refresh().version
+    assert run("console-producer", "--topic", "t", stdin=b"") == (0, "", "")
+    assert cluster.refresh().version == before
+
+
+def test_key_headers_and_nulls_are_read_from_the_line(run: Run, cluster: Coordinator) -> None:
+    lines = b"a:1,b:NULL,a:2\tk\tv\nNULL\tNULL\tNULL\n\t\t\n"
+    result = run(
+        "console-producer", "--topic", "t", *KEYS, *HEADERS, "--reader-property", "null.marker=NULL",
+        "--reader-property", "ignore.error=true", stdin=lines,
+    )  # fmt: skip
+    assert result == (0, "", "")
+    found = {(r.key, r.value): r.headers for r in records(cluster)}
+    assert found == {(b"k", b"v"): [("a", b"1"), ("b", None), ("a", b"2")], (None, None): [], (b"", b""): [("", None)]}
+
+
+def test_separators_are_settings(run: Run, cluster: Coordinator) -> None:
+    settings = ("key.separator=::", "headers.delimiter=|", "headers.separator=;", "headers.key.separator==")
+    flags = [part for setting in settings for part in ("--reader-property", setting)]
+    assert run("console-producer", "--topic", "t", *KEYS, *HEADERS, *flags, stdin=b"x=1;y=2|k::v::w\n").code == 0
+    assert [r[5:8] for r in records(cluster)] == [(b"k", b"v::w", [("x", b"1"), ("y", b"2")])]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line", "message"),
+    [
+        (KEYS, b"no key", "No key separator found on line number 3: 'no key'"),
+        (HEADERS, b"no headers", "No headers delimiter found on line number 3: 'no headers'"),
+        (HEADERS, b"h\tv", "No header key separator found in pair 'h' on line number 3"),
+    ],
+)
+def test_bad_line_is_named_and_the_lines_before_it_are_sent(
+    run: Run, cluster: Coordinator, flags: list[str], line: bytes, message: str
+) -> None:
+    result = run("console-producer", "--topic", "t", *flags, stdin=b"a:1\tb\na:1\tb\n" + line + b"\na:1\tb\n")
+    assert result == (1, "", message + "\n")
+    assert len(records(cluster)) == 2
+
+
+def test_errors_can_be_ignored(run: Run, cluster: Coordinator) -> None:
+    assert (
+        run("console-producer", "--topic", "t", *KEYS, "--reader-property", "ignore.error=true", stdin=b"no key\n").code
+        == 0
+    )
+    assert [(r.key, r.value) for r in records(cluster)] == [(None, b"no key")]
+
+
+def test_line_over_max_message_bytes_is_named_and_the_lines_before_it_are_sent(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t", configs={"max.message.bytes": "100"})
+    result = run("console-producer", "--topic", "t", stdin=b"a\nb\n" + b"x" * 200 + b"\nc\n")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("line number 3: ")
+    assert "212 bytes, and max.message.bytes is 100" in result.err
+    assert values(cluster) == [b"a", b"b"]
+
+
+def test_lines_go_together_into_one_commit_unless_sync(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    before = cluster.refresh().version
+    run("console-producer", "--topic", "t", stdin=b"line\n" * 500)
+    assert cluster.refresh().version == before + PRODUCER_ID + 1
+    run("console-producer", "--topic", "t", "--sync", stdin=b"line\n" * 3)
+    assert cluster.refresh().version == before + 2 * PRODUCER_ID + 4
+
+
+def test_batch_size_bounds_what_is_sent_at_once(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    before = cluster.refresh().version
+    run("console-producer", "--topic", "t", "--batch-size", "40", stdin=b"0123456789\n" * 12)
+    assert cluster.refresh().version == before + PRODUCER_ID + 3
+    run("console-producer", "--topic", "t", "--command-property", "batch.size=60", stdin=b"0123456789\n" * 12)
+    assert cluster.refresh().version == before + 2 * PRODUCER_ID + 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "codec"),
+    [
+        ([], b"none"),
+        (["--compression-codec"], b"gzip"),
+        (["--compression-codec", "zstd"], b"zstd"),
+        (["--command-property", "compression.type=lz4"], b"lz4"),
+    ],
+)
+def test_codec_is_chosen_as_in_kafka(run: Run, cluster: Coordinator, flags: list[str], codec: bytes) -> None:
+    assert run("console-producer", *flags, "--topic", "t", stdin=b"line\n").code == 0
+    (key,) = [info.key for info in cluster.store.list("") if info.key.endswith(".log")]
+    assert codec in cluster.store.get(key)
+
+
+def test_kafkas_other_flags_are_accepted(run: Run, cluster: Coordinator) -> None:
+    flags = (
+        "--message-send-max-retries 5 --retry-backoff-ms 10 --request-required-acks all --request-timeout-ms 5 "
+        "--metadata-expiry-ms 5 --max-block-ms 5 --max-memory-bytes 5 --socket-buffer-size 5 --timeout 10 "
+        "--command-property linger.ms=5 --line-reader org.apache.kafka.tools.LineMessageReader"
+    )
+    assert run("console-producer", "--topic", "t", *flags.split(), stdin=b"line\n") == (0, "", "")
+    assert values(cluster) == [b"line"]
+
+
+def test_topic_that_may_not_be_created_fails_before_a_line_is_read(run: Run, cluster: Coordinator) -> None:
+    cluster.alter_configs("", {"auto.create.topics.enable": "false"})
+    result = run("console-producer", "--topic", "t", stdin=b"line\n")
+    assert result.code == 1
+    assert "auto.create.topics.enable is false" in result.err
+
+
+@pytest.mark.parametrize("name", ["../x", "x" * 250, "тема", "a\nb"])
+def test_hostile_topic_name_is_refused(run: Run, cluster: Coordinator, name: str) -> None:
+    result = run("console-producer", "--topic", name, stdin=b"line\n")
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert not cluster.refresh().topics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], 'Missing required argument "[topic]"'),
+        (["--topic", "t", "--compression-codec", "zst"],
+         "there is no codec 'zst', choose from none, gzip, snappy, lz4, zstd; did you mean zstd?"),
+        (["--topic", "t", "--reader-property", "parse.key"],
+         "--reader-property 'parse.key' is not of the form name=value"),
+        (["--topic", "t", "--reader-property", "null.marker=:"],
+         "null.marker and headers.key.separator may not be equal"),
+        (["--topic", "t", "--reader-property", "headers.separator=:"],
+         "headers.separator and headers.key.separator may not be equal"),
+        (["--topic", "t", "--reader-property", "key.separator="], "key.separator may not be empty"),
+        (["--topic", "t", "--command-property", "linger.ms=soon"], "linger.ms='soon' is not a whole number"),
+        (["--topic", "t", "--batch-size", "-1"], "batch.size of -1 is negative"),
+        (["--topic", "t", "--line-reader", "MyReader"],
+         "there is no line reader 'MyReader' here: only LineMessageReader"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_said_and_exits_with_1(run: Run, root: str, arguments: list[str], message: str) -> None:
+    result = run("console-producer", *arguments, stdin=b"line\n")
+    assert result == (1, "", f"{message}\n`sparklog console-producer --help` lists the options.\n")
+
+
+def test_properties_come_from_a_file(run: Run, cluster: Coordinator, tmp_path: Any) -> None:
+    path = tmp_path / "reader.properties"
+    path.write_text("parse.key=true\nkey.separator=|\n")
+    assert run("console-producer", "--topic", "t", "--reader-config", str(path), stdin=b"k|v\n").code == 0
+    assert [(r.key, r.value) for r in records(cluster)] == [(b"k", b"v")]
+
+
+def test_terminal_is_prompted_and_each_line_is_sent_when_it_is_typed(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    mine, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "60000"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    try:
+        for number in range(3):
+            assert _read_until(mine, b">").endswith(b">")
+            assert len(records(cluster)) == number
+            os.write(mine, b"line %d\n" % number)
+        _read_until(mine, b">")
+        assert values(cluster) == [b"line 0", b"line 1", b"line 2"]
+        os.write(mine, b"\x04")
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(mine)
+
+
+def _read_until(descriptor: int, end: bytes) -> bytes:
+    data = b""
+    while not data.endswith(end):
+        data += os.read(descriptor, 1024)
+    return data
+
+
+def test_slow_input_is_sent_after_the_linger_time_without_waiting_for_more(cluster: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "20"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        reader = LogReader(cluster)
+        state = cluster.state
+        while "t" not in state.topics:
+            state = reader.wait(state, 30)
+        assert values(cluster) == [b"first"]
+        process.stdin.write(b"second\nthi")
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+    assert values(cluster) == [b"first", b"second", b"thi"]
+
+
+def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * 5000)
+    with open(reader) as stream, pytest.raises(RefusedRecordError, match=r"line number 1: .* over 1,000 bytes"):
+        console_producer._Input(stream, StopRequest()).next_line(None)
+    os.close(writer)
+
+
+def test_a_line_longer_than_any_record_is_named_and_the_lines_before_it_are_sent(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nb\n" + b"x" * 1500)
+    with open(reader) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["console-producer", "--topic", "t"]) == 1
+    os.close(writer)
+    assert capsys.readouterr().err == (
+        "line number 3: this line and those after it were not sent: it has over 1,000 bytes, more than a record may\n"
+    )
+    assert values(cluster) == [b"a", b"b"]
+
+
+Text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t,:"), max_size=8)
+
+
+@given(
+    key=st.one_of(st.none(), Text),
+    value=st.one_of(st.none(), Text),
+    headers=st.lists(st.tuples(Text, Text), min_size=1),
+)
+def test_what_is_written_as_a_line_is_read_back(
+    key: str | None, value: str | None, headers: list[tuple[str, str]]
+) -> None:
+    reader = LineReader({"parse.key": "true", "parse.headers": "true", "null.marker": "\\N"})
+    shown = ["\\N" if text is None else text for text in (key, value)]
+    line = ",".join(f"{name}:{text}" for name, text in headers) + f"\t{shown[0]}\t{shown[1]}"
+    if any(text == "\\N" for pair in headers for text in pair) or "\\N" in (key, value):
+        return
+    assert reader.record(line.encode(), 1) == Record(
+        None if key is None else key.encode(),
+        None if value is None else value.encode(),
+        [(name, text.encode()) for name, text in headers],
+    )
+
+
+def test_line_reader_refuses_separators_that_cannot_be_told_apart() -> None:
+    for first, second in (("headers.delimiter", "headers.separator"), ("null.marker", "key.separator")):
+        with pytest.raises(UsageError, match=f"{first} and {second} may not be equal"):
+            LineReader({first: "#", second: "#"})
+
+
+def test_a_compacted_topic_takes_the_lines_before_the_first_without_a_key(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("c", configs={"cleanup.policy": "compact"})
+    code, _, err = run("console-producer", "--topic", "c", *KEYS, stdin=b"k\ta\nk\tb\n")
+    assert (code, err) == (0, "")
+    code, _, err = run("console-producer", "--topic", "c", stdin=b"a\n")
+    assert code == 1
+    assert "line number 1" in err
+    assert "compacted" in err
+    marked = [*KEYS, "--reader-property", "null.marker=NULL"]
+    code, _, err = run("console-producer", "--topic", "c", *marked, stdin=b"k\tc\nNULL\td\nk\te\n")
+    assert code == 1
+    assert "line number 2" in err
+    assert values(cluster, "c") == [b"a", b"b", b"c"]
+
+
+def test_lines_are_on_the_replicas_that_acks_asks_for(run: Run, tmp_path: Path) -> None:
+    with brokers(tmp_path / "replicas", min_insync_replicas="2") as replicated:
+        address = ["--bootstrap-server", replicated.root]
+        assert run("console-producer", *address, "--topic", "t", stdin=b"a\n")[0] == 0
+        assert replicated.values(0) == replicated.values(1) == [b"a"]
+        leader = ["--request-required-acks", "1"]
+        assert run("console-producer", *address, *leader, "--topic", "t", stdin=b"b\n")[0] == 0
+        assert replicated.partition().isr == (0,)
+        code, _, err = run("console-producer", *address, "--topic", "t", "--retry-backoff-ms", "0", stdin=b"c\n")
+        assert code == 1
+        assert "WARN: line number 1 cannot be sent now, retrying: " in err
+        assert "line number 1: this line and those after it were not sent: " in err
+        assert "min.insync.replicas" in err
+        again = ["--command-property", "acks=0"]
+        assert run("console-producer", *address, *again, "--topic", "t", stdin=b"d\n")[0] == 0
+        assert replicated.values(0) == [b"a", b"b", b"d"]
+
+
+def test_acks_that_do_not_exist_are_refused(run: Run, cluster: Coordinator) -> None:
+    code, _, err = run("console-producer", "--topic", "t", "--request-required-acks", "2", stdin=b"a\n")
+    assert code != 0
+    assert "acks cannot be '2'" in err

@@ -1,0 +1,144 @@
+"""``sparklog fsck``: exit codes, what people read, what programs read, and repair from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparklog.maintenance.fsck.kinds import Checked, Finding, Repair
+from tests.cluster.maintenance.damaged_clusters import DamagedCluster, index_of
+
+from .conftest import Run
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DamagedCluster:
+    cluster = DamagedCluster(tmp_path / "cluster", brokers=2)
+    cluster.append(partitions=(0, 1))
+    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", str(cluster.root))
+    monkeypatch.delenv("SPARKLOG_DEBUG", raising=False)
+    return cluster
+
+
+def test_a_sound_cluster_exits_with_0_and_says_what_was_checked(run: Run, cluster: DamagedCluster) -> None:
+    result = run("fsck")
+    assert result.code == 0
+    assert result.err == ""
+    assert result.lines[0] == f"Cluster {cluster.coordinator.state.cluster_id} at {cluster.root}, version 3"
+    assert result.lines[1].startswith("Checked 4 commits, 0 checkpoints, 2 segments in 2 partitions, 2 copies of data")
+    assert result.lines[-1] == "Clean."
+
+
+def test_damage_exits_with_1_and_is_told_by_partition_with_offsets_and_what_to_do(
+    run: Run, cluster: DamagedCluster
+) -> None:
+    path = cluster.append()
+    cluster.flip(path, 700, broker=1)
+    result = run("fsck")
+    assert result.code == 1
+    assert result.lines[3].startswith("WARNINGS: ")
+    assert result.lines[4] == "  orders-0"
+    assert result.lines[5].startswith("    damaged-batch, offsets 15 to 19: record batch 0: the checksum of its ")
+    assert result.lines[6] == f"      {path} on broker 1"
+    assert result.lines[7] == "      -> run `sparklog fsck --repair`, which copies it from broker 0"
+    assert result.lines[-1] == "0 errors, 1 warning, 0 notes. 1 of them can be repaired with --repair."
+
+
+def test_much_of_the_same_is_summed_up(run: Run, cluster: DamagedCluster) -> None:
+    for _ in range(8):
+        cluster.file(cluster.append()).unlink()
+    result = run("fsck")
+    assert sum("missing-log" in line for line in result.lines) == 6
+    assert "    and 3 more of missing-log, in all of offsets 15 to 134 (--json lists them)" in result.lines
+
+
+def test_json_has_every_field_of_its_types(run: Run, cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    cluster.flip(path, 700, broker=1)
+    result = run("fsck", "--json")
+    assert result.code == 1
+    report = json.loads(result.out)
+    assert report["clean"] is False
+    assert report["counts"] == {"error": 0, "warning": 1, "info": 0}
+    assert (report["version"], report["left"], report["repairs"]) == (4, None, [])
+    assert set(report["checked"]) == set(Checked.__struct_fields__)
+    [finding] = report["findings"]
+    assert set(finding) == set(Finding.__struct_fields__)
+    assert (finding["kind"], finding["topic"], finding["partition"]) == ("damaged-batch", "orders", 0)
+    assert (finding["start_offset"], finding["end_offset"], finding["batch"]) == (15, 20, 0)
+
+
+def test_repair_mends_and_exits_with_0(run: Run, cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    cluster.flip(path, 700, broker=1)
+    cluster.file(index_of(path), 0).unlink()
+    dry = run("fsck", "--repair", "--dry-run")
+    assert dry.code == 1
+    assert f"  {path} on broker 1: would be put together from broker 0" in dry.lines
+    result = run("fsck", "--repair")
+    assert result.code == 0
+    assert f"  {path} on broker 1: put together from broker 0" in result.lines
+    assert result.lines[-1] == "Clean."
+    assert run("fsck").code == 0
+
+
+def test_what_cannot_be_repaired_exits_with_1_and_names_what_is_lost(run: Run, cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    for broker in (0, 1):
+        cluster.flip(path, 700, bit=broker, broker=broker)
+    result = run("fsck", "--repair", "--json")
+    assert result.code == 1
+    report = json.loads(result.out)
+    assert set(report["repairs"][0]) == set(Repair.__struct_fields__)
+    assert report["repairs"][0]["why_not"] == "no copy has batch 0 (offsets 15 to 19 of orders-0)"
+    assert len(report["left"]) == 2
+
+
+def test_only_the_topic_and_partitions_asked_for_are_read(run: Run, cluster: DamagedCluster) -> None:
+    cluster.flip(cluster.append(partitions=(1,)), 700)
+    assert run("fsck", "--partitions", "0").code == 0
+    assert run("fsck", "--topic", "orders", "--partitions", "1").code == 1
+
+
+def test_fast_leaves_the_batches_out(run: Run, cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    cluster.flip(path, 700)
+    assert run("fsck", "--fast").code == 0
+    cluster.cut(path, 700)
+    assert run("fsck", "--fast").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topic", "nothing"], "topic 'nothing' does not exist"),
+        (["--partitions", "x"], "is not a list of numbers"),
+        (["--topic", "orders", "--partitions", "7"], "has no partition 7"),
+        (["--dry-run"], "--dry-run goes with --repair"),
+        (["--repair", "--fast"], "can't be used with"),
+        (["--workers", "2", "--distributed"], "can't be used with"),
+        (["--nonsense"], "is not a recognized option"),
+    ],
+)
+def test_what_cannot_run_exits_with_2(run: Run, cluster: DamagedCluster, arguments: list[str], message: str) -> None:
+    result = run("fsck", *arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
+
+
+def test_a_root_that_is_no_cluster_exits_with_2(run: Run, tmp_path: Path) -> None:
+    assert run("fsck", "--bootstrap-server", str(tmp_path / "nothing")).code == 2
+
+
+def test_progress_is_said_in_bytes(run: Run, cluster: DamagedCluster) -> None:
+    result = run("fsck", "--progress")
+    assert "fsck: 4 of 4 commits (100 %)" in result.err
+    assert "kB (100 %)" in result.err
+
+
+def test_several_processes_find_the_same(run: Run, cluster: DamagedCluster) -> None:
+    cluster.flip(cluster.append(), 700)
+    assert run("fsck", "--workers", "2").out == run("fsck").out

@@ -1,0 +1,237 @@
+"""Texts that a client chose cannot forge a line of a table, nor tell the terminal anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.membership import expire
+from sparklog.errors import InvalidRequestError
+from sparklog.format.schema import record_schema
+from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.layout import segment_key
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.commits import (
+    Action,
+    ApplicationWrite,
+    CommitOffsets,
+    CommittedOffset,
+    CreateTopic,
+    InitProducer,
+    JoinGroup,
+    RegisterBroker,
+)
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.store.local import LocalStore
+from sparklog.types import printable
+from tests.cluster.cli.conftest import Run
+
+FORGED = "evil\x1b[2J\r\nforged-row\t0 \u202e\u2028x\x9b"
+SHOWN = "evil\\x1b[2J\\r\\nforged-row\\t0 \\u202e\\u2028x\\x9b"
+ANYTHING = r"[\s\S]*"
+HARMLESS = "größe-☃ 数"
+
+
+def commit(coordinator: Coordinator, *actions: Action) -> None:
+    """Commit what no decision would let in, as a hostile or an older client may have."""
+    coordinator.refresh()
+    assert coordinator.log.attempt(list(actions)) is Outcome.WON
+
+
+@pytest.fixture
+def hostile(cluster: Coordinator, tmp_path: object) -> Coordinator:
+    """A cluster in which every text that can be chosen freely is hostile."""
+    topic_id = cluster.create_topic("orders")
+    member = f"m-{FORGED}"
+    offset = CommittedOffset(topic="orders", topic_id=topic_id, partition=0, offset=0, metadata=FORGED)
+    commit(
+        cluster,
+        RegisterBroker(broker=1, url=f"{tmp_path}/{FORGED}"),
+        JoinGroup(
+            group="billing",
+            member=member,
+            instance_id=FORGED,
+            client_id=FORGED,
+            host=FORGED,
+            topics=["orders"],
+            assignors=["range"],
+            session_timeout_ms=45_000,
+        ),
+        CommitOffsets(group="billing", offsets=[offset]),
+        CommitOffsets(group=f"g-{FORGED}", offsets=[offset]),
+        InitProducer(producer_id=0, producer_epoch=0, transactional_id=f"tx-{FORGED}"),
+    )
+    return cluster
+
+
+TABLES = {
+    "members": (["consumer-groups", "--describe", "--group", "billing", "--members", "--verbose"], 2),
+    "offsets": (["consumer-groups", "--describe", "--group", "billing", "--offsets"], 2),
+    "states": (["consumer-groups", "--describe", "--all-groups", "--state"], 4),
+    "groups of consumers": (["consumer-groups", "--list"], 2),
+    "groups with states": (["consumer-groups", "--list", "--state"], 3),
+    "groups": (["groups", "--list"], 3),
+    "transactions": (["transactions", "list"], 2),
+    "brokers": (["brokers", "list"], 3),
+}
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize(("command", "lines"), TABLES.values(), ids=TABLES.keys())
+def test_every_table_has_its_own_lines_and_nothing_else(run: Run, command: list[str], lines: int) -> None:
+    done = run(*command)
+    assert done.code == 0, done.err
+    said = [line for line in done.out.split("\n") if line.strip()]
+    assert len(said) == lines, done.out
+    assert SHOWN in done.out
+    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+
+
+@pytest.fixture
+def forged_topic(cluster: Coordinator) -> Coordinator:
+    """A topic, an application and a location whose names no decision would let in."""
+    commit(
+        cluster,
+        RegisterBroker(broker=1, url=f"{cluster.store.root}-{FORGED}"),
+        CreateTopic(topic=FORGED, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", replicas=[[0]], configs={"retention.ms": "1"}),
+        ApplicationWrite(application=FORGED, application_version=7),
+    )
+    return cluster
+
+
+ASKED = {
+    "topics": (["topics", "--list"], 1),
+    "topics with details": (["topics", "--describe"], 2),
+    "settings": (["configs", "--describe", "--entity-type", "topics"], 2),
+    "offsets": (["get-offsets", "--topic", ANYTHING], 1),
+    "cluster": (["cluster", "describe"], 14),
+    "endpoints": (["cluster", "list-endpoints", "--include-fenced-brokers"], 3),
+    "applications": (["applications", "--list"], 2),
+    "application": (["applications", "--delete", "--application", FORGED], 1),
+    "reset": (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", FORGED, "--to-latest"], 2),
+    "replicas": (["replica-verification", "--topics-include", ANYTHING], 2),
+}
+
+
+@pytest.mark.usefixtures("forged_topic")
+@pytest.mark.parametrize(("command", "lines"), ASKED.values(), ids=ASKED.keys())
+def test_names_of_topics_and_applications_forge_no_line(run: Run, command: list[str], lines: int) -> None:
+    done = run(*command)
+    said = [line for line in done.out.split("\n") if line.strip()]
+    assert len(said) == lines, (done.out, done.err)
+    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+
+
+def test_answers_of_brokers_and_cluster_are_one_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    place, elsewhere = f"{tmp_path}/x\ny", f"{tmp_path}/z\x1b[2Jq"
+    assert run("brokers", "add", "--location", place).out == f"Added broker 1 at {tmp_path}/x\\ny.\n"
+    os.rename(place, elsewhere)
+    shown = f"{tmp_path}/z\\x1b[2Jq"
+    assert run("brokers", "move", "--id", "1", "--location", elsewhere).out == f"Broker 1 is at {shown}.\n"
+    assert run("brokers", "allow", "--location", elsewhere).out.startswith(f"Brokers below {shown} are ")
+    assert run("brokers", "disallow", "--location", elsewhere).out.startswith(f"{shown} is ")
+    created = run("cluster", "create", "--bootstrap-server", place)
+    assert created.out.endswith(f" at {tmp_path}/x\\ny.\n")
+    mirrored = run("cluster", "mirror", "--to", f"{tmp_path}/m\nn")
+    assert mirrored.out.startswith(f"{tmp_path}/m\\nn mirrors version ")
+    promoted = run("cluster", "promote", "--to", f"{tmp_path}/m\nn")
+    assert (promoted.code, promoted.out.count("\n")) == (0, 1)
+
+
+def test_names_in_files_of_scripts_forge_no_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    partition = {"topic": FORGED, "partition": 0, "offset": 1, "replicas": [0]}
+    path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    for command in (
+        ["delete-records", "--offset-json-file", str(path)],
+        ["leader-election", "--election-type", "preferred", "--path-to-json-file", str(path)],
+        ["reassign-partitions", "--verify", "--reassignment-json-file", str(path)],
+        ["reassign-partitions", "--cancel", "--reassignment-json-file", str(path)],
+        ["reassign-partitions", "--execute", "--reassignment-json-file", str(path)],
+    ):
+        done = run(*command)
+        assert SHOWN in done.out + done.err, command
+        assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err), command
+
+
+@pytest.mark.usefixtures("hostile")
+def test_a_reset_shows_a_hostile_group_in_one_line(run: Run) -> None:
+    done = run("consumer-groups", "--reset-offsets", "--group", f"g-{FORGED}", "--topic", "orders", "--to-earliest")
+    assert done.out.count("forged-row") == 1
+    assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
+
+
+def test_names_of_headers_are_shown_in_one_line(run: Run, cluster: Coordinator) -> None:
+    topic_id = cluster.create_topic("orders")
+    key = segment_key("orders", 0, 0, 1, cluster.log.ids.write_id())
+    writer = SegmentFileWriter(cluster.store, key, has_key=False, has_headers=True)
+    writer.start_run(RunTarget("orders", topic_id, 0))
+    fields = record_schema(("value", "timestamp", "headers"))
+    columns = [
+        pa.array([b"v"], pa.binary()),
+        pa.array([0], pa.timestamp("us", tz="UTC")),
+        pa.array([[{"key": FORGED, "value": b"x"}]], fields.field("headers").type),
+    ]
+    writer.write(pa.RecordBatch.from_arrays(columns, schema=fields))
+    cluster.append(AppendRequest(appends=writer.finish()))
+    done = run("dump-log", "--files", f"{cluster.store.root}/{key}", "--print-data-log")
+    assert f"headerKeys: [{SHOWN}]" in done.out
+
+
+@pytest.mark.usefixtures("hostile")
+def test_json_has_the_texts_as_they_are(run: Run) -> None:
+    done = run("fsck", "--json")
+    report = json.loads(done.out)
+    assert any(FORGED in finding["message"] for finding in report["findings"])
+    assert "\x1b" not in run("fsck").out
+
+
+def test_a_text_without_control_characters_stays_as_it_is() -> None:
+    assert printable(HARMLESS) == HARMLESS
+    assert printable(FORGED) == SHOWN
+    assert printable(7) == "7"
+
+
+def test_a_log_line_about_a_member_is_one_line(tmp_path: object, caplog: pytest.LogCaptureFixture) -> None:
+    coordinator = create_cluster(LocalStore(f"{tmp_path}/root"))
+    coordinator.create_topic("orders")
+    commit(coordinator, JoinGroup(group="g", member=FORGED, topics=["orders"], assignors=["range"]))
+    with caplog.at_level(logging.WARNING):
+        expire(coordinator, "g", [FORGED], coordinator.state.groups["g"].generation)
+    assert SHOWN in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+# -- new ids
+
+
+@pytest.mark.parametrize("text", [FORGED, "a\nb", "\x00", "x" * 250])
+def test_a_new_client_id_or_transactional_id_is_refused_as_a_group_id_is(cluster: Coordinator, text: str) -> None:
+    before = cluster.state.version
+    for request in (
+        JoinRequest(group="g", member="m", client_id=text),
+        JoinRequest(group="g", member="m", instance_id=text),
+        JoinRequest(group="g", member="m", host=text),
+    ):
+        with pytest.raises(InvalidRequestError, match="characters"):
+            cluster.join_group(request)
+    with pytest.raises(InvalidRequestError, match=r"transactional\.id"):
+        cluster.init_producer(text)
+    assert cluster.refresh().version == before
+
+
+def test_a_transactional_id_that_is_known_already_goes_on(hostile: Coordinator) -> None:
+    assert hostile.init_producer(f"tx-{FORGED}").producer_epoch == 1
+
+
+def test_ids_in_every_language_are_taken(cluster: Coordinator) -> None:
+    cluster.create_topic("orders")
+    cluster.join_group(JoinRequest(group="g", member="m", client_id=HARMLESS, topics=["orders"]))
+    assert cluster.init_producer(HARMLESS).producer_epoch == 0

@@ -1,0 +1,279 @@
+"""console-producer loses no line that it has read: signals, storages that fail for a while, and who is told."""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sparklog.cli.commands.clients import console_producer
+from sparklog.cli.commands.clients.line_sender import LineSender, Retries
+from sparklog.cli.main import main
+from sparklog.client.producer.records import Record
+from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import StorageError, StorageFullError, StoragePermissionError
+from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.testing.faults import KINDS as KNOWN
+from sparklog.testing.faults import Call, Fault, possible
+from sparklog.testing.faulty_store import FaultyStore
+
+RETRIES = Retries(number=None, backoff_ms=100, delivery_timeout_ms=120_000)
+
+
+def values(cluster: Coordinator, topic: str = "t") -> list[bytes | None]:
+    state = cluster.refresh()
+    with LogReader(cluster) as reader:
+        return [
+            record.value
+            for number, partition in enumerate(state.topic(topic).partitions)
+            for record in reader.records(topic, number, 0, partition.high_watermark)
+        ]
+
+
+@contextmanager
+def producing(root: str, *flags: str, timeout: str = "60000") -> Iterator[subprocess.Popen[bytes]]:
+    """A console-producer that sends nothing by itself for a minute."""
+    command = [sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--bootstrap-server", root]
+    command += ["--timeout", timeout, *flags]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def write(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Give it these bytes, and return once it has read them."""
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+    left = array.array("i", [1])
+    while left[0] and process.poll() is None:
+        fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, left)
+
+
+def send(process: subprocess.Popen[bytes], cluster: Coordinator, line: bytes, then: bytes) -> None:
+    """Give it a line and the beginning of the next, and return once it is done with the line.
+
+    With ``--sync`` it reads on only when the sending has ended, which takes longer than until others see the line.
+    """
+    write(process, line + b"\n")
+    while values(cluster) != [line]:
+        pass
+    write(process, then)
+
+
+# -- signals
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_sends_every_line_that_was_read(cluster: Coordinator, number: str, code: int) -> None:
+    cluster.create_topic("t")
+    with producing(cluster.store.root) as process:
+        write(process, b"first\nsecond\nhalf of the th")
+        process.send_signal(getattr(signal, number))
+        assert process.communicate(timeout=60)[1] == b""
+        assert process.returncode == code
+    assert values(cluster) == [b"first", b"second"]
+
+
+def test_the_end_of_the_input_sends_what_is_left(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    with producing(cluster.store.root) as process:
+        write(process, b"first\nlast without end")
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert values(cluster) == [b"first", b"last without end"]
+
+
+def test_a_hang_up_that_is_ignored_as_nohup_does_ends_nothing(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    command = ["nohup", sys.executable, "-m", "sparklog.cli", "console-producer", "--topic", "t", "--timeout", "60000"]
+    command += ["--bootstrap-server", cluster.store.root]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+        write(process, b"first\n")
+        process.send_signal(signal.SIGHUP)
+        write(process, b"second\n")
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert values(cluster) == [b"first", b"second"]
+
+
+def test_closed_standard_input_is_the_end_of_the_input(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    command = (
+        f"exec {sys.executable} -m sparklog.cli console-producer --topic t --bootstrap-server {cluster.store.root}"
+    )
+    result = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# -- a storage that fails
+
+
+def test_a_root_that_is_away_for_a_while_costs_no_line(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    root = Path(cluster.store.root)
+    away = root.with_name("away")
+    with producing(str(root), "--sync") as process:
+        assert process.stderr is not None
+        send(process, cluster, b"first", then=b"sec")
+        root.rename(away)
+        write(process, b"ond\nthird\n")
+        said = process.stderr.readline().decode()
+        assert said.startswith("WARN: line number 2 cannot be sent now, retrying: ")
+        assert not root.exists()
+        away.rename(root)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert values(cluster) == [b"first", b"second", b"third"]
+
+
+def test_a_second_signal_gives_up_and_names_the_line(cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    root = Path(cluster.store.root)
+    with producing(str(root), "--sync", "--retry-backoff-ms", "60000") as process:
+        assert process.stderr is not None
+        send(process, cluster, b"first", then=b"sec")
+        root.rename(root.with_name("away"))
+        write(process, b"ond\n")
+        assert process.stderr.readline().startswith(b"WARN: line number 2 cannot be sent now, retrying: ")
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)  # another, since two of a kind may arrive as one
+        assert b"line number 2: interrupted" in process.communicate(timeout=60)[1]
+        assert process.returncode in (130, 143)
+
+
+class World:
+    """A cluster in memory, and a sender whose storage fails as it is told."""
+
+    def __init__(self, name: str, faults: Iterable[Fault] = (), retries: Retries = RETRIES) -> None:
+        self.clock = ManualClock()
+        self.inner = MemoryStore(name, self.clock)
+        self.failure: Exception | None = None
+        self.fails_from = ""
+        create_cluster(self.inner, clock=self.clock).create_topic("t", 2)
+        self.store = FaultyStore(self.inner, faults, before=self.fail)
+        self.cluster = open_cluster(self.store, clock=self.clock)
+        self.opened = len(self.store.calls)
+        self.sender = LineSender(self.cluster, "t", "none", -1, retries)
+
+    def fail(self, step: int, call: Call) -> None:
+        if self.fails_from == call.operation:
+            self.failure = StorageError("away")
+        if self.failure is not None:
+            raise self.failure
+
+    def values(self) -> list[bytes | None]:
+        return sorted(values(open_cluster(self.inner, clock=self.clock)))  # type: ignore[type-var]
+
+
+@pytest.fixture
+def space(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a space in memory."""
+    name = request.node.name.translate({ord(mark): "-" for mark in "[]+*"})
+    yield name
+    forget_space(name)
+
+
+LINES = [Record(key=b"a", value=b"1"), Record(value=b"2"), Record(key=b"b", value=b"3")]
+KINDS = ["unavailable", "error", "lost_answer", "outage", "late2+unavailable", "late12+unavailable", "full"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines_are_stored_once_whichever_request_fails(kind: str, space: str) -> None:
+    world = World(space)
+    world.sender.send(LINES)
+    steps = range(world.opened, len(world.store.calls))
+    assert len(steps) > 5
+    for step in steps:
+        forget_space(space)
+        world = World(space, [Fault(step, kind)] if possible_at(world, step, kind) else ())
+        world.sender.send(LINES)
+        world.sender.send([Record(value=b"4")])
+        world.store.settle()
+        assert world.values() == [b"1", b"2", b"3", b"4"], step
+        assert world.sender.sent_lines == 4
+
+
+def possible_at(world: World, step: int, kind: str) -> bool:
+    return possible(KNOWN[kind], world.store.calls[step].operation)
+
+
+@pytest.mark.parametrize(
+    ("failure", "retries", "seconds"),
+    [
+        (StorageError("away"), RETRIES, 120),
+        (StorageError("away"), Retries(2, 100, 120_000), 0.3),
+        (StorageError("away"), Retries(0, 100, 120_000), 0),
+        (StorageError("away"), Retries(None, 100, 5_000), 5),
+        (StorageFullError("no space"), RETRIES, 0.7),
+        (StoragePermissionError("denied"), RETRIES, 0),
+    ],
+)
+def test_it_gives_up_as_its_retries_say_and_names_the_line(
+    space: str, failure: StorageError, retries: Retries, seconds: float
+) -> None:
+    world = World(space, retries=retries)
+    world.sender.send(LINES)
+    began = world.clock.monotonic()
+    world.failure = failure
+    with pytest.raises(type(failure), match=f"line number 4: this line and those after it were not sent: .*{failure}"):
+        world.sender.send(LINES)
+    assert seconds <= world.clock.monotonic() - began <= seconds * 1.5
+    assert world.values() == [b"1", b"2", b"3"]
+
+
+def test_it_says_where_it_is_not_known_whether_lines_are_stored(space: str) -> None:
+    world = World(space, retries=Retries(1, 100, 120_000))
+    world.sender.send(LINES)
+
+    world.fails_from = "put_if_absent"
+    with pytest.raises(StorageError, match="line number 4: whether lines 4 to 6 are in the log is not"):
+        world.sender.send(LINES)
+
+
+def test_lines_that_were_read_are_sent_where_the_input_fails(
+    root: str, cluster: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("t")
+    chunks = iter([b"1\n2\nhal"])
+
+    def read_once(*_: object) -> bytes:
+        for chunk in chunks:
+            return chunk
+        raise OSError(errno.EIO, "the terminal is gone")
+
+    monkeypatch.setattr(console_producer.os, "read", read_once)
+    with open(os.devnull, "rb") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["console-producer", "--topic", "t", "--timeout", "60000"]) == 1
+    assert values(cluster) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("longest", [2**63 - 1, 10**30])
+def test_a_linger_without_end_waits_for_the_end_of_the_input(root: str, cluster: Coordinator, longest: int) -> None:
+    cluster.create_topic("t")
+    with producing(root, "--retry-backoff-ms", str(longest), timeout=str(longest)) as process:
+        write(process, b"1\n")
+        assert process.communicate(b"2\n")[1] == b""
+        assert process.returncode == 0
+    assert values(cluster) == [b"1", b"2"]
+
+
+def test_a_pause_between_two_tries_is_one_that_the_system_can_wait() -> None:
+    assert Retries(None, 10**30, 0).pause_seconds(1) <= threading.TIMEOUT_MAX

@@ -1,0 +1,186 @@
+"""The command as a whole: help, dispatch, connection, how it complains, and what starting it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.cli.commands import COMMANDS
+from sparklog.coordinator import Coordinator, open_cluster
+
+from .conftest import Run
+
+
+def test_help_names_every_command(run: Run) -> None:
+    result = run("--help")
+    assert result.code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", result.out, re.M)
+
+
+def test_no_command_prints_the_help_and_fails(run: Run) -> None:
+    result = run()
+    assert result.code == 1
+    assert result.out == run("--help").out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_has_an_example_that_starts_with_it(run: Run, name: str) -> None:
+    result = run(name, "--help")
+    assert result.code == 0
+    assert result.err == ""
+    assert f"usage: sparklog {name} " in result.out
+    assert f"sparklog {name} " in result.out.partition("Example:\n")[2]
+    assert max(map(len, result.lines)) <= 120
+
+
+@pytest.mark.parametrize("arguments", [["--version"], *[[name, "--version"] for name in COMMANDS]])
+def test_version_is_printed(run: Run, arguments: list[str]) -> None:
+    assert run(*arguments) == (0, f"{sparklog.__version__} (sparklog)\n", "")
+
+
+def test_unknown_command_says_which_was_meant(run: Run) -> None:
+    result = run("topcis", "--list")
+    assert result == (1, "", "'topcis' is not a command (`sparklog --help` lists them); did you mean topics?\n")
+
+
+def test_missing_bootstrap_server_says_how_to_give_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARKLOG_BOOTSTRAP_SERVER", raising=False)
+    result = run("topics", "--list")
+    assert result.code == 1
+    assert "--bootstrap-server must be specified" in result.err
+    assert "SPARKLOG_BOOTSTRAP_SERVER" in result.err
+
+
+def test_flag_comes_before_file_and_file_before_environment(
+    run: Run, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {name: str(tmp_path / name) for name in ("flag", "file")}
+    for path in others.values():
+        assert run("cluster", "create", "--bootstrap-server", path).code == 0
+    ids = {name: open_cluster(path).state.cluster_id for name, path in others.items()}
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={others['file']}\n")
+    command = ["cluster", "cluster-id"]
+    assert run(*command).out == f"Cluster ID: {open_cluster(root).state.cluster_id}\n"
+    assert run(*command, "--command-config", str(config)).out == f"Cluster ID: {ids['file']}\n"
+    both = run(*command, "--command-config", str(config), "--bootstrap-server", others["flag"])
+    assert both.out == f"Cluster ID: {ids['flag']}\n"
+
+
+def test_root_that_is_no_cluster_says_how_to_make_it_one(run: Run, tmp_path: Path) -> None:
+    result = run("topics", "--list", "--bootstrap-server", str(tmp_path))
+    assert result.code == 1
+    assert "is not a sparklog cluster" in result.err
+    assert f"sparklog cluster create --bootstrap-server {tmp_path}" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_storage_that_cannot_arbitrate_commits_is_refused(run: Run) -> None:
+    result = run("cluster", "create", "--bootstrap-server", "sftp://host/log")
+    assert result.code == 1
+    assert "sftp" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_newer_cluster_format_asks_for_an_upgrade(run: Run, root: str) -> None:
+    path = Path(root, "cluster.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    result = run("topics", "--list")
+    assert result.code == 1
+    assert "format 99" in result.err
+    assert "upgrade sparklog" in result.err
+
+
+def test_edited_commit_is_found(run: Run, root: str) -> None:
+    run("topics", "--create", "--topic", "t")
+    commit = Path(root, "meta/commits/00000000000000000001.json")
+    commit.write_text(commit.read_text().replace('"t"', '"u"'))
+    result = run("topics", "--list")
+    assert (result.code, result.out) == (1, "")
+    assert "00000000000000000001.json is not what was written" in result.err
+
+
+@pytest.mark.parametrize("option", ["novalue", "=x", "client_kwargs={bad"])
+def test_malformed_storage_option_is_refused(run: Run, root: str, option: str) -> None:
+    result = run("topics", "--list", "--storage-option", option)
+    assert result.code == 1
+    assert "--storage-option" in result.err
+
+
+def test_config_file_that_cannot_be_read_is_named(run: Run, root: str, tmp_path: Path) -> None:
+    result = run("topics", "--list", "--command-config", str(tmp_path / "nope.properties"))
+    assert result.code == 1
+    assert "nope.properties" in result.err
+
+
+def test_debug_shows_where_an_error_comes_from(root: str) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "topics", "--debug", "--delete", "--topic", "("]
+    plain = [part for part in command if part != "--debug"]
+    without = subprocess.run(plain, capture_output=True, text=True, check=False)
+    assert (without.returncode, "Traceback" in without.stderr) == (1, False)
+    missing = [*command[:5], "--describe", "--bootstrap-server", root + "-nope"]
+    failed = subprocess.run(missing, capture_output=True, text=True, check=False)
+    assert (failed.returncode, "Traceback" in failed.stderr) == (1, True)
+
+
+def test_flags_of_kafka_without_effect_are_accepted_and_logged_at_debug_level(root: str) -> None:
+    command = ["topics", "--debug", "--list", "--partition-size-limit-per-response", "10"]
+    result = subprocess.run(
+        [sys.executable, "-m", "sparklog.cli", *command], capture_output=True, text=True, check=True
+    )
+    assert "--partition-size-limit-per-response has no effect here" in result.stderr
+
+
+LOADED = (
+    "import sys; from sparklog.cli.main import main; code = main(); print(code, *sorted(sys.modules), file=sys.stderr)"
+)
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a process has imported at its end."""
+    result = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True)
+    code, *modules = result.stderr.splitlines()[-1].split()
+    assert code == "0"
+    return {name for name in modules if name != "numpy"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *[[name, "--help"] for name in COMMANDS]])
+def test_help_loads_no_library(arguments: list[str]) -> None:
+    tops = {name.partition(".")[0] for name in loaded_by(*arguments)}
+    assert not tops & {"pyarrow", "fsspec", "msgspec", "pyspark", "pandas", "numpy"}
+
+
+def test_commands_load_neither_spark_nor_pandas_nor_numpy(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    for arguments in (
+        ["topics", "--list"],
+        ["get-offsets"],
+        ["console-consumer", "--topic", "t", "--timeout-ms", "0"],
+        ["producer-perf-test", "--topic", "t", "--num-records", "9", "--record-size", "9", "--throughput", "-1"],
+        ["console-consumer", "--topic", "t", "--group", "g", "--from-beginning", "--max-messages", "9"],
+        ["consumer-groups", "--describe", "--group", "g"],
+        ["transactions", "list"],
+    ):
+        modules = loaded_by(*arguments)
+        assert "pyarrow" in modules
+        assert not [name for name in modules if name.partition(".")[0] in ("pyspark", "pandas", "py4j")]
+        assert not [name for name in modules if name.startswith("numpy.")]
+
+
+def test_output_into_a_closed_pipe_ends_quietly(root: str) -> None:
+    for number in range(3):
+        open_cluster(root).create_topic(f"t{number}")
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "sparklog.cli", "topics", "--list"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")

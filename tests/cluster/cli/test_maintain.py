@@ -1,0 +1,198 @@
+"""``sparklog maintain``: a pass from the command line, its report and exit code, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparklog.cli.commands.storage.maintain import STEPS
+from sparklog.client.producer.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import Coordinator, open_cluster
+from sparklog.coordinator.brokers import add_broker
+from sparklog.maintenance import jobs as steps
+from sparklog.maintenance.segments.replacement import Counts
+from sparklog.maintenance.segments.roll import roll
+
+from .conftest import Run
+
+
+def append(cluster: Coordinator, topic: str, commits: int, partition: int = 0) -> None:
+    """So many small files."""
+    with Producer(bootstrap_servers=cluster.store.root) as producer:
+        for number in range(commits):
+            producer.send(topic, value=f"{number}".encode(), partition=partition).get()
+
+
+def values(root: str, topic: str) -> list[bytes]:
+    with LogReader(open_cluster(root)) as reader:
+        end = reader.state.partition(topic, 0).high_watermark
+        return [record.value or b"" for record in reader.records(topic, 0, 0, end)]
+
+
+@pytest.fixture
+def orders(cluster: Coordinator) -> Coordinator:
+    """Thirty small files in orders, ten in refunds."""
+    for name, commits in (("orders", 30), ("refunds", 10)):
+        cluster.create_topic(name)
+        append(cluster, name, commits)
+    cluster.refresh()
+    return cluster
+
+
+def segments(cluster: Coordinator, topic: str) -> int:
+    return cluster.refresh().partition(topic, 0).segments
+
+
+def test_the_help_lists_the_steps_there_are() -> None:
+    assert tuple(steps.STEPS) == STEPS
+
+
+def test_a_pass_does_every_step_and_says_what_was_done(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once", "--mirror", f"{orders.store.root}-mirror")
+    assert (result.code, result.err) == (0, "")
+    assert "mirror: commits copied " in result.lines[-1]
+    assert [line.split(":")[0] for line in result.lines] == list(STEPS)
+    (roll,) = [line for line in result.lines if line.startswith("roll: ")]
+    assert roll.startswith("roll: files rewritten 40, into files 2, bytes read ")
+    assert segments(orders, "orders") == 1
+    assert values(orders.store.root, "orders") == [f"{number}".encode() for number in range(30)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pass_that_is_stopped_half_way_says_so_by_its_exit_code(
+    run: Run, orders: Coordinator, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def rolled(*arguments: object) -> Counts:
+        counts = roll(*arguments)  # type: ignore[arg-type]
+        os.kill(os.getpid(), number)
+        return counts
+
+    monkeypatch.setattr(steps, "roll", rolled)
+    result = run("maintain", "--once", "--only", "roll,retention")
+    assert result.code == 128 + number
+    assert segments(orders, "orders") == 1, "what was done by then holds"
+
+
+def test_a_second_pass_finds_nothing_to_roll(run: Run, orders: Coordinator) -> None:
+    run("maintain", "--once")
+    assert "roll: nothing to do" in run("maintain", "--once").out
+
+
+def test_steps_and_topics_can_be_chosen(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once", "--only", "roll", "--topic", "ref.*")
+    assert [line.split(":")[0] for line in result.lines] == ["roll"]
+    assert (segments(orders, "orders"), segments(orders, "refunds")) == (30, 1)
+
+
+def test_processes_share_the_work(run: Run, orders: Coordinator) -> None:
+    result = run("maintain", "--once", "--only", "roll", "--workers", "2")
+    assert (result.code, result.err) == (0, "")
+    assert (segments(orders, "orders"), segments(orders, "refunds")) == (1, 1)
+
+
+def test_a_topic_that_cannot_be_worked_on_is_said_and_the_others_are_done(run: Run, orders: Coordinator) -> None:
+    damaged = sorted(Path(orders.store.root, "orders-0").glob("*.log"))[3]
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    result = run("maintain", "--once", "--only", "roll")
+    assert result.code == 1
+    (failed,) = [line for line in result.lines if line.startswith("roll: failed: ")]
+    assert "orders" in failed
+    assert damaged.name in failed
+    assert segments(orders, "refunds") == 1
+    assert segments(orders, "orders") == 30
+
+
+def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop", "--only", "roll,cleanup"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        assert loop.stdout is not None
+        assert loop.stdout.readline().startswith("roll: files rewritten 40")
+        started = time.monotonic()
+        loop.send_signal(signal.SIGTERM)
+        out, err = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    assert time.monotonic() - started < 30
+    assert out.splitlines()[-1] == "stopped"
+    assert "SIGTERM: stopping as soon as the present task allows" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Command must include exactly one action: --once or --loop"),
+        (["--once", "--loop"], "Command must include exactly one action: --once or --loop"),
+        (["--once", "--only", "rol"],
+         f"--only: there is no step 'rol': {', '.join(STEPS)}; did you mean roll?"),
+        (["--once", "--only", "mirror"], "--only mirror needs --mirror, the location to mirror the commit log to"),
+        (["--once", "--workers", "0"], "--workers 0: at least 1"),
+        (["--once", "--workers", "2", "--distributed"],
+         'Option "[workers]" can\'t be used with option "[distributed]"'),
+        (["--once", "--master", "yarn"], "--master and --conf are Spark's, which --distributed asks for"),
+        (["--once", "--topic", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
+        (["--once", "--topic", "oders"], "--topic 'oders' matches no topic of the cluster"),
+        (["--once", "--distributed", "--conf", "x"], "--conf 'x' is not of the form name=value"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:
+    result = run("maintain", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[0] == message
+
+
+def test_without_spark_it_says_what_to_install(root: str, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')\n")
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--once", "--distributed"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "lacks pyspark: pip install 'sparklog[spark]'" in done.stderr
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_a_loop_replaces_a_leader_that_is_lost_and_lets_it_catch_up_when_it_is_back(
+    cluster: Coordinator, tmp_path: Path
+) -> None:
+    add_broker(cluster, str(tmp_path / "disk1"))
+    cluster.alter_configs("", {"broker.heartbeat.interval.ms": "200"})
+    cluster.create_topic("t", assignment=[[1, 0]])
+    append(cluster, "t", 5)
+
+    def partition() -> tuple[int, tuple[int, ...]]:
+        found = cluster.refresh().partition("t", 0)
+        return found.leader, found.isr
+
+    command = [sys.executable, "-m", "sparklog.cli", "maintain", "--loop"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+        try:
+            assert loop.stdout is not None
+            assert loop.stdout.readline().startswith("roll: files rewritten 5")
+            (tmp_path / "disk1").rename(tmp_path / "away")
+            wait_until(lambda: partition() == (0, (0,)))
+            append(cluster, "t", 5)
+            (tmp_path / "away").rename(tmp_path / "disk1")
+            wait_until(lambda: partition()[1] == (1, 0))
+        finally:
+            loop.send_signal(signal.SIGTERM)
+            out, err = loop.communicate(timeout=60)
+    assert loop.returncode == 0
+    assert "elections: partitions with another leader or isr 1" in out
+    assert f"{out}{err}".count("broker 1: failed: ") == 1, "what is the same at every check is said once"
+    assert "elections: failed: broker 1: failed: " in out
+    assert "replicas in sync again 1" in out
+    assert out.splitlines()[-1] == "stopped"
+    assert values(cluster.store.root, "t") == [b"0", b"1", b"2", b"3", b"4"] * 2

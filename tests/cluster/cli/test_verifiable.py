@@ -1,0 +1,179 @@
+"""kafka-verifiable-producer and kafka-verifiable-consumer: events, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from sparklog.client.producer.records import Record, append_records
+from sparklog.client.reader import LogReader
+from sparklog.coordinator import Coordinator
+
+from .conftest import Result, Run
+
+PRODUCE = ("verifiable-producer", "--topic", "t")
+CONSUME = ("verifiable-consumer", "--topic", "t", "--group-id", "g")
+
+
+@pytest.fixture
+def topic(cluster: Coordinator) -> Coordinator:
+    cluster.create_topic("t")
+    return cluster
+
+
+@pytest.fixture
+def filled(topic: Coordinator) -> Coordinator:
+    """Five records, the third without a key."""
+    keys = (b"a", b"b", None, b"d", b"e")
+    append_records(topic, "t", [Record(key, b"v%d" % number) for number, key in enumerate(keys)])
+    return topic
+
+
+def events(result: Result) -> list[dict[str, Any]]:
+    """The events without their times, which every one has first, before its name."""
+    found = [json.loads(line) for line in result.lines]
+    assert all(list(event)[:2] == ["timestamp", "name"] and event.pop("timestamp") > 0 for event in found)
+    return found
+
+
+def names(result: Result) -> list[str]:
+    return [event["name"] for event in events(result)]
+
+
+# -- producer
+
+
+def test_each_record_is_said_to_be_committed_and_the_end_has_the_sums(run: Run, topic: Coordinator) -> None:
+    result = run(*PRODUCE, "--max-messages", "3")
+    assert (result.code, result.err) == (0, "")
+    found = events(result)
+    assert [event["name"] for event in found] == [
+        "startup_complete", *["producer_send_success"] * 3, "shutdown_complete", "tool_data",
+    ]  # fmt: skip
+    assert found[2] == {
+        "name": "producer_send_success",
+        "key": None,
+        "value": "1",
+        "topic": "t",
+        "partition": 0,
+        "offset": 1,
+    }
+    assert found[-1].pop("avg_throughput") > 0
+    assert found[-1] == {"name": "tool_data", "sent": 3, "acked": 3, "target_throughput": -1}
+
+
+def test_values_keys_and_timestamps_are_as_asked_for(run: Run, topic: Coordinator) -> None:
+    flags = ["--value-prefix", "7", "--repeating-keys", "2", "--message-create-time", "1000", "--throughput", "1000"]
+    result = run(*PRODUCE, "--max-messages", "3", *flags)
+    assert [(one["key"], one["value"]) for one in events(result)[1:4]] == [("0", "7.0"), ("1", "7.1"), ("0", "7.2")]
+    with LogReader(topic) as reader:
+        reader.refresh()
+        stored = list(reader.records("t", 0, 0, 3))
+    assert [(record.key, record.value) for record in stored] == [(b"0", b"7.0"), (b"1", b"7.1"), (b"0", b"7.2")]
+    assert all(1_000_000 <= record.timestamp_us < 60_000_000 for record in stored)
+
+
+def test_a_record_that_cannot_be_sent_is_an_event(run: Run, topic: Coordinator) -> None:
+    topic.alter_configs("t", {"max.message.bytes": "0"})
+    result = run(*PRODUCE, "--max-messages", "1")
+    failed = events(result)[1]
+    assert (failed["name"], failed["key"], failed["value"], failed["topic"]) == ("producer_send_error", None, "0", "t")
+    assert failed["exception"] == "class sparklog.errors.MessageSizeTooLargeError"
+    assert "max.message.bytes" in failed["message"]
+    assert events(result)[-1]["acked"] == 0
+
+
+def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process says until it ends. ``communicate`` would lose what reading lines has taken ahead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        return process.stdout.read(), process.stderr.read()
+
+
+def test_it_sends_until_it_is_terminated(topic: Coordinator, root: str) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", *PRODUCE, "--throughput", "100"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(5)]
+    process.send_signal(signal.SIGTERM)
+    rest, err = the_rest(process)
+    assert (process.returncode, err) == (143, "")
+    found = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+    assert [event["name"] for event in found[-2:]] == ["shutdown_complete", "tool_data"]
+    assert found[-1]["sent"] == found[-1]["acked"] == len(found) - 3 == topic.refresh().partition("t", 0).high_watermark
+
+
+# -- consumer
+
+
+def test_what_was_read_and_committed_is_said(run: Run, filled: Coordinator) -> None:
+    result = run(*CONSUME, "--max-messages", "4", "--verbose")
+    assert (result.code, result.err) == (0, "")
+    found = events(result)
+    place = {"topic": "t", "partition": 0}
+    assert found[:2] == [{"name": "startup_complete"}, {"name": "partitions_assigned", "partitions": [place]}]
+    assert [one for one in found if one["name"] == "record_data"][2] == {
+        "name": "record_data", "key": None, "value": "v2", **place, "offset": 2,
+    }  # fmt: skip
+    assert [one for one in found if one["name"] == "records_consumed"] == [
+        {"name": "records_consumed", "count": 4, "partitions": [{**place, "count": 4, "minOffset": 0, "maxOffset": 3}]}
+    ]
+    assert {"name": "offsets_committed", "offsets": [{**place, "offset": 4}], "success": True} in found
+    assert found[-2:] == [{"name": "partitions_revoked", "partitions": [place]}, {"name": "shutdown_complete"}]
+
+
+def test_the_group_goes_on_where_it_stopped(run: Run, filled: Coordinator) -> None:
+    run(*CONSUME, "--max-messages", "3")
+    second = [event for event in events(run(*CONSUME, "--max-messages", "2")) if event["name"] == "records_consumed"]
+    assert second[0]["partitions"][0]["minOffset"] == 3
+
+
+def test_with_automatic_commits_there_are_no_events_of_them(run: Run, filled: Coordinator) -> None:
+    result = run(*CONSUME, "--max-messages", "5", "--enable-autocommit")
+    assert "offsets_committed" not in names(result)
+    (offset,) = filled.refresh().groups["g"].offsets.values()
+    assert offset.offset == 5
+
+
+def test_settings_reach_the_member_and_the_end_is_asked_for_by_a_signal(filled: Coordinator, root: str) -> None:
+    flags = ["--group-instance-id", "shelf", "--session-timeout", "10000", "--assignment-strategy",
+             "org.apache.kafka.clients.consumer.RoundRobinAssignor", "--group-protocol", "CONSUMER"]  # fmt: skip
+    command = [sys.executable, "-m", "sparklog.cli", *CONSUME, *flags, "--command-property", "client.id=me"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    seen = ""
+    while "offsets_committed" not in seen:
+        seen = process.stdout.readline()
+    (member,) = filled.refresh().groups["g"].members.values()
+    process.send_signal(signal.SIGINT)
+    rest, err = the_rest(process)
+    assert (member.instance_id, member.session_timeout_ms, member.assignors) == ("shelf", 10_000, ("roundrobin",))
+    assert member.client_id == "me"
+    assert (process.returncode, err) == (130, "")
+    ended = [json.loads(line)["name"] for line in rest.splitlines()]
+    assert [name for name in ended if name != "partitions_revoked"] == ["shutdown_requested", "shutdown_complete"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["verifiable-producer"], 'Missing required argument "[topic]"'),
+        (["verifiable-producer", "--topic", "t", "--acks", "2"], "invalid choice: 2"),
+        (["verifiable-producer", "--topic", "t", "--repeating-keys", "0"], "--repeating-keys should be greater than"),
+        (["verifiable-consumer", "--topic", "t"], 'Missing required argument "[group-id]"'),
+        ([*CONSUME, "--reset-policy", "soonest"], "--reset-policy must be one of earliest, latest, none"),
+        ([*CONSUME, "--group-protocol", "gossip"], "Group protocol must be one of classic, consumer"),
+        ([*CONSUME, "--assignment-strategy", "RackAssignor"], "partition_assignment_strategy='RackAssignor'"),
+        ([*CONSUME, "--max-messages", "x"], "invalid int value: 'x'"),
+    ],
+)
+def test_wrong_flags_are_refused(run: Run, filled: Coordinator, arguments: list[str], complaint: str) -> None:
+    result = run(*arguments)
+    assert (result.code, result.out) == (1, "")
+    assert complaint in result.err

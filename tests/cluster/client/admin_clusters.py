@@ -1,0 +1,29 @@
+"""A cluster in memory with a topic, for the tests of the admin client."""
+
+from __future__ import annotations
+
+import uuid
+
+from sparklog.client.producer.records import Record, append_records
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.store.memory import MemoryStore
+
+
+def new_cluster() -> Coordinator:
+    return create_cluster(MemoryStore(uuid.uuid4().hex))
+
+
+def with_orders() -> Coordinator:
+    """Topic orders with 4 records at 0, 100, 200 and 300 ms in partition 0, and 2 in partition 1."""
+    cluster = new_cluster()
+    cluster.create_topic("orders", partitions=2)
+    for partition, count in ((0, 4), (1, 2)):
+        records = [Record(value=b"v", timestamp_us=n * 100_000, partition=partition) for n in range(count)]
+        append_records(cluster, "orders", records)
+    return cluster
+
+
+def join(cluster: Coordinator, member: str, group: str = "live", **more: object) -> int:
+    request = JoinRequest(group=group, member=member, topics=["orders"], client_id="app", host="here", **more)  # type: ignore[arg-type]
+    return cluster.join_group(request).generation

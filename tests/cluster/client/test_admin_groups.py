@@ -1,0 +1,250 @@
+"""The admin client's groups, and offsets of groups and of partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.client.admin.client import (
+    AdminClient,
+    GroupInformation,
+    GroupState,
+    MemberInformation,
+    MemberToRemove,
+    NoError,
+    OffsetSpec,
+    OffsetTimestamp,
+)
+from sparklog.coordinator import Coordinator
+from sparklog.errors import (
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    InvalidRequestError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tests.cluster.client.admin_clusters import join, with_orders
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def cluster() -> Coordinator:
+    """Group billing stands at 1 of partition 0 and has no members."""
+    cluster = with_orders()
+    cluster.commit_offsets("billing", {("orders", 0): OffsetAndMetadata(1, "note", 0)})
+    return cluster
+
+
+@pytest.fixture
+def admin(cluster: Coordinator) -> AdminClient:
+    return AdminClient(cluster=cluster)
+
+
+# -- groups
+
+
+def test_groups_are_listed_by_state_and_type(admin: AdminClient, cluster: Coordinator) -> None:
+    join(cluster, "a")
+    live = {"group_id": "live", "protocol_type": "consumer", "group_state": "Stable", "group_type": "classic"}
+    idle = {"group_id": "billing", "protocol_type": "", "group_state": "Empty", "group_type": "classic"}
+    assert admin.list_groups() == [idle, live]
+    assert admin.list_groups(states_filter=["stable"]) == [live]
+    assert admin.list_groups(states_filter=[GroupState.EMPTY, "preparing-rebalance"]) == [idle]
+    assert admin.list_groups(types_filter=["classic"]) == [idle, live]
+    assert admin.list_groups(types_filter=["consumer"]) == []
+    with pytest.raises(
+        InvalidRequestError, match="invalid GroupState: 'busy'; give one of UNKNOWN, PREPARING_REBALANCE"
+    ):
+        admin.list_groups(states_filter=["busy"])
+    assert admin.list_consumer_groups() == [("billing", ""), ("live", "consumer")]
+
+
+def test_members_are_described_with_what_they_hold_and_what_they_are_assigned(
+    admin: AdminClient, cluster: Coordinator
+) -> None:
+    join(cluster, "a", instance_id="shelf")
+    join(cluster, "b")
+    found = admin.describe_groups(["live"])["live"]
+    members = found.pop("members")
+    assert found == {
+        "group_id": "live",
+        "group_state": "PreparingRebalance",
+        "protocol_type": "consumer",
+        "protocol_data": "range",
+        "authorized_operations": None,
+        "error": None,
+    }
+    assert members[0] == {
+        "member_id": "a",
+        "group_instance_id": "shelf",
+        "client_id": "app",
+        "client_host": "here",
+        "member_metadata": {
+            "topics": ["orders"],
+            "user_data": None,
+            "owned_partitions": [{"topic": "orders", "partitions": [0, 1]}],
+            "generation_id": 2,
+            "rack_id": None,
+        },
+        "member_assignment": {"assigned_partitions": [{"topic": "orders", "partitions": [0]}], "user_data": None},
+    }
+    assert members[1]["group_instance_id"] is None
+    assert members[1]["member_assignment"]["assigned_partitions"] == []
+
+
+def test_a_group_that_is_not_there_is_dead(admin: AdminClient) -> None:
+    found = admin.describe_groups(["nope", "billing"])
+    assert (found["nope"]["group_state"], found["nope"]["members"]) == ("Dead", [])
+    assert found["nope"]["error"].startswith("GroupIdNotFoundError: ")
+    assert found["billing"]["error"] is None
+    with pytest.raises(InvalidRequestError, match="give a list"):
+        admin.describe_groups("billing")
+
+
+def test_groups_are_described_as_kafka_python_2_did(admin: AdminClient, cluster: Coordinator) -> None:
+    join(cluster, "a")
+    live, nope = admin.describe_consumer_groups(["live", "nope"])
+    assert isinstance(live, GroupInformation)
+    assert (live.error_code, live.group, live.state, live.protocol) == (0, "live", "Stable", "range")
+    assert isinstance(live.members[0], MemberInformation)
+    assert live.members[0].member_id == "a"
+    assert (nope.error_code, nope.state) == (69, "Dead")
+
+
+def test_groups_without_members_are_deleted(admin: AdminClient, cluster: Coordinator) -> None:
+    join(cluster, "a")
+    cluster.commit_offsets("other", {("orders", 0): 0})
+    assert admin.delete_groups(["billing", "live", "nope"]) == {
+        "billing": "OK",
+        "live": "NonEmptyGroupError",
+        "nope": "GroupIdNotFoundError",
+    }
+    assert admin.delete_consumer_groups(["other", "live"]) == [("other", NoError), ("live", NonEmptyGroupError)]
+    assert list(cluster.refresh().groups) == ["live"]
+
+
+def test_members_are_removed_by_id_and_instance(admin: AdminClient, cluster: Coordinator) -> None:
+    join(cluster, "a")
+    join(cluster, "b", instance_id="shelf")
+    join(cluster, "c")
+    removed = admin.remove_group_members(
+        "live", [MemberToRemove("a"), MemberToRemove(group_instance_id="shelf"), MemberToRemove("x")]
+    )
+    assert removed == {"a": NoError, "shelf": NoError, "x": UnknownMemberIdError}
+    assert list(cluster.refresh().groups["live"].members) == ["c"]
+    assert admin.remove_group_members("nope", [MemberToRemove("a")]) == {"a": UnknownMemberIdError}
+    with pytest.raises(InvalidRequestError, match="needs member_id or group_instance_id"):
+        admin.remove_group_members("live", [MemberToRemove()])
+
+
+# -- offsets of groups
+
+
+def test_offsets_are_listed_for_one_group_several_or_some_partitions(admin: AdminClient, cluster: Coordinator) -> None:
+    stands = {FIRST: OffsetAndMetadata(1, "note", 0)}
+    assert admin.list_group_offsets("billing") == {"billing": stands}
+    assert admin.list_group_offsets(["billing", "nope"]) == {"billing": stands, "nope": {}}
+    assert admin.list_group_offsets({"billing": [SECOND]}) == {"billing": {SECOND: OffsetAndMetadata(-1, "", -1)}}
+    assert admin.list_consumer_group_offsets("billing") == stands
+    assert admin.list_consumer_group_offsets("billing", partitions=[FIRST]) == stands
+    assert admin.list_group_offsets({}) == {}
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_not_listed(admin: AdminClient, cluster: Coordinator) -> None:
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders")
+    assert admin.list_group_offsets("billing") == {"billing": {}}
+
+
+def test_offsets_are_set_while_the_group_has_no_members(admin: AdminClient, cluster: Coordinator) -> None:
+    missing = TopicPartition("orders", 5)
+    changed = admin.alter_group_offsets("billing", {FIRST: OffsetAndMetadata(3, "moved", 0), SECOND: 2, missing: 0})
+    assert changed == {FIRST: NoError, SECOND: NoError, missing: UnknownTopicOrPartitionError}
+    assert admin.list_group_offsets("billing")["billing"] == {
+        FIRST: OffsetAndMetadata(3, "moved", 0),
+        SECOND: OffsetAndMetadata(2, "", -1),
+    }
+    join(cluster, "a", group="billing")
+    assert admin.alter_group_offsets("billing", {FIRST: 0}) == {FIRST: UnknownMemberIdError}
+    assert admin.list_group_offsets("billing")["billing"][FIRST].offset == 3
+    with pytest.raises(InvalidRequestError):
+        admin.alter_group_offsets("other", {FIRST: -3})
+
+
+@pytest.mark.parametrize(
+    ("spec", "offset"),
+    [
+        (OffsetSpec.EARLIEST, 0),
+        (OffsetSpec.LATEST, 4),
+        (OffsetSpec.MAX_TIMESTAMP, 3),
+        (OffsetTimestamp(150), 2),
+        (OffsetTimestamp(10_000), 4),
+        (2, 2),
+        (99, 4),
+    ],
+)
+def test_offsets_are_reset_by_spec_time_and_number(
+    admin: AdminClient, spec: OffsetSpec | OffsetTimestamp | int, offset: int
+) -> None:
+    assert admin.reset_group_offsets("billing", {FIRST: spec}) == {FIRST: {"error": NoError, "offset": offset}}
+    assert admin.list_group_offsets("billing")["billing"][FIRST] == OffsetAndMetadata(offset, "note", 0)
+
+
+def test_offsets_are_not_reset_under_members_or_by_nonsense(admin: AdminClient, cluster: Coordinator) -> None:
+    with pytest.raises(InvalidRequestError, match="give an OffsetSpec"):
+        admin.reset_group_offsets("billing", {FIRST: "latest"})  # type: ignore[dict-item]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.reset_group_offsets("billing", {TopicPartition("nope", 0): OffsetSpec.LATEST})
+    join(cluster, "a", group="billing")
+    assert admin.reset_group_offsets("billing", {FIRST: 0})[FIRST]["error"] is UnknownMemberIdError
+
+
+def test_offsets_are_deleted_except_of_topics_in_use(admin: AdminClient, cluster: Coordinator) -> None:
+    cluster.create_topic("archive")
+    archive = TopicPartition("archive", 0)
+    cluster.commit_offsets("billing", {archive: 0})
+    join(cluster, "a", group="billing")
+    assert admin.delete_group_offsets("billing", [FIRST, archive]) == {
+        FIRST: GroupSubscribedToTopicError,
+        archive: NoError,
+    }
+    assert list(admin.list_group_offsets("billing")["billing"]) == [FIRST]
+    with pytest.raises(GroupIdNotFoundError):
+        admin.delete_group_offsets("nope", [FIRST])
+
+
+def test_none_stands_for_no_text_and_no_leader_epoch(admin: AdminClient) -> None:
+    for given in (OffsetAndMetadata(3, None, None), OffsetAndMetadata(3, "", None), OffsetAndMetadata(3, None)):
+        assert admin.alter_group_offsets("new", {FIRST: given}) == {FIRST: NoError}
+        assert admin.list_group_offsets("new")["new"] == {FIRST: OffsetAndMetadata(3, "", -1)}
+
+
+# -- offsets of partitions
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        (OffsetSpec.EARLIEST, OffsetAndTimestamp(0, -1, 0)),
+        (OffsetSpec.EARLIEST_LOCAL, OffsetAndTimestamp(0, -1, 0)),
+        (OffsetSpec.LATEST, OffsetAndTimestamp(4, -1, 0)),
+        (-1, OffsetAndTimestamp(4, -1, 0)),
+        (OffsetSpec.MAX_TIMESTAMP, OffsetAndTimestamp(3, 300, 0)),
+        (OffsetSpec.LATEST_TIERED, OffsetAndTimestamp(-1, -1, None)),
+        (150, OffsetAndTimestamp(2, 200, 0)),
+        (OffsetTimestamp(0), OffsetAndTimestamp(0, 0, 0)),
+        (301, OffsetAndTimestamp(-1, -1, None)),
+    ],
+)
+def test_offsets_of_partitions_are_found(admin: AdminClient, spec: OffsetSpec | int, found: OffsetAndTimestamp) -> None:
+    assert admin.list_partition_offsets({FIRST: spec}) == {FIRST: found}
+
+
+def test_offsets_of_partitions_are_refused_where_there_are_none(admin: AdminClient) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.list_partition_offsets({TopicPartition("orders", 7): OffsetSpec.LATEST})
+    for wrong in (-7, "latest", None, True):
+        with pytest.raises(InvalidRequestError, match="give an OffsetSpec, or a time"):
+            admin.list_partition_offsets({FIRST: wrong})  # type: ignore[dict-item]

@@ -1,0 +1,274 @@
+"""Reading while segments are rolled, compacted and deleted: each record that is left once, and positions past gaps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.client.consumer.offsets_topic import RECORDS_PER_COMMIT, ConsumerReader, partition_of
+from sparklog.client.reader import LogReader, to_records
+from sparklog.coordinator import Coordinator
+from sparklog.errors import DataLossError, OffsetOutOfRangeError
+from sparklog.log.layout import BOUNDARY_KEY
+from sparklog.protocol.commits import commit_key
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import FaultyStore
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import Cluster, at, flat, read, until, values
+from tests.cluster.log.rewriting import delete_files, drop_segments, rewrite
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Offsets 0 to 11 of orders-0, three in each of four files."""
+    cluster = Cluster("", store=FaultyStore(MemoryStore(request.node.name)))
+    for first in range(0, 12, 3):
+        cluster.write(0, *(b"%d" % offset for offset in range(first, first + 3)))
+    return cluster
+
+
+def compact(cluster: Cluster, *kept: int, first: int = 0, count: int | None = None) -> list[str]:
+    return rewrite(cluster.admin, first, count, topic="orders", keep=kept.__contains__)
+
+
+def offsets_of(reader: LogReader, start: int = 0, end: int = 100) -> list[int]:
+    return [record.offset for record in reader.records("orders", 0, start, end)]
+
+
+# -- ranges
+
+
+def test_records_have_their_own_offsets(cluster: Cluster) -> None:
+    compact(cluster, 0, 4, 5, 9)
+    with LogReader(cluster.coordinator()) as reader:
+        found = list(reader.records("orders", 0, 0, 12))
+        assert [(record.offset, record.value) for record in found] == [(n, b"%d" % n) for n in (0, 4, 5, 9)]
+        assert [fetched.end_offset for fetched in reader.fetch("orders", 0, 0, 12)] == [6, 10]
+        assert offsets_of(reader, 1, 9) == [4, 5]
+
+
+def test_a_range_goes_on_in_the_files_that_took_the_old_ones_place(cluster: Cluster) -> None:
+    with LogReader(cluster.coordinator()) as reader:
+        reading = reader.fetch("orders", 0, 0, 12)
+        found = [record.offset for record in to_records("orders", 0, next(reading))]
+        delete_files(cluster.store, compact(cluster, 1, 4, 7, 11))
+        found += [record.offset for fetched in reading for record in to_records("orders", 0, fetched)]
+        assert found == [0, 1, 2, 4, 7, 11]
+
+
+def test_a_range_survives_being_rolled_again_and_again(cluster: Cluster) -> None:
+    with LogReader(cluster.coordinator()) as reader:
+        found: list[int] = []
+        for fetched in reader.fetch("orders", 0, 0, 12):
+            found += [record.offset for record in to_records("orders", 0, fetched)]
+            delete_files(cluster.store, rewrite(cluster.admin, topic="orders", batch_rows=2))
+        assert found == list(range(12))
+
+
+def test_an_older_state_is_read_from_what_there_is_now(cluster: Cluster) -> None:
+    coordinator = cluster.coordinator()
+    before = coordinator.state
+    cluster.write(0, b"later")
+    delete_files(cluster.store, rewrite(cluster.admin, topic="orders"))
+    coordinator.refresh()
+    with LogReader(coordinator) as reader:
+        assert [r.offset for r in reader.records("orders", 0, 0, 100, state=before)] == list(range(12))
+
+
+def test_a_file_that_the_newest_list_names_is_lost(cluster: Cluster) -> None:
+    path = cluster.admin.segments("orders").partition(0)[1].path
+    rewrite(cluster.admin, 2, 2, topic="orders")
+    delete_files(cluster.store, [path])
+    with LogReader(cluster.coordinator()) as reader, pytest.raises(DataLossError, match="records 3 to 5"):
+        offsets_of(reader)
+
+
+def test_records_that_are_deleted_while_they_are_read_are_out_of_range(cluster: Cluster) -> None:
+    with LogReader(cluster.coordinator()) as reader:
+        reading = reader.fetch("orders", 0, 0, 12)
+        next(reading)
+        delete_files(cluster.store, drop_segments(cluster.admin, 3, "orders"))
+        with pytest.raises(OffsetOutOfRangeError, match="the log starts at 9") as caught:
+            next(reading)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 0, 3)
+
+
+def test_records_before_the_start_of_the_log_are_not_read(cluster: Cluster) -> None:
+    cluster.admin.delete_records({("orders", 0): 4})
+    with LogReader(cluster.coordinator()) as reader:
+        assert offsets_of(reader) == list(range(4, 12))
+        assert reader.offset("orders", 0, 0) == 4
+
+
+def test_a_search_by_time_goes_on_in_new_files(cluster: Cluster) -> None:
+    with LogReader(cluster.coordinator()) as reader:
+        delete_files(cluster.store, compact(cluster, 2, 7))
+        assert reader.offset("orders", 0, 0) == 2
+        largest = reader.max_timestamp("orders", 0)
+        assert largest is not None
+        assert largest.offset in (2, 7)
+
+
+# -- consumers
+
+
+def test_a_consumer_gets_what_is_left_and_its_position_reaches_the_end(cluster: Cluster) -> None:
+    compact(cluster, 1, 5)
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.assign([at(0)])
+        assert [(r.offset, r.value) for r in read(consumer, 2)] == [(1, b"1"), (5, b"5")]
+        until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
+        consumer.commit()
+        assert consumer.committed(at(0)) == 12
+        cluster.write(0, b"new")
+        assert [r.offset for r in read(consumer, 1)] == [12]
+
+
+def test_a_consumer_passes_over_a_range_that_is_all_gone(cluster: Cluster) -> None:
+    compact(cluster, first=1)
+    with cluster.consumer() as consumer:
+        consumer.assign([at(0)])
+        consumer.seek(at(0), 5)
+        until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
+        assert consumer.poll_batches() == []
+        cluster.write(0, b"new")
+        assert [r.offset for r in read(consumer, 1)] == [12]
+
+
+def test_a_consumer_at_the_end_of_a_gap_does_not_go_on_reading(cluster: Cluster) -> None:
+    compact(cluster, 1)
+    with cluster.consumer() as consumer:
+        consumer.assign([at(0)])
+        until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
+        store = cluster.store
+        assert isinstance(store, FaultyStore)
+        looks = consumer._read_ahead.looks
+        store.reset_counts()
+        until(lambda: consumer._read_ahead.looks >= looks + 20, lambda: consumer.poll(5))
+        assert store.counts["get_range"] == store.counts["open_input"] == 0
+
+
+def test_iteration_and_batches_pass_over_gaps(cluster: Cluster) -> None:
+    compact(cluster, 0, 2, 3, 10)
+    with cluster.consumer(consumer_timeout_ms=300) as consumer:
+        consumer.assign([at(0)])
+        found: Iterator[object] = iter(consumer)
+        assert next(found).offset == 0  # type: ignore[attr-defined]
+        assert consumer.position(at(0)) == 1
+        assert [record.offset for record in consumer] == [2, 3, 10]
+        assert consumer.position(at(0)) == 12
+        consumer.seek_to_beginning()
+        batches = []
+        until(lambda: sum(b.batch.num_rows for b in batches) == 4, lambda: batches.extend(consumer.poll_batches(20)))
+        given = [b.offsets.to_pylist() if b.offsets is not None else b.base_offset for b in batches]
+        assert given == [[0, 2, 3], 10]
+        assert [b.end_offset for b in batches] == [4, 11]
+
+
+def test_records_with_gaps_are_handed_out_in_portions_and_again(cluster: Cluster) -> None:
+    compact(cluster, 0, 5, 7, 10)
+    with cluster.consumer() as consumer:
+        consumer.assign([at(0)])
+        until(lambda: [r.offset for r in flat(consumer.poll(20, max_records=2, update_offsets=False))] == [0, 5])
+        assert [r.offset for r in flat(consumer.poll(1000, max_records=2))] == [0, 5]
+        assert consumer.position(at(0)) == 6
+        assert [r.offset for r in read(consumer, 2)] == [7, 10]
+
+
+def test_a_record_that_cannot_be_deserialised_is_named_by_its_offset(cluster: Cluster) -> None:
+    compact(cluster, 0, 5, 7)
+
+    def number(data: bytes) -> int:
+        if data == b"7":
+            raise ValueError("no sevens")
+        return int(data)
+
+    with cluster.consumer(value_deserializer=number) as consumer:
+        consumer.assign([at(0)])
+        assert values(read(consumer, 2)) == [0, 5]
+        assert consumer.position(at(0)) == 6
+        with pytest.raises(ValueError, match="no sevens") as raised:
+            until(lambda: False, lambda: consumer.poll(20))
+        if sys.version_info >= (3, 11):
+            assert "offset 7 of orders-0" in raised.value.__notes__[0]
+        consumer.seek(at(0), 8)
+        until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
+
+
+def test_a_consumer_goes_on_in_files_that_took_the_old_ones_place(cluster: Cluster) -> None:
+    with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1, max_poll_records=3) as consumer:
+        consumer.assign([at(0)])
+        found = [record.offset for record in read(consumer, 3)]
+        delete_files(cluster.store, rewrite(cluster.admin, topic="orders", batch_rows=2))
+        found += [record.offset for record in read(consumer, 9)]
+        assert found == list(range(12))
+
+
+def test_a_consumer_whose_records_retention_removes_starts_where_it_is_told_to(cluster: Cluster) -> None:
+    with cluster.consumer(max_partition_fetch_bytes=1, fetch_max_bytes=1) as consumer:
+        consumer.assign([at(0)])
+        consumer.seek(at(0), 1)
+        delete_files(cluster.store, drop_segments(cluster.admin, 3, "orders"))
+        until(lambda: (consumer.position(at(0)) or 0) >= 12, lambda: consumer.poll(20))
+
+
+# -- __consumer_offsets
+
+
+def test_consumer_offsets_go_on_when_old_commits_are_removed(cluster: Cluster) -> None:
+    place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+    for offset in range(5):
+        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+    with cluster.consumer(max_poll_records=1) as reading, cluster.consumer() as late:
+        reading.assign([place])
+        before = read(reading, 2)
+        boundary = before[-1].offset // RECORDS_PER_COMMIT
+        remove_commits(cluster.admin, boundary)
+        after = read(reading, 3)
+        assert [r.offset // RECORDS_PER_COMMIT for r in before + after] == list(range(boundary - 1, boundary + 4))
+        late.assign([place])
+        assert [r.offset for r in read(late, 3)] == [r.offset for r in after]
+        assert late.beginning_offsets([place]) == {place: (boundary + 1) * RECORDS_PER_COMMIT}
+        remove_commits(cluster.admin, boundary + 2)
+        late.seek(place, after[0].offset)
+        assert [r.offset for r in read(late, 1)][-1] >= after[0].offset
+
+
+def test_a_consumer_whose_commits_are_removed_starts_with_those_that_are_left(cluster: Cluster) -> None:
+    place = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+    for offset in range(9):
+        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+    newest = cluster.admin.state.version
+    with cluster.consumer() as consumer:
+        consumer.assign([place])
+        consumer.seek_to_end(place)
+        assert consumer.position(place) == (newest + 1) * RECORDS_PER_COMMIT
+        remove_commits(cluster.admin, newest - 2)
+        consumer.seek(place, (newest - 5) * RECORDS_PER_COMMIT)
+        assert [record.offset // RECORDS_PER_COMMIT for record in read(consumer, 2)] == [newest - 1, newest]
+
+
+def test_a_position_in_removed_commits_is_out_of_range(cluster: Cluster) -> None:
+    for offset in range(5):
+        cluster.admin.commit_offsets("g", {("orders", 0): OffsetAndMetadata(offset)})
+    with ConsumerReader(cluster.coordinator()) as reader:
+        bounds = reader.bounds(CONSUMER_OFFSETS_TOPIC, 0)
+        assert bounds is not None
+        remove_commits(cluster.admin, 5)
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            list(reader.fetch(CONSUMER_OFFSETS_TOPIC, partition_of("g"), bounds.start, bounds.end))
+        assert (caught.value.topic, caught.value.partition) == (CONSUMER_OFFSETS_TOPIC, partition_of("g"))
+        moved = reader.fresh_bounds(CONSUMER_OFFSETS_TOPIC, 0)
+        assert moved is not None
+        assert (moved.start, moved.end) == (6 * RECORDS_PER_COMMIT, bounds.end)
+
+
+def remove_commits(coordinator: Coordinator, boundary: int) -> None:
+    """Remove commits up to a number, as is done once a checkpoint stands for them."""
+    coordinator.log.write_checkpoint()
+    coordinator.store.put(BOUNDARY_KEY, b'{"boundary":%d}' % boundary)
+    for version in range(boundary + 1):
+        coordinator.store.delete(commit_key(version))

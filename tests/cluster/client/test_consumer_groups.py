@@ -1,0 +1,373 @@
+"""Consumers in groups: who gets what, what listeners are told, what is committed, and who is taken out."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    StorageUnavailableError,
+    UnknownMemberIdError,
+)
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import UNAVAILABLE, FaultyStore
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import PATIENCE_SECONDS, Cluster, at, read, together, until, values
+
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster(request.node.name, partitions=4)
+
+
+class Told(ConsumerRebalanceListener):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.calls.append(("revoked", sorted(place.partition for place in revoked)))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.calls.append(("assigned", sorted(place.partition for place in assigned)))
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self.calls.append(("lost", sorted(place.partition for place in lost)))
+
+
+def shared(*consumers: Consumer) -> bool:
+    """Whether the four partitions are divided among them evenly."""
+    parts = [consumer.assignment() for consumer in consumers]
+    return set().union(*parts) == {at(n) for n in range(4)} and {len(p) for p in parts} == {4 // len(parts)}
+
+
+def polled(consumer: Consumer) -> list[int]:
+    return [place.partition for place in consumer.poll(5)]
+
+
+def committed(cluster: Cluster) -> dict[int, int]:
+    return {one.partition: one.offset for one in cluster.admin.refresh().groups["g"].offsets.values()}
+
+
+def test_members_share_the_partitions(cluster: Cluster) -> None:
+    for partition in range(4):
+        cluster.write(partition, b"%d" % partition)
+    with cluster.consumer("orders", group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
+        until(lambda: shared(first, second), together(first, second))
+        for partition in range(4):
+            cluster.write(partition, b"new")
+        for consumer in (first, second):
+            until(lambda c=consumer: all(c.position(p) == 2 for p in c.assignment()), together(first, second))
+    assert committed(cluster) == dict.fromkeys(range(4), 2)
+    assert not cluster.admin.refresh().groups["g"].members
+
+
+def test_who_comes_next_goes_on_where_the_others_were(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b")
+    with cluster.consumer("orders", group_id="g") as consumer:
+        read(consumer, 2)
+    cluster.write(0, b"c")
+    with cluster.consumer("orders", group_id="g") as consumer:
+        assert values(read(consumer, 1)) == [b"c"]
+    assert committed(cluster)[0] == 3
+
+
+def test_an_eager_listener_is_told_all_partitions_each_time(cluster: Cluster) -> None:
+    told = Told()
+    with cluster.consumer(group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
+        first.subscribe(["orders"], listener=told)
+        until(first.assignment, together(first))
+        until(lambda: shared(first, second), together(first, second))
+        half = sorted(place.partition for place in first.assignment())
+    everything = [0, 1, 2, 3]
+    assert told.calls[:3] == [("assigned", everything), ("revoked", everything), ("assigned", half)]
+
+
+def test_a_cooperative_listener_is_told_what_moves(cluster: Cluster) -> None:
+    told = Told()
+    with cluster.consumer(group_id="g", **COOPERATIVE) as first:
+        first.subscribe(["orders"], listener=told)
+        until(first.assignment, together(first))
+        with cluster.consumer("orders", group_id="g", **COOPERATIVE) as second:
+            until(lambda: shared(first, second), together(first, second))
+            moved = sorted(place.partition for place in second.assignment())
+        until(lambda: len(first.assignment()) == 4, together(first))
+    assert told.calls == [
+        ("assigned", [0, 1, 2, 3]),
+        ("revoked", moved),
+        ("assigned", []),
+        ("assigned", moved),
+        ("revoked", [0, 1, 2, 3]),
+    ]
+
+
+def test_with_a_cooperative_assignor_what_stays_is_read_on(cluster: Cluster) -> None:
+    for partition in range(4):
+        cluster.write(partition, b"a")
+    configs: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False, **COOPERATIVE}
+    with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as second:
+        read(first, 4)
+        until(lambda: shared(first, second), together(first, second))
+        assert all(first.position(place) == 1 for place in first.assignment())
+
+
+def test_with_an_eager_assignor_everybody_begins_at_what_is_committed(cluster: Cluster) -> None:
+    for partition in range(4):
+        cluster.write(partition, b"a")
+    configs: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+    with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as second:
+        read(first, 4)
+        again: list[int] = []
+        until(lambda: shared(first, second), lambda: again.extend(polled(first) + polled(second)))
+        until(lambda: len(again) >= 4, lambda: again.extend(polled(first) + polled(second)))
+        assert sorted(again) == [0, 1, 2, 3]
+
+
+def test_offsets_may_be_committed_while_partitions_are_revoked(cluster: Cluster) -> None:
+    for partition in range(4):
+        cluster.write(partition, b"a", b"b")
+
+    class Committing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            first.commit({place: OffsetAndMetadata(1, "half") for place in revoked})
+
+    with cluster.consumer(group_id="g", enable_auto_commit=False) as first:
+        first.subscribe(["orders"], listener=Committing())
+        read(first, 8)
+        with cluster.consumer("orders", group_id="g", enable_auto_commit=False) as second:
+            until(lambda: shared(first, second), together(first, second))
+        assert committed(cluster) == dict.fromkeys(range(4), 1)
+
+
+def test_a_listener_that_fails_does_not_stop_the_rebalance(cluster: Cluster) -> None:
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            raise RuntimeError("listener")
+
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.subscribe(["orders"], listener=Failing())
+        with pytest.raises(KafkaError, match="listener") as raised:
+            until(lambda: False, together(consumer))
+        assert type(raised.value.__cause__) is RuntimeError
+        assert consumer.assignment() == {at(0), at(1), at(2), at(3)}
+        cluster.write(0, b"a")
+        assert values(read(consumer, 1)) == [b"a"]
+
+
+def test_a_listener_that_fails_at_giving_up_is_heard_of_once_the_others_have_their_partitions(cluster: Cluster) -> None:
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            raise LookupError(sorted(revoked))
+
+    heard: list[KafkaError] = []
+
+    def step() -> None:
+        try:
+            first.poll(5)
+        except KafkaError as error:
+            heard.append(error)
+        second.poll(5)
+
+    with cluster.consumer(group_id="g") as first, cluster.consumer("orders", group_id="g") as second:
+        first.subscribe(["orders"], listener=Failing())
+        until(lambda: len(first.assignment()) == 4, lambda: first.poll(5))
+        until(lambda: heard and shared(first, second), step)
+        assert [type(error.__cause__) for error in heard] == [LookupError]
+
+
+def test_an_outsiders_commit_fails_as_that_of_a_member_that_was_taken_out(cluster: Cluster) -> None:
+    with cluster.consumer("orders", group_id="g") as member, cluster.consumer(group_id="g") as outsider:
+        until(member.assignment, together(member))
+        outsider.assign([at(0)])
+        with pytest.raises(CommitFailedError, match="only they may commit") as raised:
+            outsider.commit({at(0): OffsetAndMetadata(0)})
+        assert isinstance(raised.value.__cause__, UnknownMemberIdError)
+        future = outsider.commit_async({at(0): OffsetAndMetadata(0)})
+        with pytest.raises(CommitFailedError):
+            future.get(PATIENCE_SECONDS)
+
+
+def test_a_listener_may_seek(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b", b"c")
+
+    class Seeking(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            assert consumer.position(at(0)) == 0
+            consumer.seek(at(0), 2)
+
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.subscribe(["orders"], listener=Seeking())
+        assert values(read(consumer, 1)) == [b"c"]
+
+
+def test_positions_are_committed_at_the_interval(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    with cluster.consumer("orders", group_id="g", auto_commit_interval_ms=10) as consumer:
+        read(consumer, 1)
+        until(lambda: committed(cluster).get(0) == 1, together(consumer))
+        version = cluster.admin.refresh().version
+        for _ in range(5):
+            consumer.poll(20)
+        assert cluster.admin.refresh().version == version
+
+
+def test_close_without_autocommit_commits_nothing(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    with cluster.consumer("orders", group_id="g") as consumer:
+        read(consumer, 1)
+        consumer.close(autocommit=False)
+    assert 1 not in committed(cluster).values()
+
+
+def test_who_does_not_poll_in_time_leaves_and_comes_back(cluster: Cluster) -> None:
+    told = Told()
+    configs: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 100, "heartbeat_interval_ms": 20}
+    with cluster.consumer(**configs) as consumer:
+        consumer.subscribe(["orders"], listener=told)
+        until(consumer.assignment, together(consumer))
+        until(lambda: not cluster.admin.refresh().groups["g"].members)
+        with pytest.raises(CommitFailedError):
+            consumer.commit({at(0): OffsetAndMetadata(1)})
+        until(lambda: len(told.calls) >= 3, lambda: consumer.poll(50))
+    assert told.calls[:3] == [("assigned", [0, 1, 2, 3]), ("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
+
+
+def test_a_long_poll_is_no_missed_poll(cluster: Cluster) -> None:
+    configs: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 60, "heartbeat_interval_ms": 10}
+    with cluster.consumer("orders", **configs) as consumer:
+        consumer.poll(400)
+        assert cluster.admin.refresh().groups["g"].generation == 1
+
+
+def test_a_member_that_died_is_taken_out_and_its_partitions_move(cluster: Cluster) -> None:
+    cluster.admin.alter_configs("", {"group.min.session.timeout.ms": "100"})
+    configs: dict[str, Any] = {"group_id": "g", "session_timeout_ms": 500, "heartbeat_interval_ms": 50}
+    with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as dead:
+        until(lambda: shared(first, dead), together(first, dead))
+        assert dead._group is not None
+        dead._group._stop_heart()
+        until(lambda: len(first.assignment()) == 4, together(first))
+        with pytest.raises(CommitFailedError):
+            dead.commit({at(0): OffsetAndMetadata(1)})
+        dead._group._start_heart()
+        until(lambda: shared(first, dead), together(first, dead))
+
+
+def test_a_static_member_comes_back_without_a_rebalance(cluster: Cluster) -> None:
+    with cluster.consumer("orders", group_id="g", group_instance_id="b") as other:
+        other.poll()
+        for generation in (2, 2):
+            with cluster.consumer("orders", group_id="g", group_instance_id="a") as consumer:
+                until(lambda consumer=consumer: shared(other, consumer), together(other, consumer))
+                assert consumer.group_metadata().generation_id == generation
+                assert consumer.group_metadata().group_instance_id == "a"
+
+
+def test_a_second_process_with_the_same_instance_id_fences_the_first(cluster: Cluster) -> None:
+    configs: dict[str, Any] = {"group_id": "g", "group_instance_id": "a"}
+    with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as second:
+        until(first.assignment, together(first))
+        until(second.assignment, together(second))
+        with pytest.raises(FencedInstanceIdError):
+            until(lambda: False, together(first))
+        with pytest.raises(FencedInstanceIdError):
+            first.poll()
+
+
+def test_a_pattern_joins_with_the_topics_there_are(cluster: Cluster) -> None:
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.subscribe(pattern="^(orders|audit)$")
+        until(lambda: len(consumer.assignment()) == 4, together(consumer))
+        cluster.admin.create_topic("audit", 1)
+        until(lambda: at(0, "audit") in consumer.assignment(), together(consumer))
+
+
+def test_unsubscribing_leaves_the_group(cluster: Cluster) -> None:
+    with cluster.consumer("orders", group_id="g") as consumer:
+        until(consumer.assignment, together(consumer))
+        consumer.unsubscribe()
+        assert not cluster.admin.refresh().groups["g"].members
+        consumer.subscribe(["orders"])
+        until(consumer.assignment, together(consumer))
+        assert consumer.group_metadata().generation_id == 3
+
+
+def test_what_a_group_refuses_is_raised(cluster: Cluster) -> None:
+    with cluster.consumer("orders", group_id="g") as first:
+        first.poll()
+        with (
+            cluster.consumer("orders", group_id="g", **COOPERATIVE) as other,
+            pytest.raises(InconsistentGroupProtocolError),
+        ):
+            other.poll()
+        short = cluster.consumer("orders", group_id="h", session_timeout_ms=300)
+        with short as consumer, pytest.raises(InvalidSessionTimeoutError):
+            consumer.poll()
+
+
+def test_poll_waits_out_a_storage_that_does_not_answer(request: pytest.FixtureRequest) -> None:
+    faulty = FaultyStore(MemoryStore(request.node.name), seed=1, rates={UNAVAILABLE: 0.0})
+    cluster = Cluster("", partitions=4, store=faulty)
+    for partition in range(4):
+        cluster.write(partition, *[b"%d" % number for number in range(20)])
+    consumers = [cluster.consumer("orders", group_id="g", retry_backoff_ms=5) for _ in range(2)]
+    with consumers[0] as first, consumers[1] as second:
+        faulty._rates[UNAVAILABLE] = 0.2
+        seen: set[tuple[int, int]] = set()
+
+        def step() -> None:
+            for consumer in (first, second):
+                with contextlib.suppress(StorageUnavailableError):
+                    for records in consumer.poll(20).values():
+                        seen.update((record.partition, record.offset) for record in records)
+
+        until(lambda: len(seen) == 80 and shared(first, second), step)
+        faulty._rates[UNAVAILABLE] = 0.0
+
+
+def test_an_acknowledgement_that_the_storage_did_not_answer_is_made_again(request: pytest.FixtureRequest) -> None:
+    faulty = FaultyStore(MemoryStore(request.node.name))
+    cluster = Cluster("", partitions=4, store=faulty)
+    for partition in range(4):
+        cluster.write(partition, b"a")
+
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            step = len(faulty.calls)
+            faulty._plan.update(dict.fromkeys(range(step, step + 30), UNAVAILABLE))
+
+    configs: dict[str, Any] = {"group_id": "g", "retry_backoff_ms": 1, "auto_commit_interval_ms": 60_000, **COOPERATIVE}
+    with cluster.consumer(**configs) as first, cluster.consumer("orders", **configs) as second:
+        first.subscribe(["orders"], listener=Failing())
+        read(first, 4)
+        second.poll()
+        until(lambda: shared(first, second), together(first, second))
+        assert {place: second.position(place) for place in second.assignment()} == dict.fromkeys(second.assignment(), 1)
+        first.subscribe(["orders"])
+
+
+def test_a_listener_may_commit_asynchronously_while_its_consumer_closes(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    answers: list[object] = []
+
+    class Committing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            consumer.commit_async(callback=lambda _, answer: answers.append(answer))
+
+    with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"], listener=Committing())
+        read(consumer, 1)
+    assert answers == [True]
+    assert committed(cluster)[0] == 1

@@ -1,0 +1,74 @@
+"""``__consumer_offsets`` as a topic: where records are, and their bytes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from sparklog.client.consumer.offsets_topic import RECORDS_PER_COMMIT, group_key, offset_key, offset_value, partition_of
+from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import Cluster, read
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster(request.node.name)
+
+
+def place(group: str) -> TopicPartition:
+    return TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_of(group))
+
+
+def test_keys_and_values_have_kafkas_bytes() -> None:
+    assert offset_key("g", "t", 1) == bytes.fromhex("0001 0001 67 0001 74 00000001")
+    assert offset_value(258, 7, "m", 1000) == bytes.fromhex("0003 0000000000000102 00000007 0001 6d 00000000000003e8")
+    assert group_key("gé") == b"\x00\x02\x00\x03g\xc3\xa9"
+
+
+@pytest.mark.parametrize(("group", "partition"), [("g", 103 % 50), ("test-group", 12), ("polygenelubricants", 0)])
+def test_a_group_has_the_partition_of_kafkas_rule(group: str, partition: int) -> None:
+    assert partition_of(group) == partition
+
+
+def test_commits_and_deletions_of_offsets_are_records(cluster: Cluster) -> None:
+    cluster.admin.commit_offsets("g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(6, "m", 2)})
+    first = cluster.admin.state.version
+    cluster.admin.delete_group_offsets("g", [("orders", 0)])
+    cluster.admin.delete_group("g")
+    with cluster.consumer() as consumer:
+        consumer.assign([place("g")])
+        found = read(consumer, 4)
+        assert [record.key for record in found] == [
+            offset_key("g", "orders", 0),
+            offset_key("g", "orders", 1),
+            offset_key("g", "orders", 0),
+            group_key("g"),
+        ]
+        assert [record.offset - first * RECORDS_PER_COMMIT for record in found] == [0, 1, 65536, 131072]
+        assert struct.unpack(">hqih", found[1].value[:16]) == (3, 6, 2, 1)
+        assert [record.value for record in found[2:]] == [None, None]
+        cluster.admin.commit_offsets("g", {("orders", 0): 7})
+        (last,) = read(consumer, 1)
+        assert last.timestamp == cluster.admin.state.timestamp_ms
+        found_by_time = consumer.offsets_for_times({place("g"): last.timestamp})
+        assert found_by_time == {place("g"): (last.offset, last.timestamp, 0)}
+        assert consumer.end_offsets([place("g")]) == {place("g"): (cluster.admin.state.version + 1) * 65536}
+
+
+def test_it_can_be_subscribed_to_but_no_pattern_finds_it_unless_asked_to(cluster: Cluster) -> None:
+    for number in range(20):
+        cluster.admin.commit_offsets(f"g-{number}", {("orders", 0): number})
+    with cluster.consumer(CONSUMER_OFFSETS_TOPIC) as consumer:
+        assert len(read(consumer, 20)) == 20
+        assert len(consumer.assignment()) == 50
+        assert consumer.partitions_for_topic(CONSUMER_OFFSETS_TOPIC) == set(range(50))
+        assert CONSUMER_OFFSETS_TOPIC not in consumer.topics()
+    with cluster.consumer() as consumer:
+        consumer.subscribe(pattern=".*")
+        consumer.poll()
+        assert {one.topic for one in consumer.assignment()} == {"orders"}
+    with cluster.consumer(exclude_internal_topics=False) as consumer:
+        consumer.subscribe(pattern=".*")
+        assert len(read(consumer, 20)) == 20

@@ -1,0 +1,160 @@
+"""Reading ahead: bounds of memory, turns, what goes wrong, and what waiting costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sparklog.client.consumer.fetcher import ReadAhead
+from sparklog.client.consumer.offsets_topic import ConsumerReader
+from sparklog.errors import CorruptRecordError, DataLossError, OffsetOutOfRangeError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import FaultyStore
+from tests.cluster.client.consumers import Cluster, at, read, until, values
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster("", store=FaultyStore(MemoryStore(request.node.name)))
+
+
+@contextmanager
+def reading(cluster: Cluster, **more: Any) -> Iterator[ReadAhead]:
+    coordinator = cluster.coordinator()
+    settings = {"partition_bytes": 2**20, "total_bytes": 2**25, "backoff": 0.001, "backoff_max": 0.005, **more}
+    ahead = ReadAhead(coordinator, ConsumerReader(coordinator), **settings)
+    try:
+        yield ahead
+    finally:
+        ahead.close()
+
+
+def waiting(ahead: ReadAhead) -> list[int]:
+    """How many batches of each partition wait."""
+    return [len(stream.chunks) for stream in ahead._streams.values()]
+
+
+def test_no_more_than_the_bounds_is_read_ahead(cluster: Cluster) -> None:
+    for _ in range(20):
+        for partition in (0, 1):
+            cluster.write(partition, b"x" * 1000)
+    with reading(cluster, partition_bytes=3000, total_bytes=5000) as ahead:
+        ahead.read_from(at(0), 0)
+        ahead.read_from(at(1), 0)
+        ahead.start()
+        until(lambda: ahead._size >= 5000)
+        assert ahead._size < 5000 + 1100
+        assert max(waiting(ahead)) <= 3
+        taken = ahead.take(None)
+        assert len(taken) == sum(1 for _ in taken) >= 5
+        until(lambda: ahead._size >= 5000)
+
+
+def test_what_was_given_back_comes_first(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b", b"c")
+    with reading(cluster) as ahead:
+        ahead.read_from(at(0), 0)
+        ahead.start()
+        until(lambda: waiting(ahead) == [1])
+        (taken,) = ahead.take(2)
+        assert taken.batches.end_offset == 2
+        ahead.give_back(taken, 1)
+        assert [one.batches.base_offset for one in ahead.take(None)] == [1, 2]
+        assert ahead._size == 0
+        ahead.read_from(at(0), 3)
+        ahead.give_back(taken, 0)
+        assert ahead.take(None) == []
+
+
+def test_what_is_paused_or_forgotten_is_not_handed_out(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    with reading(cluster) as ahead:
+        ahead.read_from(at(0), 0)
+        ahead.start()
+        until(lambda: waiting(ahead) == [1])
+        ahead.pause(at(0), True)
+        assert ahead.take(None) == []
+        ahead.forget(at(0))
+        ahead.pause(at(0), False)
+        assert ahead.take(None) == []
+        assert ahead._size == 0
+
+
+def test_an_offset_out_of_range_is_said_of_its_partition_and_others_go_on(cluster: Cluster) -> None:
+    cluster.write(1, b"a")
+    with reading(cluster) as ahead:
+        ahead.read_from(at(0), 5)
+        ahead.read_from(at(1), 0)
+        ahead.start()
+        until(lambda: waiting(ahead) == [0, 1])
+        assert [taken.stream.place for taken in ahead.take(None)] == [at(1)]
+        with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
+            until(lambda: False, lambda: ahead.take(None))
+
+
+def test_damage_is_raised_after_the_records_before_it_and_again(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b")
+    cluster.write(0, b"c")
+    segment = cluster.admin.segments("orders").partition(0)[1]
+    whole = cluster.store.get(segment.path)
+    cluster.store.put(segment.path, whole.replace(b"c", b"d", 1))
+    damaged = bytes(a ^ (i % 7 == 3) for i, a in enumerate(whole))
+    cluster.store.put(segment.path, damaged)
+    with cluster.consumer("orders") as consumer:
+        assert values(read(consumer, 2)) == [b"a", b"b"]
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError):
+                read(consumer, 1)
+        cluster.store.put(segment.path, whole)
+
+
+def test_a_lost_file_is_data_loss_and_can_be_sought_past(cluster: Cluster) -> None:
+    cluster.write(0, b"a")
+    cluster.store.delete(cluster.admin.segments("orders").partition(0)[0].path)
+    cluster.write(0, b"b")
+    with cluster.consumer("orders") as consumer:
+        with pytest.raises(DataLossError) as caught:
+            read(consumer, 1)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 0, 0)
+        consumer.seek(at(0), 1)
+        assert values(read(consumer, 1)) == [b"b"]
+
+
+def test_a_look_in_vain_is_one_request_nearly_always(cluster: Cluster) -> None:
+    assert isinstance(cluster.store, FaultyStore)
+    with reading(cluster) as ahead:
+        ahead.start()
+        cluster.store.reset_counts()
+        before = ahead.looks
+        until(lambda: ahead.looks >= before + 40)
+        requests, looks = sum(cluster.store.counts.values()), ahead.looks - before
+    assert requests <= looks * 1.2 + 2
+
+
+def test_consumers_that_share_a_coordinator_look_once_for_all(cluster: Cluster) -> None:
+    coordinator = cluster.coordinator()
+    settings: dict[str, Any] = {"partition_bytes": 1, "total_bytes": 1, "backoff": 0.02, "backoff_max": 0.02}
+    several = [ReadAhead(coordinator, ConsumerReader(coordinator), **settings) for _ in range(5)]
+    try:
+        for ahead in several:
+            ahead.start()
+        started = coordinator.log.clock.monotonic()
+        until(lambda: sum(ahead.looks for ahead in several) >= 20)
+        elapsed = coordinator.log.clock.monotonic() - started
+        assert sum(ahead.looks for ahead in several) <= elapsed / 0.018 + 2
+    finally:
+        for ahead in several:
+            ahead.close()
+
+
+def test_a_mistake_in_the_thread_is_raised_to_who_polls(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("in the thread")
+
+    with cluster.consumer("orders") as consumer:
+        monkeypatch.setattr(consumer._read_ahead, "_look", broken)
+        with pytest.raises(ZeroDivisionError):
+            until(lambda: False, lambda: consumer.poll(1000))

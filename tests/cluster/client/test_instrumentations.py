@@ -1,0 +1,102 @@
+"""What instrumentations for kafka-python take hold of: they wrap methods, and read what is not public."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.records import ConsumerRecord
+from sparklog.client.producer.producer import Producer
+from sparklog.types import TopicPartition
+from tests.cluster.client.consumers import Cluster, at, together, until
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(uuid.uuid4().hex)
+
+
+@pytest.fixture
+def wrapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """``Consumer.__next__`` in a wrapper that keeps the offsets."""
+    original, seen = Consumer.__next__, []
+
+    def traced(consumer: Consumer) -> ConsumerRecord:
+        record = original(consumer)
+        seen.append(record.offset)
+        return record
+
+    monkeypatch.setattr(Consumer, "__next__", traced)
+    return seen
+
+
+def test_a_loop_calls_next_where_it_is_wrapped(cluster: Cluster, wrapped: list[int]) -> None:
+    cluster.write(0, b"a", b"b", b"c")
+    with cluster.consumer("orders", consumer_timeout_ms=500) as consumer:
+        assert [record.value for record in consumer] == [b"a", b"b", b"c"]
+    assert wrapped == [0, 1, 2]
+
+
+def test_a_loop_calls_the_next_of_a_class_that_derives_from_consumer(cluster: Cluster) -> None:
+    class Upper(Consumer):
+        def __next__(self) -> Any:
+            return super().__next__().value.upper()
+
+    cluster.write(0, b"a")
+    arguments: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 500}
+    with Upper("orders", cluster=cluster.coordinator(), **arguments) as consumer:
+        assert list(consumer) == [b"A"]
+
+
+def test_the_partition_of_a_record_is_known_before_it_is_committed(cluster: Cluster) -> None:
+    with Producer(cluster=cluster.coordinator(), linger_ms=60_000) as producer:
+        future = producer.send("orders", b"v", partition=1)
+        assert future._produce_future.topic_partition == TopicPartition("orders", 1)
+        assert not future.is_done
+
+
+def test_a_producer_knows_no_controller_and_a_consumer_its_topics(cluster: Cluster) -> None:
+    with Producer(cluster=cluster.coordinator()) as producer, cluster.consumer("orders") as consumer:
+        assert producer._metadata.controller is None
+        assert consumer._subscription.subscription == {"orders"}
+    with cluster.consumer() as consumer:
+        assert consumer._subscription.subscription is None
+
+
+class Told:
+    """A listener of coroutines."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.calls.append(("revoked", revoked))
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.calls.append(("assigned", assigned))
+
+
+def test_a_listener_may_have_coroutines_which_have_ended_when_poll_returns(cluster: Cluster) -> None:
+    told = Told()
+    with cluster.consumer(group_id="g") as consumer:
+        consumer.subscribe(["orders"], listener=told)
+        until(lambda: told.calls, together(consumer))
+        assert told.calls == [("assigned", {at(0), at(1)})]
+    assert told.calls[1:] == [("revoked", {at(0), at(1)})]
+
+
+def test_a_listener_of_coroutines_is_called_also_where_the_program_has_a_loop(cluster: Cluster) -> None:
+    import asyncio
+
+    told = Told()
+
+    async def program() -> None:
+        with cluster.consumer(group_id="g") as consumer:
+            consumer.subscribe(["orders"], listener=told)
+            until(lambda: told.calls, together(consumer))
+
+    asyncio.run(program())
+    assert [name for name, _ in told.calls] == ["assigned", "revoked"]

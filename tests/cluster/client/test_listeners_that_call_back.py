@@ -1,0 +1,116 @@
+"""Rebalance listeners that call the consumer they belong to, or are interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.subscription_state import ConsumerRebalanceListener
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.consumers import Cluster, at, read, together, until
+
+EVERYTHING = {at(n) for n in range(4)}
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster(request.node.name, partitions=4)
+
+
+class Calling(ConsumerRebalanceListener):
+    """Calls ``action`` the first time that it is told ``what`` of partitions."""
+
+    def __init__(self, what: str, action: Callable[[], object]) -> None:
+        self._what = what
+        self._action = action
+        self.calls = 0
+
+    def _told(self, what: str, partitions: set[TopicPartition]) -> None:
+        if what == self._what and partitions:
+            self.calls += 1
+            if self.calls == 1:
+                self._action()
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._told("revoked", revoked)
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._told("assigned", assigned)
+
+
+def leave(consumer: Consumer, by: str) -> None:
+    if by == "unsubscribe":
+        consumer.unsubscribe()
+    else:
+        consumer.assign([])
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("by", ["unsubscribe", "assign"])
+@pytest.mark.parametrize("what", ["assigned", "revoked"])
+def test_a_listener_may_unsubscribe_and_the_member_is_gone_for_good(
+    cluster: Cluster, what: str, by: str, strategy: str
+) -> None:
+    for partition in range(4):
+        cluster.write(partition, b"a")
+    settings = {"group_id": "g", "partition_assignment_strategy": strategy}
+    with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
+        listener = Calling(what, lambda: leave(first, by))
+        first.subscribe(["orders"], listener=listener)
+        until(lambda: second.assignment() == EVERYTHING and listener.calls, together(first, second))
+        assert first.subscription() is None
+        assert first.assignment() == set()
+        assert len(cluster.admin.refresh().groups["g"].members) == 1
+        assert listener.calls == 1
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("what", ["assigned", "revoked"])
+def test_a_poll_within_a_listener_leaves_the_rebalance_alone(cluster: Cluster, what: str, strategy: str) -> None:
+    settings = {"group_id": "g", "partition_assignment_strategy": strategy}
+    with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
+        first.subscribe(["orders"], listener=Calling(what, first.poll))
+        until(lambda: first.assignment() == EVERYTHING, together(first))
+        until(lambda: len(first.assignment()) == len(second.assignment()) == 2, together(first, second))
+        assert first.assignment() | second.assignment() == EVERYTHING
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_what_an_interrupted_listener_was_told_of_is_given_up_all_the_same(cluster: Cluster, strategy: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def step() -> None:
+        try:
+            first.poll(5)
+        except KeyboardInterrupt:
+            interrupts.append(first.assignment())
+        second.poll(5)
+
+    interrupts: list[set[TopicPartition]] = []
+    settings = {"group_id": "g", "partition_assignment_strategy": strategy}
+    with cluster.consumer(**settings) as first, cluster.consumer("orders", **settings) as second:
+        first.subscribe(["orders"], listener=Calling("revoked", interrupt))
+        until(lambda: first.assignment() == EVERYTHING, together(first))
+        until(lambda: interrupts and len(second.assignment()) == 2, step)
+        until(lambda: len(first.assignment()) == 2, step)
+        assert first.assignment() | second.assignment() == EVERYTHING
+        assert interrupts == [set() if strategy == "range" else first.assignment()]
+
+
+def test_the_last_offsets_are_committed_after_an_asynchronous_commit_of_earlier_ones(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b")
+    with cluster.consumer("orders", group_id="g") as first:
+
+        def commit_again(offsets: dict[TopicPartition, OffsetAndMetadata], _: object) -> None:
+            first.commit(dict.fromkeys(offsets, OffsetAndMetadata(0)))
+
+        read(first, 2)
+        with cluster.consumer("orders", group_id="g") as second:
+            second.poll(5)
+            first.commit_async({at(0): OffsetAndMetadata(1)}, commit_again).get(20)
+            until(lambda: len(second.assignment()) == 2, together(first, second))
+            offsets = cluster.admin.refresh().groups["g"].offsets.values()
+            assert {one.offset for one in offsets if one.partition == 0} == {2}

@@ -1,0 +1,375 @@
+"""The metrics of clients: kafka-python's groups and names, with values that say what happened."""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.metrics import Metric, MetricName, Metrics, metric_settings
+from sparklog.client.producer.metrics import largest_record
+from sparklog.client.producer.producer import Producer
+from sparklog.client.request_metrics import StorageRequests
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import InvalidConfigurationError, SparklogError, StorageUnavailableError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.client.consumers import Cluster, at, read, until
+from tests.replicated import brokers
+
+# What kafka-python 3.0.12 registers, for a client of one broker: 49 names for a producer, 57 for a consumer.
+
+REQUESTS = {
+    "incoming-byte-rate", "outgoing-byte-rate", "request-latency-avg", "request-latency-max", "request-rate",
+    "request-size-avg", "request-size-max", "response-rate", "throttle-time-avg", "throttle-time-max",
+}  # fmt: skip
+CONNECTIONS = {"connection-close-rate", "connection-count", "connection-creation-rate", "network-io-rate"}
+SENDING = {
+    "batch-size-avg", "batch-size-max", "byte-rate", "compression-rate-avg", "metadata-age", "record-error-rate",
+    "record-queue-time-avg", "record-queue-time-max", "record-retry-rate", "record-send-rate", "record-size-avg",
+    "record-size-max", "records-per-request-avg", "requests-in-flight",
+}  # fmt: skip
+FETCHING = {
+    "bytes-consumed-rate", "fetch-latency-avg", "fetch-latency-max", "fetch-rate", "fetch-size-avg", "fetch-size-max",
+    "records-consumed-rate", "records-lag-max", "records-per-request-avg",
+}  # fmt: skip
+GROUP = {
+    "assigned-partitions", "commit-latency-avg", "commit-latency-max", "commit-rate", "heartbeat-rate",
+    "heartbeat-response-time-max", "join-rate", "join-time-avg", "join-time-max", "last-heartbeat-seconds-ago",
+    "sync-rate", "sync-time-avg", "sync-time-max",
+}  # fmt: skip
+PRODUCER_NAMES = {
+    "kafka-metrics-count": {"count"},
+    "producer-metrics": REQUESTS | CONNECTIONS | SENDING,
+    "producer-node-metrics.node-0": REQUESTS,
+    "producer-node-metrics.node-bootstrap-0": REQUESTS,
+}
+CONSUMER_NAMES = {
+    "consumer-coordinator-metrics": GROUP,
+    "consumer-fetch-manager-metrics": FETCHING,
+    "consumer-metrics": REQUESTS | CONNECTIONS,
+    "consumer-node-metrics.node-0": REQUESTS,
+    "consumer-node-metrics.node-bootstrap-0": REQUESTS,
+    "kafka-metrics-count": {"count"},
+}
+TOTALS = {
+    "buffer-available-bytes", "buffer-total-bytes", "byte-total", "bytes-consumed-total", "commit-total", "fetch-total",
+    "record-error-total", "record-retry-total", "record-send-total", "records-consumed-total", "request-total",
+    "response-total", "waiting-threads",
+}  # fmt: skip
+"""What Java's clients have, or this one alone."""
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(uuid.uuid4().hex)
+
+
+def check_names(found: dict[str, dict[str, float]], expected: dict[str, set[str]]) -> None:
+    assert found.keys() == expected.keys()
+    for group, names in expected.items():
+        assert names <= found[group].keys()
+        assert found[group].keys() - names <= TOTALS
+        assert all(math.isfinite(value) for value in found[group].values())
+
+
+def test_a_producer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -> None:
+    assert sum(map(len, PRODUCER_NAMES.values())) == 49
+    with Producer(cluster=cluster.admin) as producer:
+        before = {group: names for group, names in PRODUCER_NAMES.items() if group != "producer-node-metrics.node-0"}
+        check_names(producer.metrics(), before)
+        producer.send("orders", b"x").get(timeout=30)
+        check_names(producer.metrics(), PRODUCER_NAMES)
+    check_names(producer.metrics(), PRODUCER_NAMES)  # closed
+
+
+def test_a_consumer_has_the_groups_and_names_of_kafka_python(cluster: Cluster) -> None:
+    assert sum(map(len, CONSUMER_NAMES.values())) == 57
+    cluster.write(0, b"a")
+    with cluster.consumer("orders", group_id="g") as consumer:
+        read(consumer, 1)
+        check_names(consumer.metrics(), CONSUMER_NAMES)
+    check_names(consumer.metrics(), CONSUMER_NAMES)  # closed
+
+
+# -- what a producer measures
+
+
+def test_a_producer_counts_records_batches_and_bytes(cluster: Cluster) -> None:
+    with Producer(cluster=cluster.admin, linger_ms=60_000) as producer:
+        for number in range(10):
+            producer.send("orders", b"v" * (number + 1), key=b"key", partition=0)
+        producer.send("orders", b"w", partition=1)
+        producer.flush(30)
+        found = producer.metrics()["producer-metrics"]
+    assert (found["record-send-total"], found["commit-total"], found["records-per-request-avg"]) == (11, 1, 11)
+    assert found["record-size-max"] == 13
+    assert found["record-size-avg"] == (13 + 1) / 2
+    assert 0 < found["batch-size-avg"] < found["batch-size-max"]
+    assert found["byte-total"] == pytest.approx(found["batch-size-avg"] * 2)
+    assert found["byte-total"] == pytest.approx(producer.metrics()["producer-node-metrics.node-0"]["request-size-max"])
+    assert 0 < found["record-queue-time-avg"] <= found["record-queue-time-max"]
+    assert found["record-send-rate"] > 0
+    assert (found["record-error-total"], found["record-retry-total"], found["throttle-time-max"]) == (0, 0, 0)
+    assert found["connection-count"] == 2
+    assert found["request-total"] == found["response-total"] >= 3  # an id, a file, a commit
+
+
+def test_compressible_records_have_a_compression_rate_below_one(cluster: Cluster) -> None:
+    one_batch = {"linger_ms": 60_000, "batch_size": 2**23}
+    with Producer(cluster=cluster.admin, compression_type="gzip", **one_batch) as producer:
+        for _ in range(1_000):
+            producer.send("orders", b"the same again and again " * 10, partition=0)
+        producer.flush(30)
+        assert 0 < producer.metrics()["producer-metrics"]["compression-rate-avg"] < 0.5
+
+
+def test_a_transaction_is_measured_as_what_is_sent_without_one(cluster: Cluster) -> None:
+    with Producer(cluster=cluster.admin, transactional_id="t") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(7):
+            producer.send("orders", b"1234567890", partition=0)
+        producer.commit_transaction()
+        found = producer.metrics()["producer-metrics"]
+    assert (found["record-send-total"], found["records-per-request-avg"], found["record-size-max"]) == (7, 7, 10)
+    assert found["byte-total"] > 70
+
+
+def test_records_that_fail_and_are_tried_again_are_counted() -> None:
+    store = FaultyStore(MemoryStore(uuid.uuid4().hex))
+    create_cluster(store).create_topic("orders")
+    broken = threading.Event()
+
+    def before(step: int, call: Call) -> None:
+        if broken.is_set():
+            raise StorageUnavailableError("the test's storage is away")
+
+    faulty = FaultyStore(store, before=before)
+    with Producer(cluster=open_cluster(faulty), delivery_timeout_ms=200, retry_backoff_ms=10) as producer:
+        producer.send("orders", b"fine").get(timeout=30)
+        broken.set()
+        future = producer.send("orders", b"lost")
+        with pytest.raises(SparklogError):
+            future.get(timeout=30)
+        broken.clear()
+        found = producer.metrics()["producer-metrics"]
+    assert (found["record-send-total"], found["record-error-total"]) == (1, 1)
+    assert found["record-retry-total"] >= 1
+    assert found["record-error-rate"] > 0
+
+
+def test_the_largest_record_counts_key_and_value() -> None:
+    binary = pa.binary()
+    batch = pa.record_batch({"key": pa.array([b"k", None], binary), "value": pa.array([b"12", b"12345"], binary)})
+    assert largest_record(batch) == 5
+    assert largest_record(batch.slice(0, 1)) == 3
+    assert largest_record(batch.slice(0, 0)) == 0
+    assert largest_record(pa.record_batch({"timestamp": pa.array([1])})) == 0
+
+
+def test_the_locations_of_replicas_are_nodes_of_their_own(tmp_path: Path) -> None:
+    with brokers(tmp_path, 2) as replicated, Producer(cluster=replicated.coordinator) as producer:
+        producer.send("t", b"to both").get(timeout=30)
+        found = producer.metrics()
+    for node in ("producer-node-metrics.node-0", "producer-node-metrics.node-1"):
+        assert found[node]["request-size-max"] == found["producer-metrics"]["byte-total"] > 0
+    assert found["producer-metrics"]["connection-count"] == 3
+
+
+# -- what a consumer measures
+
+
+def test_a_consumer_counts_what_it_fetches_and_hands_out(cluster: Cluster) -> None:
+    cluster.write(0, *[b"x" * 100] * 10)
+    with cluster.consumer("orders", group_id="g", enable_auto_commit=False, max_poll_records=4) as consumer:
+        first = read(consumer, 1)
+        assert len(first) == 4
+        found = consumer.metrics()["consumer-fetch-manager-metrics"]
+        assert (found["records-consumed-total"], found["fetch-total"], found["records-per-request-avg"]) == (4, 1, 10)
+        assert found["records-lag-max"] == 6
+        assert found["fetch-size-max"] > 1_000
+        read(consumer, 6)
+        consumer.commit()
+        values = consumer.metrics()
+        assert values["consumer-fetch-manager-metrics"]["records-consumed-total"] == 10
+        group = values["consumer-coordinator-metrics"]
+        assert (group["commit-total"], group["assigned-partitions"]) == (1, 2)
+        assert group["join-rate"] > 0
+        assert group["sync-rate"] > 0
+        assert 0 < group["commit-latency-avg"] == group["commit-latency-max"]
+        assert group["last-heartbeat-seconds-ago"] >= 0
+        until(lambda: heartbeats(consumer) > 0, lambda: consumer.poll(50))
+        assert values["consumer-node-metrics.node-0"]["incoming-byte-rate"] > 0
+
+
+def heartbeats(consumer: Consumer) -> float:
+    found: float = consumer.metrics()["consumer-coordinator-metrics"]["heartbeat-rate"]
+    return found
+
+
+def test_iterating_is_measured_as_polling(cluster: Cluster) -> None:
+    cluster.write(0, b"a", b"b", b"c")
+    with cluster.consumer("orders", consumer_timeout_ms=20_000) as consumer:
+        for _ in range(3):
+            next(consumer)
+        assert consumer.metrics()["consumer-fetch-manager-metrics"]["records-consumed-total"] == 3
+
+
+def test_a_consumer_without_a_group_has_had_no_heartbeat(cluster: Cluster) -> None:
+    with cluster.consumer() as consumer:
+        consumer.assign([at(0)])
+        found = consumer.metrics()["consumer-coordinator-metrics"]
+        assert (found["last-heartbeat-seconds-ago"], found["assigned-partitions"]) == (-1, 1)
+
+
+def test_single_topics_are_told_apart_by_tags_in_raw_metrics(cluster: Cluster) -> None:
+    cluster.admin.create_topic("a.b", 1)
+    cluster.write(0, b"a", b"b")
+    cluster.write(0, b"c", topic="a.b")
+    with cluster.consumer("orders", "a.b", client_id="me") as consumer:
+        read(consumer, 3)
+        raw = consumer.metrics(raw=True)
+    group = "consumer-fetch-manager-metrics"
+    topics = {name.tags.get("topic") for name in raw if (name.group, name.name) == (group, "records-consumed-rate")}
+    assert topics == {None, "a_b", "orders"}
+    assert {name.tags["client-id"] for name in raw} == {"me"}
+
+
+def test_another_prefix_names_the_groups(cluster: Cluster) -> None:
+    with cluster.consumer("orders", metric_group_prefix="billing") as consumer:
+        assert "billing-fetch-manager-metrics" in consumer.metrics()
+
+
+def test_metrics_can_be_read_while_another_thread_polls(cluster: Cluster) -> None:
+    with cluster.consumer("orders") as consumer:
+        found: list[dict[Any, Any]] = []
+        thread = threading.Thread(target=lambda: found.append(consumer.metrics()))
+        with consumer._alone:  # as if in a poll
+            thread.start()
+            thread.join(30)
+        assert found
+
+
+# -- requests, with a clock that stands still
+
+
+def test_requests_are_counted_by_node_and_together() -> None:
+    clock = ManualClock()
+    metrics = Metrics(clock, metric_settings("Producer", {}), "me")
+    requests = StorageRequests(metrics, clock, "producer")
+    clock.advance(10)
+    requests.record("3", 0.5, sent=1_000)
+    with requests.at_root():
+        assert requests.under_way == 1
+        clock.advance(0.25)
+    with pytest.raises(ZeroDivisionError), requests.at_root():
+        _ = 1 / 0
+    assert requests.under_way == 0
+    clock.advance(9.75)
+    found = metrics.values()
+    everything, root = found["producer-metrics"], found["producer-node-metrics.node-bootstrap-0"]
+    assert (everything["request-total"], everything["response-total"]) == (3, 2)
+    assert everything["network-io-rate"] == 5 / 20
+    assert (everything["request-latency-avg"], everything["request-latency-max"]) == (375, 500)
+    assert (everything["outgoing-byte-rate"], everything["request-size-max"]) == (50, 1_000)
+    assert (root["request-rate"], root["response-rate"], root["request-latency-max"]) == (0.1, 0.05, 250)
+    assert found["producer-node-metrics.node-3"]["request-size-avg"] == 1_000
+    assert everything["connection-count"] == 2
+    requests.close()
+    assert metrics.values()["producer-metrics"]["connection-count"] == 0
+    assert metrics.values()["producer-metrics"]["connection-close-rate"] == 0.1
+
+
+# -- settings, raw metrics, reporters
+
+
+class Reporter:
+    made: list[Reporter]
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        type(self).made.append(self)
+
+    def init(self, metrics: list[Metric]) -> None:
+        self.said.append(f"init {metrics}")
+
+    def metric_change(self, metric: Metric) -> None:
+        self.said.append(metric.metric_name.name)
+        if threading.current_thread() is threading.main_thread():
+            raise RuntimeError("reporters may fail")
+        raise SystemExit
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+def test_reporters_are_told_of_every_metric_and_of_the_end(cluster: Cluster) -> None:
+    Reporter.made = []
+    with Producer(cluster=cluster.admin, metric_reporters=[Reporter]) as producer:
+        producer.send("orders", b"x").get(timeout=30)
+        producer.send("orders", b"x").get(timeout=30)
+    said = Reporter.made[0].said
+    assert said[0] == "init []"
+    assert said[-1] == "close"
+    assert said.count("request-latency-avg") == 3  # the producer's, and those of two nodes
+
+
+def test_metrics_that_are_off_are_empty(cluster: Cluster) -> None:
+    with Producer(cluster=cluster.admin, metrics_enabled=False) as producer:
+        assert producer.metrics() == {} == producer.metrics(raw=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metrics_num_samples", 0),
+        ("metrics_sample_window_ms", "long"),
+        ("metrics_enabled", 1),
+        ("metric_reporters", [5]),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(cluster: Cluster, name: str, value: object) -> None:
+    with pytest.raises(InvalidConfigurationError, match=name):
+        Producer(cluster=cluster.admin, **{name: value})
+
+
+def test_windows_are_as_long_as_the_client_says() -> None:
+    clock = ManualClock()
+    settings = metric_settings("Producer", {"metrics_num_samples": 3, "metrics_sample_window_ms": 2_000})
+    metrics = Metrics(clock, settings, "me")
+    sensor = metrics.sensor()
+    sensor.record(1)
+    clock.advance(5.9)
+    assert sensor.average() == 1
+    clock.advance(0.2)
+    assert sensor.average() == 0
+
+
+def test_a_raw_metric_has_a_name_with_tags_and_a_value_that_moves() -> None:
+    clock = ManualClock()
+    metrics = Metrics(clock, metric_settings("Producer", {}), "me")
+    sensor = metrics.sensor()
+    metrics.add("g", "n", "what it is", sensor.total)
+    metric = metrics.raw()[MetricName("n", "g", tags={"client-id": "me"})]
+    assert (metric.metric_name.description, metric.value()) == ("what it is", 0)
+    sensor.record(2)
+    assert metric.value() == 2
+
+
+def test_a_metric_that_cannot_be_measured_is_no_exception() -> None:
+    metrics = Metrics(ManualClock(), metric_settings("Producer", {}), "me")
+    metrics.add("g", "n", "", lambda: 1 / 0)
+    assert math.isnan(metrics.values()["g"]["n"])
+
+
+def test_names_are_equal_by_group_name_and_tags() -> None:
+    same = MetricName("n", "g", "a description", {"topic": "t"}), MetricName("n", "g", "another one", {"topic": "t"})
+    assert len({*same, MetricName("n", "g"), MetricName("n", "h", tags={"topic": "t"})}) == 3

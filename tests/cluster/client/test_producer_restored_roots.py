@@ -1,0 +1,203 @@
+"""A root that is restored from a copy under a producer, and goes on until the commits that the producer knows are
+removed: it reads on from a checkpoint, and must not take another producer's id and sequences there for its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from tests.cluster.client.test_transactions_regressions import values
+
+from sparklog.client.producer.producer import Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import IndeterminateCommitError, ProducerFencedError, TransactionAbortedError
+from sparklog.log.commits import cleanup
+from sparklog.log.layout import read_boundary
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import LOST_ANSWER, Call, FaultyStore
+from tests.cluster.log.test_replaced_root import restore, take_snapshot
+
+WAIT = 30
+"""seconds. No test waits that long unless something is broken."""
+
+
+def cluster_with_topic() -> tuple[MemoryStore, dict[str, bytes]]:
+    store = MemoryStore(uuid.uuid4().hex)
+    cluster = create_cluster(store)
+    cluster.create_topic("t")
+    cluster.alter_configs("", {"metadata.max.retention.ms": "600000"})
+    return store, take_snapshot(store)
+
+
+def make(cluster: Coordinator, **more: object) -> Producer:
+    return Producer(cluster=cluster, **{"linger_ms": 60_000, "retry_backoff_ms": 0, **more})
+
+
+def send(producer: Producer, *messages: bytes) -> None:
+    for message in messages:
+        producer.send("t", message, partition=0)
+        producer.flush(WAIT)
+
+
+def commit(producer: Producer, message: bytes) -> None:
+    producer.begin_transaction()
+    producer.send("t", message, partition=0)
+    producer.commit_transaction()
+
+
+def pass_by(store: Store, *readers: Coordinator) -> None:
+    """Others commit, and the commits that a client here knows are removed, but for these who read them in time."""
+    others = open_cluster(store)
+    for number in range(200):
+        others.alter_configs("t", {"retention.ms": str(10**9 + number)})
+    for reader in readers:
+        reader.refresh()
+    others.log.write_checkpoint()
+    cleanup.clean_up(store, ManualClock(int(time.time() * 1000) + 3_600_000), others.state.configs)
+    assert read_boundary(store) > 50
+
+
+class Lost(FaultyStore):
+    """The next commit has no answer: it is stored or not, and nothing can be read for long enough to give up on it.
+    Then ``meanwhile`` happens."""
+
+    def __init__(self, store: Store, meanwhile: Callable[[], None]) -> None:
+        super().__init__(store)
+        self.armed = ""
+        self._meanwhile = meanwhile
+        self._unreadable = 0
+
+    def _due(self, call: Call) -> str | None:
+        kind = super()._due(call)
+        if self.armed and call.operation == "put_if_absent":
+            kind, self.armed, self._unreadable = self.armed, "", 5
+        elif self._unreadable and call.operation == "get" and call.key.startswith("meta/commits/"):
+            self._unreadable -= 1
+            kind = "unavailable"
+            if not self._unreadable:
+                self._meanwhile()
+        return kind
+
+
+def test_a_record_is_not_answered_as_a_repetition_of_another_producers() -> None:
+    store, snapshot = cluster_with_topic()
+    a = make(open_cluster(store))
+    send(a, b"A0", b"A1")
+    restore(store, snapshot)
+    with make(open_cluster(store)) as b:
+        send(b, b"B0", b"B1", b"B2")  # with the id and the sequences that A has
+    pass_by(store)
+    future = a.send("t", b"A2", partition=0)
+    later = a.send("t", b"A3", partition=0)
+    a.close()
+    assert values(open_cluster(store), "t") == [b"B0", b"B1", b"B2", b"A2", b"A3"]
+    assert (future.get(WAIT).offset, later.get(WAIT).offset) == (3, 4)
+
+
+def test_a_record_whose_commit_had_no_answer_before_the_root_was_restored_fails_as_unknown() -> None:
+    store, snapshot = cluster_with_topic()
+
+    def replace_root() -> None:
+        restore(store, snapshot)
+        with make(open_cluster(store)) as b:
+            send(b, b"B0", b"B1")
+        pass_by(store)
+
+    lost = Lost(store, replace_root)
+    a = make(open_cluster(lost, clock=ManualClock(int(time.time() * 1000))))
+    send(a, b"A0")
+    lost.armed = LOST_ANSWER
+    future = a.send("t", b"A1", partition=0)
+    a.flush(WAIT)
+    assert isinstance(future.exception, IndeterminateCommitError)
+    send(a, b"A2")
+    a.close()
+    assert values(open_cluster(store), "t") == [b"B0", b"B1", b"A2"]
+
+
+def test_a_producer_that_was_idle_while_commits_were_removed_goes_on() -> None:
+    store, _ = cluster_with_topic()
+    client = open_cluster(store)
+    with make(client) as producer:
+        send(producer, b"0")
+        pass_by(store)
+        send(producer, b"1", b"2")
+    assert client.log.unlinked_jumps == 1
+    assert values(client, "t") == [b"0", b"1", b"2"]
+
+
+def test_a_reader_of_every_commit_makes_no_unlinked_jump() -> None:
+    store, _ = cluster_with_topic()
+    client = open_cluster(store)
+    others = open_cluster(store)
+    for number in range(200):
+        others.alter_configs("t", {"retention.ms": str(10**9 + number)})
+    client.refresh()
+    assert client.state.version == others.state.version
+    assert client.log.unlinked_jumps == 0
+
+
+# -- transactions
+
+
+def test_a_transaction_under_way_is_aborted_and_the_next_one_has_another_identity() -> None:
+    store, snapshot = cluster_with_topic()
+    a = make(open_cluster(store), transactional_id="a")
+    a.init_transactions()
+    a.begin_transaction()
+    future = a.send("t", b"A0", partition=0)
+    restore(store, snapshot)
+    reader = open_cluster(store)
+    b = make(reader, transactional_id="b")  # with the id and epoch that A has
+    b.init_transactions()
+    commit(b, b"B0")
+    pass_by(store, reader)
+    with pytest.raises(TransactionAbortedError, match="another one's"):
+        a.commit_transaction()
+    assert future.failed()
+    a.abort_transaction()
+    commit(a, b"A1")
+    commit(b, b"B1")  # nobody took its id
+    for producer in (a, b):
+        producer.close()
+    assert values(open_cluster(store), "t") == [b"B0", b"A1", b"B1"]
+
+
+def test_a_transaction_whose_commit_had_no_answer_is_told_as_unknown_and_keeps_its_files() -> None:
+    store, _ = cluster_with_topic()
+    lost = Lost(store, lambda: pass_by(store))  # the same history, which this client cannot tell
+    a = make(open_cluster(lost, clock=ManualClock(int(time.time() * 1000))), transactional_id="a")
+    a.init_transactions()
+    a.begin_transaction()
+    future = a.send("t", b"A0", partition=0)
+    lost.armed = LOST_ANSWER
+    with pytest.raises(IndeterminateCommitError, match="look for its records"):
+        a.commit_transaction()
+    assert isinstance(future.exception, IndeterminateCommitError)
+    a.abort_transaction()
+    commit(a, b"A1")
+    a.close()
+    assert values(open_cluster(store), "t") == [b"A0", b"A1"]
+
+
+def test_a_transactional_producer_does_not_fence_who_has_taken_over_while_it_was_idle() -> None:
+    store, _ = cluster_with_topic()
+    client = open_cluster(store)
+    older = make(client, transactional_id="a")
+    older.init_transactions()
+    reader = open_cluster(store)
+    newer = make(reader, transactional_id="a")
+    newer.init_transactions()
+    commit(newer, b"0")
+    pass_by(store, reader)
+    client.refresh()
+    with pytest.raises(ProducerFencedError, match="newer instance"):
+        older.begin_transaction()
+    commit(newer, b"1")
+    for producer in (older, newer):
+        producer.close()
+    assert values(open_cluster(store), "t") == [b"0", b"1"]

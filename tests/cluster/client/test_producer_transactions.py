@@ -1,0 +1,480 @@
+"""Transactions of a producer: everything at once or nothing, once, by one instance, and nothing that hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from sparklog.client.consumer.records import ConsumerGroupMetadata
+from sparklog.client.producer.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import (
+    FencedError,
+    IllegalStateError,
+    InvalidRequestError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.testing.faulty_store import ERROR, LOST_ANSWER, UNAVAILABLE
+from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.cluster.client.flaky_store import FlakyStore
+
+WAIT = 30
+"""seconds. No test waits that long unless something is broken."""
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> FlakyStore:
+    return FlakyStore(clock)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cluster(store: FlakyStore, clock: ManualClock) -> Coordinator:
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders", 2)
+    coordinator.create_topic("audit")
+    return coordinator
+
+
+@pytest.fixture
+def producer(cluster: Coordinator) -> Iterator[Producer]:
+    with make(cluster) as producer:
+        producer.init_transactions()
+        yield producer
+
+
+def make(cluster: Coordinator, **more: object) -> Producer:
+    return Producer(cluster=cluster, transactional_id="tx", retry_backoff_ms=0, **more)
+
+
+def values(cluster: Coordinator, topic: str, partition: int = 0) -> list[bytes | None]:
+    end = cluster.refresh().partition(topic, partition).high_watermark
+    with LogReader(cluster) as reader:
+        return [record.value for record in reader.records(topic, partition, 0, end)]
+
+
+def log_files(store: FlakyStore) -> list[str]:
+    return [info.key for info in store.list("") if info.key.endswith((".log", ".index"))]
+
+
+# -- committing
+
+
+def test_records_of_many_topics_and_offsets_of_a_group_become_visible_with_one_commit(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    producer.begin_transaction()
+    futures = [producer.send("orders", b"a", partition=1), producer.send("audit", b"b")]
+    place, position = TopicPartition("orders", 0), OffsetAndMetadata(0, "note", 0)
+    producer.send_offsets_to_transaction({place: position}, "group")
+    before = cluster.refresh().version
+    assert values(cluster, "orders", 1) == []
+    producer.commit_transaction()
+    assert cluster.refresh().version == before + 1
+    assert (values(cluster, "orders", 1), values(cluster, "audit")) == ([b"a"], [b"b"])
+    (offset,) = cluster.state.groups["group"].offsets.values()
+    assert (offset.offset, offset.metadata, offset.leader_epoch) == (0, "note", 0)
+    assert [future.get(WAIT).offset for future in futures] == [0, 0]
+
+
+def test_transactions_follow_one_another(cluster: Coordinator, producer: Producer) -> None:
+    for number in range(3):
+        producer.begin_transaction()
+        future = producer.send("audit", b"%d" % number)
+        producer.commit_transaction()
+        assert future.get(WAIT).offset == number
+    assert values(cluster, "audit") == [b"0", b"1", b"2"]
+
+
+def test_an_empty_transaction_commits_nothing(cluster: Coordinator, producer: Producer) -> None:
+    before = cluster.refresh().version
+    producer.begin_transaction()
+    producer.commit_transaction()
+    assert cluster.refresh().version == before
+
+
+def test_offsets_of_a_group_come_together_from_several_calls(cluster: Coordinator, producer: Producer) -> None:
+    cluster.create_topic("in", 3)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({TopicPartition("in", 0): OffsetAndMetadata(0)}, "g")
+    producer.send_offsets_to_transaction({("in", 1): 0, TopicPartition("in", 0): OffsetAndMetadata(0, "last")}, "g")
+    producer.send_offsets_to_transaction({}, "other")
+    producer.commit_transaction()
+    offsets = cluster.refresh().groups["g"].offsets.values()
+    assert {(one.partition, one.metadata) for one in offsets} == {(0, "last"), (1, "")}
+    assert "other" not in cluster.state.groups
+
+
+class Metadata(NamedTuple):
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+def test_offsets_of_a_member_that_the_group_does_not_have_abort_the_transaction(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    metadata = Metadata("g", 3, "gone", None)
+    producer.send_offsets_to_transaction({TopicPartition("orders", 0): OffsetAndMetadata(0)}, metadata)
+    with pytest.raises(FencedError):
+        producer.commit_transaction()
+    assert isinstance(future.exception, FencedError)
+    producer.abort_transaction()
+    assert values(cluster, "audit") == []
+    producer.begin_transaction()
+    producer.send("audit", b"b")
+    producer.commit_transaction()
+    assert values(cluster, "audit") == [b"b"]
+
+
+@pytest.mark.parametrize("offsets", [[("orders", 0)], {"orders": 1}, {("orders", 0): "1"}, {("orders", 0): True}])
+def test_what_are_no_offsets_is_refused(producer: Producer, offsets: object) -> None:
+    producer.begin_transaction()
+    with pytest.raises(InvalidRequestError, match="TopicPartition"):
+        producer.send_offsets_to_transaction(offsets, "g")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="group_metadata"):
+        producer.send_offsets_to_transaction({}, None)
+
+
+# -- aborting
+
+
+def test_an_aborted_transaction_leaves_nothing_visible_and_no_files(
+    cluster: Coordinator, producer: Producer, store: FlakyStore
+) -> None:
+    before = cluster.refresh().version
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    producer.flush()
+    assert len(log_files(store)) == 2
+    producer.send("audit", b"b")
+    producer.abort_transaction()
+    assert isinstance(future.exception, TransactionAbortedError)
+    assert log_files(store) == []
+    assert cluster.refresh().version == before
+    assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 32 * 1024 * 1024
+
+
+def test_closing_a_producer_aborts_its_transaction(cluster: Coordinator, store: FlakyStore) -> None:
+    producer = make(cluster)
+    producer.init_transactions()
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    producer.flush()
+    producer.close()
+    assert future.failed()
+    assert log_files(store) == []
+    with pytest.raises(IllegalStateError, match="closed"):
+        producer.begin_transaction()
+
+
+def test_a_transaction_that_took_too_long_is_aborted_by_its_commit(
+    cluster: Coordinator, producer: Producer, clock: ManualClock
+) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    clock.advance(60.5)
+    with pytest.raises(TransactionAbortedError, match="transaction_timeout_ms is 60000"):
+        producer.commit_transaction()
+    assert isinstance(future.exception, TransactionAbortedError)
+    with pytest.raises(InvalidTxnStateError, match="abort_transaction"):
+        producer.send("audit", b"b")
+    producer.abort_transaction()
+    assert values(cluster, "audit") == []
+
+
+def test_a_transaction_for_a_topic_that_was_deleted_is_aborted_and_heals(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    producer.begin_transaction()
+    producer.send("audit", b"a")
+    producer.send("orders", b"a", partition=0)
+    producer.flush()
+    cluster.delete_topic("audit")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        producer.commit_transaction()
+    with pytest.raises(InvalidTxnStateError, match="abort_transaction"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert values(cluster, "orders") == []
+    producer.begin_transaction()
+    producer.send("orders", b"b", partition=0)
+    producer.commit_transaction()
+    assert values(cluster, "orders") == [b"b"]
+
+
+# -- memory
+
+
+def test_a_transaction_may_be_larger_than_the_memory(cluster: Coordinator) -> None:
+    with make(cluster, buffer_memory=4_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        futures = [producer.send("orders", b"%04d" % number, partition=number % 2) for number in range(400)]
+        assert values(cluster, "orders") == []
+        producer.commit_transaction()
+    assert values(cluster, "orders", 1) == [b"%04d" % number for number in range(1, 400, 2)]
+    assert [future.get(WAIT).offset for future in futures] == [number // 2 for number in range(400)]
+
+
+def test_waiting_without_end_for_a_record_of_an_open_transaction_is_refused(producer: Producer) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    with pytest.raises(IllegalStateError, match="commit_transaction"):
+        future.get()
+    with pytest.raises(KafkaTimeoutError):
+        future.get(timeout=0)
+    producer.commit_transaction()
+    assert future.get().offset == 0
+
+
+# -- states
+
+
+def test_every_step_out_of_turn_is_refused_and_says_what_comes_first(cluster: Coordinator) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(InvalidTxnStateError, match=r"init_transactions\(\) first"):
+            producer.begin_transaction()
+        with pytest.raises(InvalidTxnStateError, match=r"init_transactions\(\) first"):
+            producer.send("audit", b"a")
+        producer.init_transactions()
+        producer.init_transactions()
+        for step in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("audit", b"a")):
+            with pytest.raises(InvalidTxnStateError, match=r"begin_transaction\(\) first"):
+                step()
+        with pytest.raises(InvalidTxnStateError, match=r"begin_transaction\(\) first"):
+            producer.send_offsets_to_transaction({}, "g")
+        producer.begin_transaction()
+        for step in (producer.begin_transaction, producer.init_transactions):
+            with pytest.raises(InvalidTxnStateError, match=r"commit_transaction\(\) or abort_transaction\(\) first"):
+                step()
+
+
+def test_a_producer_without_a_transactional_id_has_no_transactions(cluster: Coordinator) -> None:
+    with Producer(cluster=cluster) as producer, pytest.raises(IllegalStateError, match="transactional_id"):
+        producer.init_transactions()
+
+
+def test_a_transaction_with_a_record_that_its_topic_does_not_take_can_only_be_aborted(
+    cluster: Coordinator, producer: Producer
+) -> None:
+    cluster.alter_configs("orders", {"max.message.bytes": "100"})
+    producer.begin_transaction()
+    kept = producer.send("orders", b"a", partition=0)
+    lost = producer.send("orders", bytes(200), partition=0)
+    assert isinstance(lost.exception, MessageSizeTooLargeError)
+    with pytest.raises(InvalidTxnStateError, match=r"max\.message\.bytes"):
+        producer.commit_transaction()
+    with pytest.raises(KafkaError):
+        producer.send("orders", b"b", partition=0)
+    producer.abort_transaction()
+    assert kept.failed()
+    producer.begin_transaction()
+    producer.send("orders", b"c", partition=0)
+    producer.commit_transaction()
+    assert values(cluster, "orders") == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "member", "kind"),
+    [
+        ({TopicPartition("orders", 0): 1}, 5, TypeError),
+        ({TopicPartition("orders", 0): 1}, None, TypeError),
+        ({TopicPartition("orders", 0): "x"}, "g", TypeError),
+        ([], "g", TypeError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata("g", 3, ""), ValueError),
+        ({TopicPartition("orders", 0): 1}, ConsumerGroupMetadata(None), TypeError),
+    ],
+)
+def test_offsets_that_are_none_are_refused_as_kafka_python_does(
+    producer: Producer, offsets: Any, member: Any, kind: type[Exception]
+) -> None:
+    producer.begin_transaction()
+    with pytest.raises(kind) as raised:
+        producer.send_offsets_to_transaction(offsets, member)
+    assert isinstance(raised.value, KafkaError)
+
+
+def test_sending_outside_of_a_transaction_is_an_illegal_state(cluster: Coordinator) -> None:
+    with make(cluster) as producer:
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.send("orders", b"a")
+
+
+def test_a_timeout_over_the_clusters_limit_is_refused(cluster: Coordinator) -> None:
+    cluster.alter_configs("", {"transaction.max.timeout.ms": "1000"})
+    with (
+        make(cluster) as producer,
+        pytest.raises(InvalidTransactionTimeoutError, match=r"transaction\.max\.timeout\.ms"),
+    ):
+        producer.init_transactions()
+
+
+# -- instances
+
+
+def test_a_newer_instance_fences_the_older_one(cluster: Coordinator, producer: Producer, store: FlakyStore) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"old")
+    with make(cluster) as newer:
+        newer.init_transactions()
+        newer.begin_transaction()
+        newer.send("audit", b"new")
+        newer.commit_transaction()
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
+    assert isinstance(future.exception, ProducerFencedError)
+    for step in (
+        producer.abort_transaction,
+        producer.begin_transaction,
+        producer.init_transactions,
+        lambda: producer.send("audit", b"x"),
+    ):
+        with pytest.raises(ProducerFencedError):
+            step()
+    assert values(cluster, "audit") == [b"new"]
+
+
+# -- storage that fails
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, LOST_ANSWER])
+def test_a_commit_that_storage_did_not_take_or_not_answer_is_tried_again(
+    cluster: Coordinator, producer: Producer, store: FlakyStore, kind: str, silent: bool
+) -> None:
+    producer.begin_transaction()
+    futures = [producer.send("audit", b"a"), producer.send("orders", b"b", partition=1)]
+    store.commits, store.silent = [kind, kind], silent
+    producer.commit_transaction()
+    assert values(cluster, "audit") == [b"a"]
+    assert values(cluster, "orders", 1) == [b"b"]
+    assert [future.get(WAIT).offset for future in futures] == [0, 0]
+    producer.begin_transaction()
+    producer.send("audit", b"c")
+    producer.commit_transaction()
+    assert values(cluster, "audit") == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("happened", [False, True])
+def test_a_commit_without_an_answer_can_be_repeated(
+    cluster: Coordinator, producer: Producer, store: FlakyStore, happened: bool
+) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    producer.flush()
+    store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+    store.before_retry = lambda: setattr(store, "down", True)
+    with pytest.raises(KafkaTimeoutError, match="whether it happened is not known"):
+        producer.commit_transaction()
+    assert not future.is_done
+    store.down = False
+    with pytest.raises(InvalidTxnStateError, match=r"call commit_transaction\(\) again"):
+        producer.send("audit", b"b")
+    producer.commit_transaction()
+    assert values(cluster, "audit") == [b"a"]
+    assert future.get(WAIT).offset == 0
+
+
+def test_files_of_a_commit_without_an_answer_stay_when_the_producer_is_closed(
+    cluster: Coordinator, store: FlakyStore
+) -> None:
+    producer = make(cluster)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("audit", b"a")
+    store.commits, store.silent = [LOST_ANSWER], True
+    store.before_retry = lambda: setattr(store, "down", True)
+    with pytest.raises(KafkaTimeoutError):
+        producer.commit_transaction()
+    producer.close()
+    store.down = False
+    assert values(open_cluster(store), "audit") == [b"a"]
+
+
+@pytest.mark.parametrize("happened", [False, True])
+def test_a_commit_without_an_answer_whose_repetition_is_refused_is_settled_first(
+    cluster: Coordinator, producer: Producer, store: FlakyStore, happened: bool
+) -> None:
+    """The group's topic goes away between the two tries: what the first one did decides."""
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    producer.send_offsets_to_transaction({("orders", 0): 0}, "g")
+    store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
+    store.before_retry = lambda: open_cluster(store).delete_topic("orders")
+    if happened:
+        producer.commit_transaction()
+    else:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert future.succeeded() == happened
+    assert values(cluster, "audit") == ([b"a"] if happened else [])
+    producer.begin_transaction()
+    producer.send("audit", b"b")
+    producer.commit_transaction()
+    assert values(cluster, "audit")[-1] == b"b"
+
+
+def test_a_transaction_that_cannot_be_written_is_aborted(
+    cluster: Coordinator, producer: Producer, store: FlakyStore
+) -> None:
+    producer.begin_transaction()
+    future = producer.send("audit", b"a")
+    store.down = True
+    with pytest.raises(KafkaTimeoutError, match="it did not happen"):
+        producer.commit_transaction()
+    assert future.failed()
+    store.down = False
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("audit", b"b")
+    producer.commit_transaction()
+    assert values(cluster, "audit") == [b"b"]
+
+
+def test_an_initialisation_without_an_answer_times_out_and_can_be_repeated(
+    cluster: Coordinator, store: FlakyStore
+) -> None:
+    with make(cluster) as producer:
+        store.down = True
+        with pytest.raises(KafkaTimeoutError, match=r"init_transactions\(\)"):
+            producer.init_transactions()
+        store.down = False
+        producer.init_transactions()
+
+
+def test_threads_send_into_one_transaction(cluster: Coordinator, producer: Producer) -> None:
+    producer.begin_transaction()
+    threads = [
+        threading.Thread(target=lambda: [producer.send("audit", b"%d" % number) for number in range(500)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    producer.commit_transaction()
+    assert len(values(cluster, "audit")) == 2000

@@ -1,0 +1,212 @@
+"""What clients, clusters, batches and futures show of themselves: short, without a request, and never an exception."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client.admin.client import AdminClient
+from sparklog.client.cluster import Cluster
+from sparklog.client.consumer.consumer import Consumer
+from sparklog.client.consumer.group_session import CommitFuture
+from sparklog.client.consumer.records import RecordBatches
+from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
+from sparklog.client.producer.producer import Producer
+from sparklog.client.representation import Shown, listed, shortened
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import KafkaTimeoutError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import FaultyStore
+from sparklog.types import TopicPartition
+
+EVIL = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    inner = MemoryStore(uuid.uuid4().hex)
+    create_cluster(inner).create_topic("orders", 2)
+    return FaultyStore(inner)
+
+
+@pytest.fixture
+def cluster(store: FaultyStore) -> Cluster:
+    return Cluster(open_cluster(store))
+
+
+def test_a_producer_shows_its_cluster_its_ids_and_that_it_is_closed(cluster: Cluster) -> None:
+    producer = cluster.producer(client_id="shop", transactional_id="orders-1")
+    assert repr(producer) == f"<Producer root={cluster.root} client_id=shop transactional_id=orders-1>"
+    assert repr(producer) == str(producer)
+    producer.close()
+    assert repr(producer).endswith(" state=closed>")
+
+
+def test_a_consumer_shows_its_group_topics_and_partitions(cluster: Cluster) -> None:
+    consumer = cluster.consumer("orders", group_id="billing")
+    assert repr(consumer) == f"<Consumer root={cluster.root} group_id=billing topics=orders assigned=none>"
+    consumer.close()
+    assert "state=closed" in repr(consumer)
+    alone = cluster.consumer()
+    alone.assign([TopicPartition("orders", number) for number in range(2)])
+    assert repr(alone) == f"<Consumer root={cluster.root} assigned=orders-0,orders-1>"
+    alone.close()
+    with cluster.consumer() as by_pattern:
+        by_pattern.subscribe(pattern="^ord.*")
+        assert "pattern=^ord.*" in repr(by_pattern)
+
+
+def test_an_admin_client_and_a_cluster_show_where_they_are(cluster: Cluster) -> None:
+    admin = cluster.admin(client_id="ops")
+    assert repr(admin) == f"<AdminClient root={cluster.root} client_id=ops>"
+    admin.close()
+    assert "state=closed" in repr(admin)
+    assert repr(cluster) == f"<Cluster root={cluster.root} id={cluster.cluster_id} topics=orders>"
+
+
+def test_nothing_is_asked_of_the_storage(store: FaultyStore, cluster: Cluster) -> None:
+    with cluster.producer() as producer, cluster.consumer("orders") as consumer, cluster.admin() as admin:
+        before = len(store.calls)
+        for shown in (producer, consumer, admin, cluster):
+            assert repr(shown)
+            assert shown._repr_html_()
+        assert len(store.calls) == before
+
+
+@pytest.mark.parametrize(
+    "kind", [Producer, Consumer, AdminClient, Cluster, FutureRecordMetadata, FutureOffsets, CommitFuture]
+)
+def test_half_built_objects_show_that_they_are_not_ready(kind: type[Shown]) -> None:
+    half = kind.__new__(kind)
+    assert repr(half) == f"<{kind.__name__} not ready>"
+    assert kind.__name__ in half._repr_html_()
+
+
+def test_an_argument_that_was_refused_leaves_an_object_that_can_be_shown() -> None:
+    made: list[Producer] = []
+
+    class Kept(Producer):
+        def __init__(self, **configs: object) -> None:
+            made.append(self)
+            super().__init__(**configs)
+
+    with pytest.raises(Exception, match="no_such_argument"):
+        Kept(no_such_argument=1)
+    assert repr(made[0]) == "<Kept not ready>"
+
+
+# -- futures
+
+
+def record_future() -> tuple[RecordBatchResult, FutureRecordMetadata]:
+    outcome = RecordBatchResult(threading.Condition(), TopicPartition("orders", 1))
+    outcome.stamps.append(5_000_000)
+    return outcome, FutureRecordMetadata(outcome, 0)
+
+
+def test_a_future_shows_whether_it_is_pending_done_or_failed() -> None:
+    outcome, future = record_future()
+    assert repr(future) == "<FutureRecordMetadata pending>"
+    assert '>state</td><td style="text-align:left">pending<' in future._repr_html_()
+    outcome.base_offset, outcome.done = 17, True
+    assert repr(future) == "<FutureRecordMetadata done topic=orders partition=1 offset=17>"
+    outcome, future = record_future()
+    outcome.error, outcome.done = KafkaTimeoutError("too late"), True
+    assert repr(future).startswith("<FutureRecordMetadata failed error='KafkaTimeoutError: too late")
+
+
+def test_futures_of_tables_and_commits_show_their_results(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        future = producer.send_batch("orders", pa.table({"value": ["a", "b"]}), partition=0)
+        future.get(timeout=30)
+    assert "OffsetRange(topic='orders', partition=0, start=0, end=2)" in repr(future)
+    commit = CommitFuture({})
+    commit.resolve(None)
+    assert repr(commit) == "<CommitFuture done result={}>"
+
+
+# -- record batches
+
+
+def batches(*rows: tuple[bytes | None, bytes | None]) -> RecordBatches:
+    columns = {
+        "key": pa.array([key for key, _ in rows], pa.binary()),
+        "value": pa.array([value for _, value in rows], pa.binary()),
+        "timestamp": pa.array([1_000 * number for number in range(len(rows))], pa.timestamp("us", "UTC")),
+    }
+    return RecordBatches("orders", 0, 10, pa.record_batch(columns), 0, -1)
+
+
+def test_record_batches_show_their_place_and_size_and_not_their_bytes() -> None:
+    shown = repr(batches((b"k", b"v" * 5_000), (b"k", None)))
+    assert shown.startswith("<RecordBatches orders-0 offsets=[10,12) records=2 bytes=")
+    assert len(shown) < 100
+
+
+def test_record_batches_in_a_notebook_show_their_first_records_escaped() -> None:
+    html = batches((b"<b>", EVIL.encode()), (None, b"\xff\xfe"), *[(b"k", b"v")] * 10)._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert EVIL not in html
+    assert html.count("<tr>") == 1 + 5
+    assert r"b&#x27;\xff\xfe&#x27;" in html
+
+
+def test_record_batches_that_cannot_be_read_are_shown_without_records() -> None:
+    broken = batches((b"k", b"v"))._replace(batch=None)
+    assert repr(broken) == "<RecordBatches orders-0>"
+    assert "orders-0" in broken._repr_html_()
+
+
+# -- html
+
+
+def shows(value: object) -> Shown:
+    class Thing(Shown):
+        def _facts(self) -> dict[str, object]:
+            return {"value": value}
+
+    return Thing()
+
+
+def test_html_is_escaped() -> None:
+    assert EVIL not in shows(EVIL)._repr_html_()
+    assert "&lt;img" in shows(EVIL)._repr_html_()
+
+
+def test_a_cluster_in_a_notebook_lists_its_topics(cluster: Cluster) -> None:
+    html = cluster._repr_html_()
+    assert '<td style="text-align:left">orders</td>' in html
+    assert cluster.root in html
+
+
+def test_long_values_and_long_lists_are_cut() -> None:
+    assert len(shortened("x" * 5_000)) == 100
+    assert len(shortened(b"\xff" * 5_000)) == 100
+    assert listed(f"t{number}" for number in range(9)) == "t0,t1,t2,t3,t4,…(9)"
+    assert len(repr(shows("x" * 5_000))) < 150
+
+
+def fails() -> object:
+    raise RuntimeError("dictionary changed size during iteration")
+
+
+@pytest.mark.parametrize("show", [repr, Shown._repr_html_])
+def test_what_changes_while_it_is_shown_is_no_exception(show: Callable[[Shown], str]) -> None:
+    class Racing(Shown):
+        def _facts(self) -> dict[str, object]:
+            return {"value": fails()}
+
+    assert "not ready" in show(Racing())
+
+
+def test_a_value_whose_own_repr_fails_is_no_exception() -> None:
+    class Bad:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    assert "Bad" in repr(shows(Bad()))
+    assert "Bad" in shows(Bad())._repr_html_()

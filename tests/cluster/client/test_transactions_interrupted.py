@@ -1,0 +1,240 @@
+"""Transactions that are interrupted while their records are written, and those whose producer id is not known, or taken
+by themselves, before their outcome is."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+from tests.cluster.client.test_transactions_regressions import values
+
+from sparklog.client.producer.producer import Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.errors import (
+    IndeterminateCommitError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    SparklogError,
+    TransactionAbortedError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.protocol.decide import expiry as decide_expiry
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import LOST_ANSWER, UNAVAILABLE, Call, FaultyStore
+from tests.cluster.client.flaky_store import FlakyStore
+
+INTERRUPTIONS = [KeyboardInterrupt(), MemoryError(), TimeoutError("a soft limit"), pa.ArrowInvalid("a column")]
+
+
+class StoppedUpload(FaultyStore):
+    """The program is interrupted when it next begins a file of records."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(uuid.uuid4().hex), before=self._interrupt)
+        self.due: BaseException | None = None
+
+    def _interrupt(self, step: int, call: Call) -> None:
+        if self.due is not None and call.key.endswith((".log", ".index")):
+            error, self.due = self.due, None
+            raise error
+
+
+@pytest.mark.parametrize("step", ["flush", "commit_transaction"])
+@pytest.mark.parametrize("interruption", INTERRUPTIONS, ids=lambda error: type(error).__name__)
+def test_offsets_are_not_committed_without_records_whose_writing_was_interrupted(
+    interruption: BaseException, step: str
+) -> None:
+    store = StoppedUpload()
+    cluster = create_cluster(store)
+    for topic in ("in", "out"):
+        cluster.create_topic(topic)
+    with Producer(cluster=cluster, transactional_id="tx", linger_ms=60_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send("out", b"lost", partition=0)
+        producer.send_offsets_to_transaction({("in", 0): 0}, "g")
+        store.due = interruption
+        with pytest.raises(type(interruption)):
+            getattr(producer, step)()
+        with pytest.raises(InvalidTxnStateError, match="in no file"):
+            producer.commit_transaction()
+        assert isinstance(future.exception, TransactionAbortedError)
+        assert "g" not in cluster.refresh().groups
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("out", b"again", partition=0)
+        producer.send_offsets_to_transaction({("in", 0): 0}, "g")
+        producer.commit_transaction()
+    assert values(open_cluster(store), "out") == [b"again"]
+    assert "g" in cluster.refresh().groups
+
+
+def test_a_transaction_whose_id_is_forgotten_before_its_outcome_is_known_is_told_as_unknown() -> None:
+    clock = ManualClock()
+    store = FlakyStore(clock)
+    cluster = create_cluster(store, clock=clock)
+    cluster.create_topic("orders")
+    producer = Producer(cluster=cluster, transactional_id="tx", linger_ms=60_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    future = producer.send("orders", b"there", partition=0)
+    store.commits, store.silent = [LOST_ANSWER], True
+    store.before_retry = lambda: open_cluster(store).submit(
+        lambda state: decide_expiry.forget_transactional_ids(state, ["tx"])
+    )
+    with pytest.raises(IndeterminateCommitError, match="look for its records") as raised:
+        producer.commit_transaction()
+    assert "nothing was committed" not in str(raised.value)
+    assert isinstance(future.exception, IndeterminateCommitError)
+    producer.close()
+    assert values(open_cluster(store), "orders") == [b"there"], "its files stay"
+
+
+class Unanswered:
+    """A transaction whose commit had no answer, and a topic that is deleted before it is tried again. Then the commit
+    that settles what became of it has no answer either, so often as ``commits`` has faults."""
+
+    def __init__(self, first: str, commits: list[str]) -> None:
+        self.clock = ManualClock()
+        self.store = FlakyStore(self.clock)
+        self.cluster = create_cluster(self.store, clock=self.clock)
+        for topic in ("orders", "gone"):
+            self.cluster.create_topic(topic)
+        self.producer = Producer(cluster=self.cluster, transactional_id="tx", linger_ms=60_000)
+        self.producer.init_transactions()
+        self.producer.begin_transaction()
+        self.future = self.producer.send("orders", b"a", partition=0)
+        self.producer.send_offsets_to_transaction({("gone", 0): 0}, "g")
+        self.following = commits
+        self.store.commits, self.store.silent, self.store.before_retry = [first], True, self._delete_topic
+
+    def _delete_topic(self) -> None:
+        open_cluster(self.store).delete_topic("gone")
+        self.store.commits = self.following
+
+    def epoch(self) -> int:
+        state = self.cluster.refresh()
+        return state.producers[state.indexes.transactional_ids["tx"]].epoch
+
+    def values(self) -> list[bytes]:
+        return values(open_cluster(self.store), "orders")
+
+
+FENCES = [[LOST_ANSWER], [UNAVAILABLE, LOST_ANSWER], [LOST_ANSWER, UNAVAILABLE]]
+
+
+@pytest.mark.parametrize("fences", FENCES, ids="-".join)
+def test_a_producer_whose_next_epoch_was_stored_without_an_answer_recognises_it(fences: list[str]) -> None:
+    """Its commit was not stored, and the epoch after it was."""
+    world = Unanswered(UNAVAILABLE, list(fences))
+    with pytest.raises(UnknownTopicOrPartitionError):
+        world.producer.commit_transaction()
+    assert world.future.failed()
+    assert world.epoch() == 1, "it takes one epoch, and needs no other"
+    world.producer.abort_transaction()
+    world.producer.begin_transaction()
+    world.producer.send("orders", b"b", partition=0)
+    world.producer.commit_transaction()
+    world.producer.close()
+    assert world.values() == [b"b"]
+
+
+def test_a_commit_that_is_called_again_after_its_own_next_epoch_was_stored_makes_the_transaction_abortable() -> None:
+    world = Unanswered(UNAVAILABLE, [LOST_ANSWER])
+
+    def fall_silent() -> None:
+        world.store.down = True
+
+    def delete_topic() -> None:
+        open_cluster(world.store).delete_topic("gone")
+        world.store.commits, world.store.before_retry = [LOST_ANSWER], fall_silent
+
+    world.store.before_retry = delete_topic
+    with pytest.raises(KafkaTimeoutError):
+        world.producer.commit_transaction()
+    world.store.down = False
+    world.cluster.refresh()
+    with pytest.raises(TransactionAbortedError, match="is not committed"):
+        world.producer.commit_transaction()
+    world.producer.abort_transaction()
+    world.producer.begin_transaction()
+    world.producer.send("orders", b"b", partition=0)
+    world.producer.commit_transaction()
+    world.producer.close()
+    assert world.values() == [b"b"]
+
+
+def test_another_instance_that_took_over_after_the_own_epoch_was_stored_fences_all_the_same() -> None:
+    world = Unanswered(UNAVAILABLE, [LOST_ANSWER])
+    newer: list[Producer] = []
+
+    def take_over() -> None:
+        newer.append(Producer(cluster=open_cluster(world.store), transactional_id="tx", linger_ms=60_000))
+        newer[0].init_transactions()
+
+    def delete_topic() -> None:
+        open_cluster(world.store).delete_topic("gone")
+        world.store.commits, world.store.before_retry = [LOST_ANSWER], take_over
+
+    world.store.before_retry = delete_topic
+    with pytest.raises(ProducerFencedError, match="newer instance has taken over"):
+        world.producer.commit_transaction()
+    newer[0].begin_transaction()
+    newer[0].send("orders", b"b", partition=0)
+    newer[0].commit_transaction()
+    for producer in (world.producer, newer[0]):
+        producer.close()
+    assert world.values() == [b"b"]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
+def test_an_abort_after_a_commit_without_an_answer_finds_out_what_became_of_it(stored: bool) -> None:
+    clock = ManualClock()
+    store = FlakyStore(clock)
+    cluster = create_cluster(store, clock=clock)
+    cluster.create_topic("orders")
+    producer = Producer(cluster=cluster, transactional_id="tx", linger_ms=60_000, max_block_ms=10_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    future = producer.send("orders", b"a", partition=0)
+
+    def fall_silent() -> None:
+        store.down = True
+
+    store.commits, store.silent, store.before_retry = [LOST_ANSWER if stored else UNAVAILABLE], True, fall_silent
+    with pytest.raises(KafkaTimeoutError):
+        producer.commit_transaction()
+    with pytest.raises(KafkaTimeoutError, match="whether it happened is not known"):
+        producer.abort_transaction()
+    store.down = False
+    if stored:
+        with pytest.raises(InvalidTxnStateError, match="it is committed"):
+            producer.abort_transaction()
+        assert future.get().offset == 0
+    else:
+        producer.abort_transaction()
+        assert isinstance(future.exception, TransactionAbortedError)
+    assert not [info for info in store.list("orders-0/") if not stored], "the files of what was aborted are deleted"
+    producer.begin_transaction()
+    producer.send("orders", b"b", partition=0)
+    producer.commit_transaction()
+    producer.close()
+    assert values(open_cluster(store), "orders") == ([b"a", b"b"] if stored else [b"b"])
+
+
+def test_a_producer_that_another_instance_fenced_says_so() -> None:
+    cluster = create_cluster(MemoryStore(uuid.uuid4().hex))
+    cluster.create_topic("orders")
+    older, newer = (Producer(cluster=cluster, transactional_id="tx", linger_ms=60_000) for _ in range(2))
+    older.init_transactions()
+    older.begin_transaction()
+    older.send("orders", b"a", partition=0)
+    newer.init_transactions()
+    with pytest.raises(SparklogError, match="newer instance has taken over") as raised:
+        older.commit_transaction()
+    assert "own earlier attempt" not in str(raised.value)
+    for producer in (older, newer):
+        producer.close()

@@ -1,0 +1,126 @@
+"""Transactions that are interrupted, and whose topics are deleted, between a commit and its answer."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sparklog.client.producer.producer import Producer
+from sparklog.client.reader import LogReader
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import InvalidTxnStateError, ProducerFencedError, SparklogError
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import LOST_ANSWER, FaultyStore
+from tests.cluster.client.flaky_store import FlakyStore
+
+
+class InterruptedStore(FaultyStore):
+    """The user presses Ctrl-C just when a commit has been stored."""
+
+    armed = False
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        super().put_if_absent(key, data)
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+
+
+def values(cluster: Coordinator, topic: str) -> list[bytes | None]:
+    end = cluster.refresh().partition(topic, 0).high_watermark
+    with LogReader(cluster) as reader:
+        return [record.value for record in reader.records(topic, 0, 0, end)]
+
+
+def interrupted(producer: Producer, store: InterruptedStore) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("orders", b"once")
+    store.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        producer.commit_transaction()
+
+
+def test_files_of_a_commit_that_was_interrupted_stay_when_the_producer_is_closed() -> None:
+    store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
+    cluster = create_cluster(store)
+    cluster.create_topic("orders")
+    with Producer(cluster=cluster, transactional_id="tx") as producer:
+        interrupted(producer, store)
+    assert values(cluster, "orders") == [b"once"]
+
+
+@pytest.mark.parametrize("aborted_first", [False, True])
+def test_a_commit_that_was_interrupted_is_done_once_when_called_again_and_cannot_be_aborted(
+    aborted_first: bool,
+) -> None:
+    store = InterruptedStore(MemoryStore(uuid.uuid4().hex))
+    cluster = create_cluster(store)
+    cluster.create_topic("orders")
+    with Producer(cluster=cluster, transactional_id="tx") as producer:
+        interrupted(producer, store)
+        if aborted_first:
+            with pytest.raises(InvalidTxnStateError, match="it is committed"):
+                producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+        producer.begin_transaction()
+        producer.abort_transaction()
+    assert values(cluster, "orders") == [b"once"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_transaction_whose_topic_is_deleted_before_its_answer_comes_is_committed_and_the_producer_goes_on(
+    again: bool,
+) -> None:
+    clock = ManualClock()
+    store = FlakyStore(clock)
+    cluster = create_cluster(store, clock=clock)
+    for topic in ("orders", "audit"):
+        cluster.create_topic(topic)
+
+    def meanwhile() -> None:
+        other = open_cluster(store, clock=clock)
+        other.delete_topic("orders")
+        if again:
+            other.create_topic("orders")
+
+    with Producer(cluster=cluster, transactional_id="tx", retry_backoff_ms=0) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        lost, kept = producer.send("orders", b"a"), producer.send("audit", b"b")
+        store.commits, store.silent, store.before_retry = [LOST_ANSWER], True, meanwhile
+        producer.commit_transaction()
+        assert (lost.get(1).offset, kept.get(1).offset) == (-1, 0)
+        producer.begin_transaction()
+        producer.send("audit", b"c")
+        producer.commit_transaction()
+    assert values(cluster, "audit") == [b"b", b"c"]
+
+
+def test_who_settles_what_became_of_a_commit_does_not_fence_an_instance_that_has_taken_over() -> None:
+    clock = ManualClock()
+    store = FlakyStore(clock)
+    cluster = create_cluster(store, clock=clock)
+    cluster.create_topic("orders")
+    newer: list[Producer] = []
+    with Producer(cluster=cluster, transactional_id="tx", retry_backoff_ms=0) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("orders", b"a")
+        transactions = producer._transactions
+        assert transactions is not None
+        transactions._unclear = True
+        newer.append(Producer(cluster=open_cluster(store, clock=clock), transactional_id="tx"))
+        newer[0].init_transactions()
+        with pytest.raises(ProducerFencedError):
+            transactions._settle("commit_transaction()")
+        with pytest.raises(SparklogError):
+            producer.commit_transaction()
+    with newer[0] as other:
+        other.begin_transaction()
+        other.send("orders", b"b")
+        other.commit_transaction()
+    assert values(cluster, "orders") == [b"b"]

@@ -1,0 +1,229 @@
+"""An address that the commit log has for a broker is contacted only where the root's owner allowed that place."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sparklog.clock import SystemClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.controller import check_once
+from sparklog.coordinator.health import Health
+from sparklog.errors import SparklogError, StoragePermissionError
+from sparklog.ids import RandomIds
+from sparklog.log.broker_files import LOCATIONS_KEY, allow_location, read_allowed
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.replicas.mirror import mirror, promote
+from sparklog.protocol.commits import Action, RegisterBroker
+from sparklog.protocol.decide.decision import Decision
+from sparklog.spark.broker_stores import broker_stores, readable_stores
+from sparklog.store.base import Store
+from sparklog.store.local import LocalStore
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import substituted
+from sparklog.testing.faulty_store import Call, FaultyStore
+
+ELSEWHERE = "s3://other-bucket/log"
+
+
+class RemoteStore(MemoryStore):
+    """A space in memory that says to be at a remote address."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(uuid.uuid4().hex)
+        self.root = root
+
+
+@contextmanager
+def counted(root: str = ELSEWHERE) -> Iterator[list[Call]]:
+    """Every request to this address, which works."""
+    calls: list[Call] = []
+    with substituted(FaultyStore(RemoteStore(root), before=lambda step, call: calls.append(call))):
+        yield calls
+
+
+@pytest.fixture
+def root() -> Store:
+    return MemoryStore(uuid.uuid4().hex)
+
+
+@pytest.fixture
+def calls() -> Iterator[list[Call]]:
+    with counted() as found:
+        yield found
+
+
+def commit(coordinator: Coordinator, *actions: Action) -> None:
+    """What another user of the root can do with the right to commit."""
+    coordinator.submit(lambda state: Decision(list(actions), None))
+
+
+def hostile(root: Store) -> Coordinator:
+    coordinator = create_cluster(root)
+    commit(coordinator, RegisterBroker(broker=1, url=ELSEWHERE))
+    return coordinator
+
+
+def test_a_location_that_another_user_registered_is_not_contacted(root: Store, calls: list[Call]) -> None:
+    coordinator = hostile(root)
+    with pytest.raises(StoragePermissionError) as refused:
+        coordinator.store_of(1)
+    assert refused.value.broker == 1
+    for part in (
+        f"is at {ELSEWHERE}, which is not contacted",
+        "broker 1",
+        f"sparklog brokers allow --bootstrap-server {root.root} --location {ELSEWHERE}",
+    ):
+        assert part in refused.value.message
+    assert readable_stores(coordinator).keys() == {0}
+    stores = broker_stores(coordinator)
+    assert stores[0] is root
+    with pytest.raises(StoragePermissionError, match="brokers allow"):
+        stores[1]
+    with pytest.raises(StoragePermissionError):
+        replace_location(coordinator, 1)
+    check = check_cluster(root)
+    assert "brokers allow" in check.unreachable[1]
+    remove_broker(coordinator, 1)
+    assert 1 not in coordinator.state.brokers
+    assert calls == []
+
+
+def test_the_command_that_is_suggested_runs_nothing_that_another_user_chose(root: Store) -> None:
+    coordinator = create_cluster(root)
+    commit(coordinator, RegisterBroker(broker=1, url="s3://x/$(touch y);rm -r z\n"))
+    with pytest.raises(StoragePermissionError) as refused:
+        coordinator.store_of(1)
+    assert "--location 's3://x/$(touch y);rm -r z\\n'`" in refused.value.message
+
+
+def test_the_controller_leaves_a_location_alone_that_is_not_allowed(root: Store, calls: list[Call]) -> None:
+    coordinator = hostile(root)
+    found = check_once(coordinator)
+    assert [(one.broker, one.health) for one in found.findings] == [(1, Health.UNKNOWN)]
+    assert coordinator.refresh().brokers[1].online
+    assert calls == []
+
+
+def test_what_is_allowed_later_is_contacted(root: Store, calls: list[Call]) -> None:
+    coordinator = hostile(root)
+    with pytest.raises(StoragePermissionError):
+        coordinator.store_of(1)
+    assert coordinator.brokers.allow("s3://other-bucket", coordinator.log.ids)
+    assert not coordinator.brokers.allow("s3://other-bucket/log", coordinator.log.ids)
+    assert coordinator.store_of(1).list() is not None
+    assert json.loads(root.get(LOCATIONS_KEY)) == {"format": 2, "allowed": ["s3://other-bucket"]}
+
+
+def test_registering_a_location_allows_it_before_the_commit(root: Store, calls: list[Call]) -> None:
+    coordinator = create_cluster(root)
+    assert add_broker(coordinator, ELSEWHERE) == 1
+    assert read_allowed(root) == (ELSEWHERE,)
+    assert calls
+    assert open_cluster(root).store_of(1).get("broker.json")
+
+
+def test_who_may_not_allow_a_location_registers_nothing(root: Store) -> None:
+    create_cluster(root)
+
+    def refuse(step: int, call: Call) -> None:
+        if call.key == LOCATIONS_KEY and call.operation == "put":
+            raise StoragePermissionError("AccessDenied")
+
+    coordinator = open_cluster(FaultyStore(root, before=refuse))
+    place = RemoteStore(ELSEWHERE)
+    with substituted(place), pytest.raises(StoragePermissionError, match=r"only the root's owner.*brokers allow"):
+        add_broker(coordinator, ELSEWHERE)
+    assert coordinator.refresh().brokers.keys() == {0}
+    assert list(place.list()) == []
+
+
+def test_moving_a_location_allows_its_new_place(root: Store, tmp_path: Path) -> None:
+    coordinator = create_cluster(root)
+    add_broker(coordinator, str(tmp_path))
+    assert LOCATIONS_KEY not in [info.key for info in root.list()]
+    place = RemoteStore(ELSEWHERE)
+    place.put("broker.json", (tmp_path / "broker.json").read_bytes())
+    with substituted(place):
+        assert move_broker(coordinator, 1, ELSEWHERE)
+        assert coordinator.store_of(1).get("broker.json")
+    assert read_allowed(root) == (ELSEWHERE,)
+
+
+def test_a_damaged_list_allows_nothing(root: Store, calls: list[Call]) -> None:
+    coordinator = hostile(root)
+    for damaged in (b"", b"[", b'{"format":99,"allowed":["s3://other-bucket"]}', b'{"allowed":["s3://other-bucket"'):
+        root.put(LOCATIONS_KEY, damaged)
+        with pytest.raises(SparklogError):
+            coordinator.store_of(1)
+    assert calls == []
+
+
+def test_a_promoted_root_may_contact_what_the_old_one_could() -> None:
+    """Its bucket is another one, so what lay beside the old root is elsewhere now."""
+    places = {
+        url: RemoteStore(url) for url in ("s3://a/log", "s3://a/disk", "s3://b/mirror", "s3://c/disk", "s3://d/x")
+    }
+    clock, ids = SystemClock(), RandomIds()
+    with substituted(places["s3://a/log"]), substituted(places["s3://b/mirror"]):
+        coordinator = create_cluster("s3://a/log", clock=clock, ids=ids)
+        for number, url in ((1, "s3://a/disk"), (2, "s3://c/disk"), (3, "s3://d/x")):
+            commit(coordinator, RegisterBroker(broker=number, url=url))
+        allow_location(coordinator.store, "s3://c/disk", ids)
+        mirror(places["s3://a/log"], places["s3://b/mirror"], clock)
+        promote("s3://b/mirror", "s3://a/log")
+        promoted = open_cluster("s3://b/mirror")
+    assert read_allowed(promoted.store) == ("s3://a/disk", "s3://a/log", "s3://c/disk")
+
+
+# -- on a local disk the file has to be the owner's
+
+ONLY_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalStore:
+    folder = LocalStore(str(tmp_path / "root"))
+    create_cluster(folder)
+    return folder
+
+
+@ONLY_ROOT
+def test_a_list_that_another_user_wrote_does_not_count(folder: LocalStore, calls: list[Call]) -> None:
+    coordinator = open_cluster(folder)
+    commit(coordinator, RegisterBroker(broker=1, url=ELSEWHERE))
+    path = Path(folder.root, LOCATIONS_KEY)
+    path.write_text('{"format":2,"allowed":["s3://other-bucket"]}')
+    os.chown(path, 65534, 65534)
+    with pytest.raises(StoragePermissionError, match="another owner"):
+        coordinator.store_of(1)
+    assert calls == []
+    assert allow_location(folder, ELSEWHERE, RandomIds())  # the owner puts it right
+    assert read_allowed(folder) == (ELSEWHERE,)
+
+
+def test_a_list_that_others_may_write_does_not_count(folder: LocalStore) -> None:
+    os.chmod(folder.root, 0o2770)
+    allow_location(folder, ELSEWHERE, RandomIds())
+    path = Path(folder.root, LOCATIONS_KEY)
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert read_allowed(folder) == (ELSEWHERE,)
+    path.chmod(0o660)
+    with pytest.raises(StoragePermissionError, match="others may write"):
+        read_allowed(folder)
+
+
+def test_a_link_in_the_place_of_the_list_does_not_count(folder: LocalStore) -> None:
+    allow_location(folder, ELSEWHERE, RandomIds())
+    path = Path(folder.root, LOCATIONS_KEY)
+    path.rename(path.with_name("elsewhere.json"))
+    path.symlink_to("elsewhere.json")
+    with pytest.raises(StoragePermissionError, match="link"):
+        read_allowed(folder)

@@ -1,0 +1,72 @@
+"""What a location says of itself while it is registered by several processes, or with answers that are lost."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator import create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker
+from sparklog.errors import DuplicateBrokerRegistrationError
+from sparklog.log.broker_files import read_identity
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import Call, Fault, FaultyStore
+
+
+def test_a_location_that_another_process_registers_meanwhile_keeps_what_its_broker_needs(tmp_path: Path) -> None:
+    """Both have claimed the same id for the same location; whoever loses takes nothing away from the other."""
+    inner = MemoryStore(uuid.uuid4().hex)
+    url = str(tmp_path)
+    others: list[int] = []
+
+    def register_first(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and not others:
+            others.append(-1)
+            others.append(add_broker(open_cluster(inner), url))
+
+    create_cluster(inner)
+    store = FaultyStore(inner, before=register_first)
+    with pytest.raises(DuplicateBrokerRegistrationError):
+        add_broker(open_cluster(store), url)
+    assert others == [-1, 1]
+    assert open_cluster(inner).state.brokers[1].url == url
+    identity = read_identity(open_cluster(inner).store_of(1))
+    assert identity is not None
+    assert identity.broker == 1
+
+
+def test_a_location_whose_id_another_one_gets_meanwhile_is_registered_under_the_next() -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    mine, other = (f"memory://{uuid.uuid4().hex}" for _ in range(2))
+    others: list[int] = []
+
+    def register_other(step: int, call: Call) -> None:
+        if call.operation == "put_if_absent" and not others:
+            others.append(-1)
+            others.append(add_broker(open_cluster(inner), other))
+
+    create_cluster(inner)
+    store = FaultyStore(inner, before=register_other)
+    coordinator = open_cluster(store)
+    assert add_broker(coordinator, mine) == 2
+    assert others == [-1, 1]
+    identity = read_identity(coordinator.store_of(2))
+    assert identity is not None
+    assert identity.broker == 2
+
+
+@pytest.mark.parametrize("kind", ["lost_answer", "done+permission", "done+exists"])
+def test_a_claim_that_was_stored_without_a_plain_yes_is_read_back(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    create_cluster(inner)
+    coordinator = open_cluster(inner)
+    counted = FaultyStore(MemoryStore(uuid.uuid4().hex))
+    monkeypatch.setattr(coordinator.brokers, "open", lambda url: counted)
+    add_broker(coordinator, "memory://first")
+    step = [call.operation for call in counted.calls].index("put_if_absent")
+    location = FaultyStore(MemoryStore(uuid.uuid4().hex), [Fault(step, kind)])
+    monkeypatch.setattr(coordinator.brokers, "open", lambda url: location)
+    assert add_broker(coordinator, "memory://second") == 2
+    assert location.injected == [Fault(step, kind)]

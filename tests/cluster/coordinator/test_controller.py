@@ -1,0 +1,430 @@
+"""Locations fail in every way they can; one controller notices and elects leaders in one commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.brokers import add_broker, cordon_broker, move_broker, remove_broker, replace_location
+from sparklog.coordinator.controller import LEASE_KEY, Controller, check_once
+from sparklog.coordinator.health import Health
+from sparklog.errors import (
+    BrokerNotAvailableError,
+    ControllerMovedError,
+    DuplicateBrokerRegistrationError,
+    IndeterminateCommitError,
+    PolicyViolationError,
+    SparklogError,
+    StorageError,
+    UnsupportedStoreError,
+)
+from sparklog.log.broker_files import CHECK_KEY, read_identity
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
+from sparklog.protocol.state import PartitionState
+from sparklog.store.base import Store
+from sparklog.store.location import IDENTITY_KEY
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store, substituted
+from sparklog.testing.faulty_store import FULL, OUTAGE, PERMISSION, UNAVAILABLE, FaultyStore
+from tests.cluster.coordinator.helpers import append_values, write_values
+
+EVERY_STEP = 1.0
+
+
+def new_cluster(store: Store | None = None) -> Coordinator:
+    return create_cluster(store or MemoryStore(uuid.uuid4().hex), clock=ManualClock())
+
+
+def with_two_disks(tmp_path: Path) -> tuple[Coordinator, Path, Path]:
+    """Topic orders on brokers 1 and 2, led by broker 1, whose locations are folders."""
+    cluster = new_cluster()
+    disks = tmp_path / "disk1", tmp_path / "disk2"
+    for disk in disks:
+        add_broker(cluster, str(disk))
+    cluster.create_topic("orders", assignment=[[1, 2]])
+    return cluster, *disks
+
+
+def orders(cluster: Coordinator) -> PartitionState:
+    return cluster.refresh().partition("orders", 0)
+
+
+@contextmanager
+def failing(location: Path, kind: str) -> Iterator[FaultyStore]:
+    """Every call of the location fails in this way, also for stores that are open already."""
+    store = FaultyStore(open_store(str(location)), seed=1, rates={kind: EVERY_STEP})
+    with substituted(store):
+        yield store
+
+
+# -- brokers join and leave
+
+
+def test_a_location_is_registered_with_a_file_that_says_whose_it_is(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    assert add_broker(cluster, str(tmp_path / "disk")) == 1
+    known = read_identity(open_store(str(tmp_path / "disk")))
+    assert known is not None
+    assert (known.cluster_id, known.broker) == (cluster.state.cluster_id, 1)
+    assert cluster.state.brokers[1].url == str(tmp_path / "disk")
+
+
+def test_a_registration_that_was_interrupted_is_finished_under_the_same_id(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    add_broker(cluster, str(tmp_path / "other"), 5)
+    with failing(tmp_path / "disk", OUTAGE) as store:
+        store._rates.clear()
+        cluster.log.store = FaultyStore(cluster.log.store, seed=1, rates={PERMISSION: EVERY_STEP})
+        with pytest.raises(SparklogError):
+            add_broker(cluster, str(tmp_path / "disk"))
+    cluster.log.store = cluster.log.store._store
+    assert add_broker(cluster, str(tmp_path / "disk")) == 6
+    assert sorted(cluster.state.brokers) == [0, 5, 6]
+
+
+def test_a_location_of_another_cluster_or_with_one_in_it_is_refused(tmp_path: Path) -> None:
+    add_broker(new_cluster(), str(tmp_path / "disk"))
+    create_cluster(open_store(str(tmp_path / "root")))
+    cluster = new_cluster()
+    with pytest.raises(DuplicateBrokerRegistrationError, match="cluster"):
+        add_broker(cluster, str(tmp_path / "disk"))
+    with pytest.raises(DuplicateBrokerRegistrationError, match="root of a cluster"):
+        add_broker(cluster, str(tmp_path / "root"))
+    with pytest.raises(UnsupportedStoreError):
+        add_broker(cluster, "ftp://host/disk")
+    assert sorted(cluster.refresh().brokers) == [0]
+
+
+def test_a_location_that_takes_no_write_is_refused(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    with failing(tmp_path / "disk", FULL), pytest.raises(StorageError):
+        add_broker(cluster, str(tmp_path / "disk"))
+    assert sorted(cluster.refresh().brokers) == [0]
+
+
+def test_a_removed_location_can_be_registered_again_elsewhere(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    add_broker(cluster, str(tmp_path / "disk"))
+    remove_broker(cluster, 1)
+    assert add_broker(new_cluster(), str(tmp_path / "disk"), 3) == 3
+    with pytest.raises(PolicyViolationError):
+        remove_broker(cluster, 0)
+
+
+def test_a_moved_location_has_to_be_the_same_broker(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    with pytest.raises(BrokerNotAvailableError):
+        move_broker(cluster, 1, str(tmp_path / "elsewhere"))
+    os.rename(disk, tmp_path / "elsewhere")
+    assert move_broker(cluster, 1, str(tmp_path / "elsewhere"))
+    assert not move_broker(cluster, 1, str(tmp_path / "elsewhere"))
+    assert {finding.health for finding in Controller(cluster).check().findings} == {Health.OK}
+
+
+def test_cordoning_twice_changes_nothing(tmp_path: Path) -> None:
+    cluster, _, _ = with_two_disks(tmp_path)
+    assert cordon_broker(cluster, 1)
+    assert not cordon_broker(cluster, 1)
+    assert cordon_broker(cluster, 1, False)
+
+
+# -- who is the controller
+
+
+def test_the_first_that_checks_is_the_controller_and_keeps_it_by_renewing(tmp_path: Path) -> None:
+    cluster, _, _ = with_two_disks(tmp_path)
+    first, second = Controller(cluster), Controller(cluster)
+    assert first.check().epoch == 1
+    version = cluster.state.version
+    for _ in range(5):
+        cluster.log.clock.sleep(5)
+        assert second.check().epoch == 0
+        assert first.check().epoch == 1
+    assert cluster.state.version == version
+
+
+def test_a_silent_controller_is_replaced_and_its_commits_are_refused(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    first, second = Controller(cluster), Controller(cluster)
+    first.check()
+    for _ in range(3):
+        assert second.check().epoch == 0
+        cluster.log.clock.sleep(4)
+    assert second.check().epoch == 2
+    shutil.rmtree(disk)
+    with pytest.raises(ControllerMovedError):
+        first._conclude([])
+    assert first.check().epoch == 0
+    assert orders(cluster).leader == 1
+
+
+def test_one_that_looks_more_rarely_than_the_timeout_takes_over_at_the_third_look(tmp_path: Path) -> None:
+    cluster, _, _ = with_two_disks(tmp_path)
+    Controller(cluster).check()
+    second = Controller(cluster)
+    epochs = []
+    for _ in range(3):
+        cluster.log.clock.sleep(300)
+        epochs.append(second.check().epoch)
+    assert epochs[0] == 0
+    assert epochs[-1] == 2
+
+
+def test_a_controller_that_resigns_is_followed_at_once(tmp_path: Path) -> None:
+    cluster, _, _ = with_two_disks(tmp_path)
+    assert check_once(cluster).epoch == 1
+    assert check_once(cluster).epoch == 2
+    with pytest.raises(StorageError):
+        cluster.store.get(LEASE_KEY)
+
+
+def test_a_single_pass_waits_for_a_controller_that_died_before(tmp_path: Path) -> None:
+    cluster, _, _ = with_two_disks(tmp_path)
+    Controller(cluster).check()
+    before = cluster.log.clock.monotonic()
+    assert check_once(cluster).epoch == 2
+    assert 9 <= cluster.log.clock.monotonic() - before < 11
+
+
+def test_an_election_whose_answer_was_lost_is_known_by_its_name(tmp_path: Path) -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    new_cluster(inner)
+    store = FaultyStore(inner)
+    cluster = open_cluster(store, clock=ManualClock())
+    candidate = Controller(cluster)
+    store.reset_counts()
+    candidate._is_silent()
+    store._rates = {}
+    step = len(store.calls) + 4
+    store._plan = {step + offset: OUTAGE for offset in range(-2, 3)}
+    with pytest.raises((IndeterminateCommitError, StorageError)):
+        candidate.check()
+    store.reopen()
+    assert candidate.check().epoch == 1
+
+
+# -- locations that fail
+
+
+def test_a_vanished_location_is_offline_after_one_pass_and_nothing_is_created_in_its_place(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
+    os.rename(disk, tmp_path / "away")
+    version = cluster.state.version
+    found = controller.check()
+    assert [finding.health for finding in found.findings] == [Health.FAILED, Health.OK]
+    assert "not mounted" in found.findings[0].why
+    assert found.elected == [("orders", 0)]
+    assert cluster.state.version == version + 1
+    assert (orders(cluster).leader, orders(cluster).isr, orders(cluster).leader_epoch) == (2, (2,), 1)
+    assert not disk.exists()
+    os.rename(tmp_path / "away", disk)
+    assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
+    assert cluster.state.brokers[1].online
+    assert orders(cluster).isr == (2,)
+
+
+@pytest.mark.parametrize("kind", [PERMISSION, FULL])
+def test_a_location_that_is_read_only_or_full_fails_at_once(tmp_path: Path, kind: str) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    with failing(disk, kind):
+        cluster.brokers._opened.clear()
+        found = Controller(cluster).check()
+    assert [finding.health for finding in found.findings] == [Health.FAILED, Health.OK]
+    assert orders(cluster).leader == 2
+    assert cluster.log.clock.monotonic() == 0
+
+
+def test_a_location_without_an_answer_is_asked_again_before_it_fails(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    with failing(disk, UNAVAILABLE) as store:
+        cluster.brokers._opened.clear()
+        found = Controller(cluster).check()
+        assert store.counts["get"] == 3
+    assert [finding.health for finding in found.findings] == [Health.UNANSWERED, Health.OK]
+    assert orders(cluster).leader == 2
+
+
+def test_one_answer_that_is_missing_is_no_failure(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    store = FaultyStore(open_store(str(disk)))
+    store._plan = {0: UNAVAILABLE, 2: UNAVAILABLE}
+    with substituted(store):
+        cluster.brokers._opened.clear()
+        assert [finding.health for finding in Controller(cluster).check().findings] == [Health.OK, Health.OK]
+
+
+def test_a_location_that_answers_with_what_was_there_before_fails(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    with substituted(FaultyStore(open_store(str(disk)), stale_reads=10)):
+        cluster.brokers._opened.clear()
+        assert [finding.health for finding in controller.check().findings] == [Health.FAILED, Health.OK]
+    assert orders(cluster).leader == 2
+
+
+def test_a_location_where_another_disk_is_mounted_fails(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    add_broker(new_cluster(), str(tmp_path / "foreign"))
+    os.rename(disk, tmp_path / "away")
+    os.rename(tmp_path / "foreign", disk)
+    assert Controller(cluster).check().findings[0].health is Health.FAILED
+
+
+def test_an_older_copy_in_the_place_of_a_location_is_told_and_leaves_the_isr(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    shutil.copytree(disk, tmp_path / "copy")
+    controller.check()
+    shutil.rmtree(disk)
+    os.rename(tmp_path / "copy", disk)
+    found = controller.check()
+    assert [finding.health for finding in found.findings] == [Health.WENT_BACK, Health.OK]
+    assert (orders(cluster).leader, orders(cluster).isr) == (2, (2,))
+    assert [finding.health for finding in controller.check().findings] == [Health.OK, Health.OK]
+
+
+def test_a_location_without_its_latest_check_counts_as_one_that_went_back(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    (disk / CHECK_KEY).unlink()
+    assert controller.check().findings[0].health is Health.WENT_BACK
+    assert orders(cluster).isr == (2,)
+
+
+class ReadOnlyStore(FaultyStore):
+    """Gives what it has, and takes nothing."""
+
+    def put(self, key: str, data: bytes) -> None:
+        raise StorageError(f"{key}: read-only file system", path=key)
+
+
+def test_an_older_copy_that_takes_no_write_is_offline_and_not_a_commit_at_every_pass(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    (disk / CHECK_KEY).unlink()
+    with substituted(ReadOnlyStore(open_store(str(disk)))):
+        cluster.brokers._opened.clear()
+        assert controller.check().findings[0].health is Health.FAILED
+        version = cluster.refresh().version
+        controller.check()
+        assert cluster.refresh().version == version
+        assert not cluster.state.brokers[1].online
+    cluster.brokers._opened.clear()
+    assert controller.check().findings[0].health is Health.WENT_BACK
+    assert cluster.refresh().brokers[1].online
+    assert cluster.state.brokers[1].lost_files_at > version
+    assert controller.check().findings[0].health is Health.OK
+
+
+def test_a_controller_that_dies_before_its_commit_leaves_the_loss_to_the_next_one(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    first = Controller(cluster)
+    first.check()
+    shutil.copytree(disk, tmp_path / "copy")
+    first.check()
+    shutil.rmtree(disk)
+    os.rename(tmp_path / "copy", disk)
+    assert first._check(1).health is Health.WENT_BACK
+    cluster.store.delete(LEASE_KEY)
+    assert Controller(cluster).check().findings[0].health is Health.WENT_BACK
+    assert orders(cluster).isr == (2,)
+
+
+def test_an_empty_location_is_accepted_in_the_place_of_a_lost_one_when_told_so(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    shutil.rmtree(disk)
+    assert controller.check().findings[0].health is Health.FAILED
+    replace_location(cluster, 1)
+    assert controller.check().findings[0].health is Health.WENT_BACK
+    assert controller.check().findings[0].health is Health.OK
+    assert (disk / CHECK_KEY).exists()
+    assert (disk / IDENTITY_KEY).exists()
+
+
+def test_a_root_that_does_not_answer_is_an_error_and_not_the_end_of_all_brokers(tmp_path: Path) -> None:
+    inner = MemoryStore(uuid.uuid4().hex)
+    cluster = new_cluster(inner)
+    add_broker(cluster, str(tmp_path / "disk"))
+    controller = Controller(cluster)
+    controller.check()
+    cluster.log.store = FaultyStore(inner, seed=1, rates={UNAVAILABLE: EVERY_STEP})
+    with pytest.raises(StorageError):
+        controller.check()
+    cluster.log.store = inner
+    assert cluster.refresh().brokers[1].online
+
+
+# -- elections
+
+
+def test_leadership_goes_back_to_the_preferred_leader_after_a_while(tmp_path: Path) -> None:
+    cluster, disk, _ = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    os.rename(disk, tmp_path / "away")
+    controller.check()
+    os.rename(tmp_path / "away", disk)
+    controller.check()
+    cluster.log.clock.sleep(301)
+    assert controller.check().preferred == []
+    state = cluster.refresh()
+    caught_up = CaughtUp("orders", state.topics["orders"].topic_id, 0, 1, 0, state.version)
+    cluster.submit(lambda state: expand_isr(state, [caught_up]))
+    cluster.log.clock.sleep(301)
+    assert controller.check().preferred == [("orders", 0)]
+    assert orders(cluster).leader == 1
+
+
+def appended_to(cluster: Coordinator, values: list[bytes], disks: list[Path], brokers: list[int]) -> None:
+    """Records in a file that lies on these brokers."""
+    item = write_values(cluster, "orders", 0, values)
+    for disk in disks:
+        for path in (item.run.path, item.run.path.removesuffix(".log") + ".index"):
+            open_store(str(disk)).put(path, cluster.store.get(path))
+    run = msgspec.structs.replace(item.run, broker=brokers[0], replicas=brokers)
+    cluster.append(AppendRequest(appends=[msgspec.structs.replace(item, run=run)]))
+
+
+def test_no_replica_that_is_not_in_sync_takes_over_unless_the_topic_lets_it(tmp_path: Path) -> None:
+    cluster, first, second = with_two_disks(tmp_path)
+    controller = Controller(cluster)
+    controller.check()
+    appended_to(cluster, [b"a", b"b"], [first, second], [1, 2])
+    os.rename(second, tmp_path / "away")
+    controller.check()
+    appended_to(cluster, [b"c"], [first], [1])
+    os.rename(tmp_path / "away", second)
+    os.rename(first, tmp_path / "lost")
+    assert controller.check().unclean == []
+    assert (orders(cluster).leader, orders(cluster).isr) == (-1, (1,))
+    cluster.alter_configs("orders", {"unclean.leader.election.enable": "true"})
+    assert controller.check().unclean == [("orders", 0)]
+    partition = orders(cluster)
+    assert (partition.leader, partition.isr, partition.log_end_offset, partition.segments) == (2, (2,), 3, 1)
+    appended_to(cluster, [b"d"], [second], [2])
+    assert orders(cluster).log_end_offset == 4
+    assert [segment.base_offset for segment in cluster.segments("orders").partition(0)] == [0, 3]
+
+
+def test_appending_alone_needs_no_controller(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    cluster.create_topic("orders")
+    assert append_values(cluster, "orders", 0, [b"a"]).appended[0].base_offset == 0
+    assert cluster.state.controller.epoch == 0

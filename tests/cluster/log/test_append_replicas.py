@@ -1,0 +1,173 @@
+"""One segment file on several brokers: the same bytes everywhere, one encoding, and what a failed location leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.errors import StorageError, StorageFullError
+from sparklog.format import segment_writer
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.protocol.decide.append import PartitionAppend
+from sparklog.store.local import LocalStore
+from sparklog.testing.faulty_store import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    ERROR,
+    FULL,
+    LOST_ANSWER,
+    PERMISSION,
+    UNAVAILABLE,
+    CountingStore,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+)
+
+KEY = "orders-0/00000000000000000000-v3-abc.log"
+INDEX = KEY.removesuffix(".log") + ".index"
+
+
+def batch(rows: int = 3, size: int = 10) -> pa.RecordBatch:
+    values = pa.array([b"%d" % row * size for row in range(rows)], pa.binary())
+    stamps = pa.array(range(rows), pa.timestamp("us", tz="UTC"))
+    return pa.RecordBatch.from_arrays([values, stamps], names=["value", "timestamp"])
+
+
+def stores(folder: Path, count: int = 2) -> list[CountingStore]:
+    return [CountingStore(LocalStore(str(folder / str(number)))) for number in range(count)]
+
+
+def write(first: FaultyStore, *others: FaultyStore, rows: int = 3, size: int = 10) -> list[PartitionAppend]:
+    """Two batches for one partition, on brokers 0, 1 and so on."""
+    writer = SegmentFileWriter(first, KEY, has_key=False, replicas=list(enumerate(others, 1)))
+    writer.start_run(RunTarget("orders", "t1", 0))
+    try:
+        for _ in range(2):
+            writer.write(batch(rows, size))
+    except StorageError:
+        writer.abort()
+        raise
+    return writer.finish()
+
+
+def keys(store: FaultyStore) -> list[str]:
+    return sorted(info.key for info in store._store.list())
+
+
+def unfinished(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(".tmp-*")]
+
+
+def test_every_broker_has_the_same_bytes_in_both_files(tmp_path: Path) -> None:
+    first, second, third = stores(tmp_path, 3)
+    (append,) = write(first, second, third)
+    assert (append.run.broker, append.run.replicas) == (0, [0, 1, 2])
+    for key in (KEY, INDEX):
+        assert first.get(key) == second.get(key) == third.get(key) != b""
+
+
+def test_a_single_broker_is_named_without_a_list_of_replicas(tmp_path: Path) -> None:
+    (store,) = stores(tmp_path, 1)
+    (append,) = write(store)
+    assert (append.run.broker, append.run.replicas) == (0, [])
+
+
+def test_a_replica_costs_one_more_copy_of_the_bytes_and_no_second_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: what each store gets and is asked, and how often the rows are gone through."""
+    encoded: list[int] = []
+    encode = segment_writer.SegmentWriter._encode
+
+    def counted(self: segment_writer.SegmentWriter, rows: pa.RecordBatch) -> int:
+        encoded.append(rows.num_rows)
+        return encode(self, rows)
+
+    monkeypatch.setattr(segment_writer.SegmentWriter, "_encode", counted)
+    (alone,) = stores(tmp_path / "alone", 1)
+    write(alone, rows=2000, size=200)
+    first, second = stores(tmp_path / "both")
+    write(first, second, rows=2000, size=200)
+    assert encoded == [2000, 2000] * 2
+    assert first.bytes_written == second.bytes_written == alone.bytes_written > 2 * 2000 * 200
+    assert first.counts == second.counts == alone.counts
+    assert (first.bytes_read, second.bytes_read) == (0, 0)
+
+
+def steps_of(folder: Path, **more: int) -> int:
+    counted = stores(folder / "counted")
+    write(*counted, **more)
+    assert len(counted[0].calls) == len(counted[1].calls)
+    return len(counted[0].calls)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+@pytest.mark.parametrize("kind", [ERROR, UNAVAILABLE, FULL, LOST_ANSWER])
+def test_a_location_that_fails_at_any_step_is_left_out_and_the_other_is_whole(
+    tmp_path: Path, broken: int, kind: str
+) -> None:
+    rows, size = 500, 2000  # as much as makes the stores write on the way, not only at the end
+    for step in range(steps_of(tmp_path, rows=rows, size=size)):
+        folder = tmp_path / f"{step}"
+        both: list[FaultyStore] = list(stores(folder))
+        both[broken] = FaultyStore(both[broken], [Fault(step, kind)])
+        (append,) = write(*both, rows=rows, size=size)
+        assert (append.run.broker, append.run.replicas) == (1 - broken, []), f"step {step}"
+        assert keys(both[1 - broken]) == [INDEX, KEY]
+        if kind != LOST_ANSWER:  # who was not told that it has opened a file cannot remove it
+            assert not unfinished(folder)
+
+
+def test_where_every_location_fails_the_write_fails_with_the_leaders_error_and_leaves_nothing_unfinished(
+    tmp_path: Path,
+) -> None:
+    for step in range(steps_of(tmp_path)):
+        folder = tmp_path / f"{step}"
+        faulty = [
+            FaultyStore(store, [Fault(step, kind)]) for store, kind in zip(stores(folder), (FULL, ERROR), strict=True)
+        ]
+        with pytest.raises(StorageFullError):
+            write(*faulty)
+        assert not unfinished(folder)
+
+
+@pytest.mark.parametrize("kind", [CRASH_BEFORE, CRASH_AFTER])
+def test_a_crash_at_any_step_names_no_append(tmp_path: Path, kind: str) -> None:
+    for step in range(steps_of(tmp_path)):
+        first, second = stores(tmp_path / f"{step}")
+        with pytest.raises(SimulatedCrash):
+            write(first, FaultyStore(second, [Fault(step, kind)]))
+
+
+def test_writers_are_told_which_brokers_failed(tmp_path: Path) -> None:
+    first, second = stores(tmp_path)
+    writer = SegmentFileWriter(first, KEY, replicas=[(7, FaultyStore(second, [Fault(0, ERROR)]))], broker=4)
+    assert list(writer.failed) == [7]
+    writer.abort()
+    alone = SegmentFileWriter(first, KEY)
+    assert list(alone.failed) == []
+    alone.abort()
+
+
+def test_what_is_aborted_is_on_no_broker(tmp_path: Path) -> None:
+    both = stores(tmp_path)
+    writer = SegmentFileWriter(both[0], KEY, has_key=False, replicas=[(1, both[1])])
+    writer.start_run(RunTarget("orders", "t1", 0))
+    writer.write(batch())
+    writer.abort()
+    assert [keys(store) for store in both] == [[], []]
+    assert not unfinished(tmp_path)
+
+
+def test_a_location_that_cannot_even_abort_does_not_stop_the_other(tmp_path: Path) -> None:
+    first = FaultyStore(LocalStore(str(tmp_path / "0")), seed=1, rates={})
+    second = FaultyStore(LocalStore(str(tmp_path / "1")), seed=1, rates={})
+    writer = SegmentFileWriter(first, KEY, has_key=False, replicas=[(1, second)])
+    writer.start_run(RunTarget("orders", "t1", 0))
+    writer.write(batch())
+    second._rates.update({PERMISSION: 1.0})
+    assert writer.finish()[0].run.broker == 0
+    assert writer.failed == [1]

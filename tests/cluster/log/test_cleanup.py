@@ -1,0 +1,606 @@
+"""Commits and checkpoints that nobody needs go, and whoever was away for long goes on from what stands for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.errors import CorruptMetadataError, IndeterminateCommitError, ObjectNotFoundError
+from sparklog.log.checkpoints import checkpoint, lists
+from sparklog.log.checkpoints.lists import read_list
+from sparklog.log.commits import cleanup
+from sparklog.log.commits.commit_log import Outcome
+from sparklog.log.elapsed import AWAY_SECONDS
+from sparklog.log.layout import (
+    BOUNDARY_KEY,
+    CHECKPOINTS,
+    COMMITS,
+    Boundary,
+    manifest_version,
+    read_boundary,
+    segment_key,
+    write_boundary,
+)
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.log.records.fetch import Fetcher
+from sparklog.protocol.commit_bytes import FORMAT, encode_commit
+from sparklog.protocol.commits import AlterConfig, Commit, RegisterBroker, commit_key
+from sparklog.protocol.decide.append import AppendRequest
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import (
+    TRUNCATED,
+    Call,
+    CountingStore,
+    Fault,
+    FaultyStore,
+    SimulatedCrash,
+    every_crash,
+)
+
+DAY_SECONDS = 86_400.0
+WEEK = 8 * DAY_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def _few_commits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+
+
+def memory(clock: ManualClock | None = None) -> MemoryStore:
+    return MemoryStore(uuid.uuid4().hex, clock)
+
+
+def clocked_memory() -> tuple[MemoryStore, ManualClock]:
+    """A store and the clock it stamps objects by."""
+    clock = ManualClock()
+    return memory(clock), clock
+
+
+def append(coordinator: Coordinator, value: bytes, topic: str = "orders") -> None:
+    topic_id = coordinator.state.topic(topic).topic_id
+    key = segment_key(topic, 0, 0, coordinator.state.version, coordinator.log.ids.write_id())
+    writer = SegmentFileWriter(coordinator.store, key, has_key=False)
+    writer.start_run(RunTarget(topic, topic_id, 0))
+    columns = [pa.array([value], pa.binary()), pa.array([0], pa.timestamp("us", tz="UTC"))]
+    writer.write(pa.RecordBatch.from_arrays(columns, names=["value", "timestamp"]))
+    coordinator.append(AppendRequest(appends=writer.finish()))
+
+
+def values(coordinator: Coordinator, topic: str = "orders") -> list[bytes]:
+    end = coordinator.state.partition(topic, 0).log_end_offset
+    segments = coordinator.segments(topic).partition(0)
+    parts = Fetcher(lambda broker: coordinator.store).read(topic, segments, 0, end, ["value"])
+    return [value for part in parts for value in part.batch.column(0).to_pylist()]
+
+
+def stored(store: Store) -> list[int]:
+    return [int(info.key[len(COMMITS) : -len(".json")]) for info in store.list(COMMITS)]
+
+
+def cluster(store: Store, clock: ManualClock, commits: int = 20, **configs: str) -> Coordinator:
+    """``commits`` appends of a day ago each, with a checkpoint of the last."""
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders")
+    if configs:
+        coordinator.alter_configs("", {name.replace("_", "."): value for name, value in configs.items()})
+    for number in range(commits):
+        append(coordinator, b"%d" % number)
+    coordinator.log.write_checkpoint()
+    return coordinator
+
+
+def clean(coordinator: Coordinator) -> cleanup.CleanUp:
+    return cleanup.clean_up(coordinator.store, coordinator.log.clock, coordinator.refresh().configs)
+
+
+# -- what goes
+
+
+def test_commits_older_than_the_limit_go_once_a_checkpoint_stands_for_them() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    checkpointed = coordinator.state.version
+    append(coordinator, b"after")
+    clock.advance(6 * DAY_SECONDS)
+    assert clean(coordinator).commits == 0
+    clock.advance(2 * DAY_SECONDS)
+    found = clean(coordinator)
+    assert found.boundary == checkpointed
+    assert found.commits == checkpointed + 1
+    assert stored(store) == [checkpointed + 1]
+    assert values(open_cluster(store, clock=clock)) == [*(b"%d" % n for n in range(20)), b"after"]
+
+
+def test_without_a_checkpoint_no_commit_goes() -> None:
+    store, clock = clocked_memory()
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders")
+    clock.advance(WEEK)
+    assert clean(coordinator) == cleanup.CleanUp(-1, 0, 0)
+    assert stored(store) == [0, 1]
+
+
+def test_a_limit_of_minus_one_keeps_all_commits() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, metadata_max_retention_ms="-1", metadata_max_retention_bytes="-1")
+    clock.advance(100 * WEEK)
+    assert clean(coordinator).commits == 0
+
+
+def test_so_many_commits_go_that_the_others_are_within_the_limit_in_bytes() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, metadata_max_retention_bytes="4000")
+    clock.advance(3600)
+    clean(coordinator)
+    sizes = [info.size for info in store.list(COMMITS)]
+    assert sum(sizes) <= 4000 < sum(sizes) + max(sizes)
+    assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(20)]
+
+
+def test_young_commits_stay_whatever_the_limits_say() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, metadata_max_retention_bytes="0", metadata_max_retention_ms="0")
+    clock.advance(limits.MIN_COMMIT_AGE_MS / 1000 - 1)
+    assert clean(coordinator).commits == 0
+    clock.advance(2)
+    assert clean(coordinator).commits == coordinator.state.version + 1
+
+
+def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 15)
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    clock.advance(WEEK)
+    assert clean(coordinator).boundary == coordinator.state.version - 15
+
+
+def test_a_second_clean_up_finds_nothing_to_do() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    clock.advance(WEEK)
+    first = clean(coordinator)
+    assert clean(coordinator) == cleanup.CleanUp(first.boundary, 0, 0)
+
+
+# -- what the writer of a checkpoint does by itself
+
+
+def test_who_writes_a_checkpoint_removes_twice_as_many_commits_as_came_since_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
+    monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, 98)
+    clock.advance(WEEK)
+    for number in range(10):
+        append(coordinator, b"more %d" % number)
+    assert read_boundary(store) == 19
+    for number in range(60):
+        append(coordinator, b"and %d" % number)
+    assert min(stored(store)) == read_boundary(store) + 1 >= 99
+    assert len(values(open_cluster(store, clock=clock))) == 168
+
+
+def test_the_bytes_of_commits_are_known_without_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 10)
+    monkeypatch.setattr(limits, "COMMITS_REMOVED_INLINE", 20)
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, 7, metadata_max_retention_bytes="20000")
+    for number in range(300):
+        clock.advance(60)
+        append(coordinator, b"%d" % number)
+    kept = sum(info.size for info in store.list(COMMITS))
+    assert 10_000 < kept < 35_000
+    manifest = checkpoint.read_newest(store)
+    assert manifest is not None
+    removed = cleanup.read_boundary_file(store).removed_bytes
+    since = sum(info.size for info in store.list(COMMITS) if info.key > commit_key(manifest.version))
+    assert manifest.commit_bytes - removed == kept - since
+
+
+def test_a_clean_up_that_fails_does_not_fail_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> int:
+        raise ObjectNotFoundError("gone")
+
+    monkeypatch.setattr(limits, "CHECKPOINT_INTERVAL_COMMITS", 5)
+    monkeypatch.setattr(cleanup, "remove_some_commits", broken)
+    coordinator = cluster(memory(), ManualClock(), 30)
+    assert len(values(coordinator)) == 30
+
+
+# -- who was away
+
+
+def test_a_stalled_writers_create_below_the_boundary_did_not_happen() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    stalled = open_cluster(store, clock=clock)
+    for number in range(5):
+        append(coordinator, b"new %d" % number)
+    coordinator.log.write_checkpoint()
+    clock.advance(WEEK)
+    clean(coordinator)
+    append(coordinator, b"last")
+    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert stalled.state.version == coordinator.state.version - 1
+    assert stalled.refresh().configs == {}
+    assert stored(store) == [coordinator.state.version]
+    assert open_cluster(store, clock=clock).state == coordinator.state == stalled.state
+
+
+def test_a_stalled_writer_is_not_deceived_by_a_boundary_that_a_late_clean_up_has_set_back() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    stalled, idle = (open_cluster(store, clock=clock) for _ in range(2))
+    append(coordinator, b"new")
+    coordinator.log.write_checkpoint()
+    clock.advance(WEEK)
+    clean(coordinator)
+    append(coordinator, b"last")
+    write_boundary(store, Boundary(3))
+    assert stalled.log.attempt([AlterConfig(set={"num.partitions": "3"})]) is Outcome.LOST
+    assert stalled.refresh() == coordinator.state
+    assert idle.refresh() == coordinator.state
+    clean(coordinator)
+    assert read_boundary(store) == coordinator.state.version - 1
+
+
+@pytest.mark.parametrize("others", ["commit", "checkpoint", "commit and checkpoint", "remove it"])
+def test_a_writer_that_was_stopped_after_its_create_is_told_what_became_of_it(others: str) -> None:
+    inner, clock = clocked_memory()
+    cluster(inner, clock)
+    paused: list[Callable[[], None]] = []
+
+    def before(step: int, call: Call) -> None:
+        if paused and call == Call("get", BOUNDARY_KEY):
+            paused.pop()()
+
+    def others_go_on() -> None:
+        other = open_cluster(inner, clock=clock)
+        if "commit" in others or "remove" in others:
+            append(other, b"after it")
+        if "checkpoint" in others or "remove" in others:
+            other.log.write_checkpoint()
+        clock.advance(AWAY_SECONDS + 1)
+        if "remove" in others:
+            clock.advance(WEEK)
+            assert clean(other).boundary == other.state.version
+
+    stopped = open_cluster(FaultyStore(inner, before=before), clock=clock)
+    paused.append(others_go_on)
+    change = [AlterConfig(set={"num.partitions": "3"})]
+    if "remove" in others:
+        with pytest.raises(IndeterminateCommitError):
+            stopped.log.attempt(change)
+    else:
+        assert stopped.log.attempt(change) is Outcome.WON
+    assert stopped.refresh() == open_cluster(inner, clock=clock).state
+    assert stopped.state.configs == {"num.partitions": "3"}
+
+
+def test_a_reader_far_behind_starts_again_from_the_newest_checkpoint() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    reader = open_cluster(store, clock=clock)
+    assert values(reader) == [b"%d" % n for n in range(20)]
+    append(coordinator, b"new")
+    coordinator.log.write_checkpoint()
+    clock.advance(WEEK)
+    clean(coordinator)
+    append(coordinator, b"last")
+    reader.refresh()
+    assert values(reader) == [*(b"%d" % n for n in range(20)), b"new", b"last"]
+
+
+def test_what_a_stalled_writer_left_below_the_boundary_is_taken_for_no_commit() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    reader, twin = (open_cluster(store, clock=clock) for _ in range(2))
+    append(coordinator, b"new")
+    coordinator.log.write_checkpoint()
+    boundary = coordinator.state.version
+    append(coordinator, b"last")
+    write_boundary(store, Boundary(boundary))
+    for version in range(boundary + 1):
+        store.delete(commit_key(version))
+    commit, encoded = twin.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+    assert commit.version == boundary
+    store.put_if_absent(commit_key(boundary), encoded.data)
+    assert reader.refresh() == coordinator.state
+    assert open_cluster(store, clock=clock).state == coordinator.state
+    clock.advance(WEEK)
+    clean(coordinator)
+    assert boundary not in stored(store)
+
+
+# -- checkpoints
+
+
+def checkpointed(clock: ManualClock, count: int, topic: str = "orders") -> tuple[MemoryStore, Coordinator]:
+    """A cluster with so many checkpoints, an hour after each other."""
+    store = memory(clock)
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic(topic)
+    for number in range(count):
+        append(coordinator, b"%d" % number, topic)
+        coordinator.log.write_checkpoint()
+        clock.advance(3600)
+    return store, coordinator
+
+
+def test_old_checkpoints_go_and_the_newest_stay_with_all_they_name() -> None:
+    clock = ManualClock()
+    store, _ = checkpointed(clock, 12)
+    assert cleanup.remove_checkpoints(store) > 0
+    found = [info.key for info in store.list(CHECKPOINTS)]
+    manifests = [key for key in found if key.endswith(".json") and key != checkpoint.LATEST_KEY]
+    assert len(manifests) == limits.CHECKPOINTS_KEPT
+    assert sum(key.endswith(".heads") for key in found) == limits.CHECKPOINTS_KEPT
+    assert values(open_cluster(store, clock=clock)) == [b"%d" % n for n in range(12)]
+    assert cleanup.remove_checkpoints(store) == 0
+
+
+def test_a_checkpoint_whose_lists_are_gone_stops_no_clean_up() -> None:
+    """Its writer was stopped while another clean-up took them for left behind, or another one is at it right now."""
+    clock = ManualClock()
+    store, coordinator = checkpointed(clock, 12)
+    manifests = sorted(info.key for info in store.list(CHECKPOINTS) if manifest_version(info.key) is not None)
+    incomplete = checkpoint.read_manifest(store, manifests[-2])
+    for file in incomplete.lists:
+        store.delete(file.key)
+    before = {info.key for info in store.list(CHECKPOINTS)}
+    assert cleanup.remove_checkpoints(store) == 0
+    assert {info.key for info in store.list(CHECKPOINTS)} == before
+    for _ in range(limits.CHECKPOINTS_KEPT):
+        append(coordinator, b"more")
+        coordinator.log.write_checkpoint()
+        clock.advance(3600)
+    assert cleanup.remove_checkpoints(store) > 0
+    assert manifests[-2] not in {info.key for info in store.list(CHECKPOINTS)}
+
+
+def test_a_checkpoint_that_was_the_newest_until_just_now_stays() -> None:
+    clock = ManualClock()
+    store, coordinator = checkpointed(clock, 4)
+    for _ in range(4):
+        append(coordinator, b"x")
+        coordinator.log.write_checkpoint()
+        clock.advance(60)
+    cleanup.remove_checkpoints(store)
+    found = [info.key for info in store.list(CHECKPOINTS)]
+    assert sum(key.endswith(".heads") for key in found) == 5
+
+
+def test_files_of_a_checkpoint_that_is_still_being_written_stay_however_old_they_are() -> None:
+    """Its writer was stopped: it may name them as soon as it goes on, and a clean-up may be late to delete them."""
+    clock = ManualClock()
+    store = MemoryStore("unfinished-checkpoint", clock)
+    coordinator = cluster(store, clock, 3)
+    for _ in range(3):
+        append(coordinator, b"more")
+        coordinator.log.write_checkpoint()
+    unfinished = [f"{CHECKPOINTS}{coordinator.state.version + 1:020d}-stopped-0.segments"]
+    unfinished.append(f"{CHECKPOINTS}{coordinator.state.version - 1:020d}-given-up.heads")
+    for key in unfinished:
+        store.put(key, b"x")
+    clock.advance(2 * limits.MIN_CHECKPOINT_AGE_MS / 1000)
+    store.put(f"{CHECKPOINTS}{coordinator.state.version:020d}-now.heads", b"x")
+    cleanup.remove_checkpoints(store)
+    left = {info.key for info in store.list(CHECKPOINTS)}
+    assert unfinished[0] in left
+    assert unfinished[1] not in left
+
+
+def test_a_process_whose_checkpoint_is_gone_goes_on_from_the_newest() -> None:
+    clock = ManualClock()
+    store, coordinator = checkpointed(clock, 3)
+    reader = open_cluster(store, clock=clock)
+    old = reader.state
+    for number in range(3, 12):
+        append(coordinator, b"%d" % number)
+        coordinator.log.write_checkpoint()
+        clock.advance(3600)
+    assert cleanup.remove_checkpoints(store) > 0
+    with suppress(CorruptMetadataError):
+        assert reader.log._base is not None
+        read_list(store, checkpoint.read_lists(store, reader.log._base).of(old.topic("orders").topic_id))
+        raise AssertionError("its files are still there: this test shows nothing")
+    listed = reader.segments("orders", old).partition(0)
+    assert [segment.base_offset for segment in listed] == [0, 1, 2]
+    assert values(reader) == [b"%d" % n for n in range(12)]
+
+
+def test_a_process_whose_checkpoint_is_gone_can_still_write_one() -> None:
+    clock = ManualClock()
+    store, coordinator = checkpointed(clock, 3)
+    writer = open_cluster(store, clock=clock)
+    append(writer, b"3")
+    coordinator.refresh()
+    for number in range(4, 12):
+        append(coordinator, b"%d" % number)
+        coordinator.log.write_checkpoint()
+        clock.advance(3600)
+    assert cleanup.remove_checkpoints(store) > 0
+    assert writer.log.write_checkpoint().version == coordinator.state.version
+    assert values(writer) == [b"%d" % n for n in range(12)]
+
+
+def test_the_files_of_a_checkpoint_are_read_back_before_it_counts() -> None:
+    inner = memory()
+    create_cluster(inner).create_topic("orders")
+    store = FaultyStore(inner)
+    coordinator = open_cluster(store)
+    store.reset_counts()
+    store._plan.update(dict.fromkeys(range(20), TRUNCATED))
+    with pytest.raises(CorruptMetadataError):
+        coordinator.log.write_checkpoint()
+    assert checkpoint.read_newest_listed(inner) is None
+    assert Fault(1, TRUNCATED) in store.injected
+
+
+def test_no_commit_goes_behind_a_checkpoint_that_lacks_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
+    store, coordinator = checkpointed(clock, 12)
+    manifest = checkpoint.read_newest(store)
+    assert manifest is not None
+    clock.advance(WEEK)
+    store.delete(checkpoint.read_lists(store, manifest).files()[0].key)
+    assert clean(coordinator).commits == 0
+    assert cleanup.remove_some_commits(store, clock, {}, manifest) == 0
+    assert stored(store)[0] == 0
+
+
+# -- crashes, and the cost of opening
+
+
+def test_a_clean_up_killed_at_any_step_and_run_again_ends_as_if_nothing_had_been() -> None:
+    def prepared() -> tuple[Store, ManualClock]:
+        inner, clock = clocked_memory()
+        coordinator = cluster(inner, clock)
+        append(coordinator, b"after")
+        clock.advance(WEEK)
+        return inner, clock
+
+    inner, clock = prepared()
+    counted = FaultyStore(inner)
+    cleanup.clean_up(counted, clock, {})
+    assert len(counted.calls) > 20
+    for fault in every_crash(counted.calls):
+        inner, clock = prepared()
+        store = FaultyStore(inner, [fault])
+        with suppress(SimulatedCrash, Exception):
+            cleanup.clean_up(store, clock, {})
+        opened = open_cluster(inner, clock=clock)
+        assert len(values(opened)) == 21, f"{fault}"
+        clean(opened)
+        assert stored(inner) == [opened.state.version]
+        append(open_cluster(inner, clock=clock), b"next")
+        assert len(values(open_cluster(inner, clock=clock))) == 22
+
+
+def history(store: Store, commits: int, clock: ManualClock) -> None:
+    """A cluster of so many commits, each of which is stored; the last hundred came after a checkpoint."""
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders")
+    previous, timestamp = coordinator.state.digest, coordinator.state.timestamp_ms
+    first = coordinator.state.version + 1
+    for version in range(first, commits):
+        timestamp += 10
+        commit = Commit(
+            format=FORMAT,
+            version=version,
+            write_id="w",
+            timestamp=timestamp,
+            previous=previous,
+            checksum="0" * 32,
+            actions=[AlterConfig(set={"num.partitions": "2"})],
+        )
+        data, previous = encode_commit(commit)
+        store.put(commit_key(version), data)
+        if version % 1000 == 998 or version == commits - 1:
+            coordinator.log.refresh()
+        if version == commits - 51:
+            coordinator.log.refresh()
+            coordinator.log.write_checkpoint()
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_opening_after_100_000_commits_costs_as_many_reads_as_after_100(cleaned: bool) -> None:
+    reads = []
+    for commits in (100, 100_000):
+        store, clock = clocked_memory()
+        history(store, commits, clock)
+        if cleaned:
+            clock.advance(4000)
+            found = cleanup.clean_up(store, clock, {"metadata.max.retention.bytes": "0"})
+            assert found.boundary == commits - 51
+            assert len(stored(store)) == 50
+        counting = CountingStore(store)
+        assert open_cluster(counting).state.version == commits - 1
+        reads.append((len(counting.calls), counting.bytes_read // 1000))
+    assert reads[0][0] == reads[1][0] < 70
+    assert abs(reads[0][1] - reads[1][1]) < 5
+
+
+def test_the_first_commit_of_a_cluster_can_go_too() -> None:
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock)
+    clock.advance(WEEK)
+    clean(coordinator)
+    opened = open_cluster(store, clock=clock)
+    assert list(opened.state.brokers) == [0]
+    assert opened.log.attempt([RegisterBroker(broker=1)]) is Outcome.WON
+
+
+def test_a_stalled_writers_create_does_not_hide_the_checkpoint_that_stands_for_removed_commits() -> None:
+    """A late clean-up has set the boundary back by one, and a writer that was stopped has created that number again."""
+    clock = ManualClock()
+    store = memory(clock)
+    coordinator = create_cluster(store, clock=clock)
+    coordinator.create_topic("orders")
+    stalled = open_cluster(store, clock=clock)
+    last, encoded = -1, b""
+    for number in range(12):
+        if number == 11:
+            stalled.refresh()
+            commit, prepared = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+            last, encoded = commit.version, prepared.data
+        append(coordinator, b"%d" % number)
+        if number in (5, 11):
+            coordinator.log.write_checkpoint()
+    assert last == coordinator.state.version
+    reader = open_cluster(store, clock=clock)
+    for version in range(last + 1):
+        store.delete(commit_key(version))
+    write_boundary(store, Boundary(last - 1))
+    store.put_if_absent(commit_key(last), encoded)
+    assert open_cluster(store, clock=clock).state == coordinator.state
+    assert reader.refresh() == coordinator.state
+    append(reader, b"after")
+    assert values(open_cluster(store, clock=clock)) == [*(b"%d" % number for number in range(12)), b"after"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_wrote_a_checkpoint_and_slept_does_not_withdraw_what_stands_for_removed_commits(taken: bool) -> None:
+    """Meanwhile the commits up to it were removed, and another clean-up that had slept set boundary.json back."""
+    inner, clock = clocked_memory()
+    first = cluster(inner, clock)
+    paused: list[Callable[[], None]] = []
+
+    def before(step: int, call: Call) -> None:
+        if paused and call.operation == "get" and call.key == commit_key(slept.state.version):
+            paused.pop()()
+
+    def others_go_on() -> None:
+        stalled = open_cluster(inner, clock=clock)
+        stalled.log._state = earlier  # as it was before it slept
+        _, create = stalled.log._prepare([AlterConfig(set={"num.partitions": "3"})])
+        clock.advance(WEEK)
+        assert clean(open_cluster(inner, clock=clock)).boundary == slept.state.version
+        inner.put(BOUNDARY_KEY, late)
+        if taken:
+            inner.put_if_absent(commit_key(slept.state.version), create.data)
+
+    clock.advance(WEEK)
+    clean(first)
+    late = inner.get(BOUNDARY_KEY)
+    slept = open_cluster(FaultyStore(inner, before=before), clock=clock)
+    append(slept, b"more")
+    earlier = slept.state
+    append(slept, b"last")
+    paused.append(others_go_on)
+    slept.log.write_checkpoint()
+    assert paused == []
+    after = open_cluster(inner, clock=clock)
+    assert after.state == slept.refresh() == first.refresh()
+    assert values(after) == [*(b"%d" % number for number in range(20)), b"more", b"last"]

@@ -1,0 +1,417 @@
+"""A root that is restored from a copy, or made again, under clients that are alive: none of them adds to it."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparklog import Consumer, Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster, open_cluster, shared_cluster
+from sparklog.errors import (
+    IndeterminateCommitError,
+    ObjectNotFoundError,
+    RootReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+)
+from sparklog.log.commits.commit_attempt import READ_BACK_ATTEMPTS
+from sparklog.log.commits.segment_lists import SegmentLists
+from sparklog.log.elapsed import AWAY_SECONDS
+from sparklog.log.layout import COMMITS
+from sparklog.protocol.commits import AlterConfig, commit_key
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import Call, FaultyStore
+
+Snapshot = dict[str, bytes]
+
+
+def take_snapshot(store: Store) -> Snapshot:
+    return {info.key: store.get(info.key) for info in store.list()}
+
+
+def restore(store: Store, snapshot: Snapshot) -> None:
+    for info in list(store.list()):
+        store.delete(info.key)
+    for key, data in snapshot.items():
+        store.put(key, data)
+
+
+def commits(store: Store) -> list[str]:
+    return [info.key.removeprefix(COMMITS) for info in store.list(COMMITS)]
+
+
+def test_a_client_that_is_ahead_of_a_restored_root_writes_nothing() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("before")
+    snapshot = take_snapshot(store)
+    for number in range(10):
+        client.create_topic(f"after-{number}")
+    restore(store, snapshot)
+    before = commits(store)
+    with pytest.raises(RootReplacedError, match="commit 11"):
+        client.create_topic("lost")
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+    assert commits(store) == before
+    reopened = open_cluster(store)
+    reopened.create_topic("found")
+    assert sorted(reopened.state.topics) == ["before", "found"]
+
+
+def test_a_client_notices_that_others_continue_the_restored_root() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(5):
+        client.create_topic(f"old-{number}")
+    restore(store, snapshot)
+    other = open_cluster(store)
+    for number in range(5, 25):
+        other.create_topic(f"new-{number}")
+        with pytest.raises(RootReplacedError):
+            client.create_topic("lost")
+    assert open_cluster(store).state == other.refresh()
+
+
+def test_a_cluster_made_again_is_not_taken_for_the_one_before() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("old")
+    restore(store, {})
+    second = create_cluster(store)
+    with pytest.raises(RootReplacedError):
+        client.create_topic("lost")
+    second.create_topic("new")
+    assert list(open_cluster(store).state.topics) == ["new"]
+
+
+def _calls_of_one_commit(store: MemoryStore) -> int:
+    counting = FaultyStore(store)
+    client = open_cluster(counting)
+    client.create_topic("warm-up")
+    counting.reset_counts()
+    client.create_topic("counted")
+    return len(counting.calls)
+
+
+@pytest.mark.parametrize("others_continue", [False, True])
+def test_a_root_restored_at_any_step_of_a_commit_never_gets_one_over_a_hole(others_continue: bool) -> None:
+    steps = _calls_of_one_commit(_made())
+    acknowledged = 0
+    for step in range(steps + 1):
+        store = _made()
+        snapshot = take_snapshot(store)
+        paused: list[Callable[[], None]] = []
+        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))
+        client = open_cluster(faulty)
+        for number in range(3):
+            client.create_topic(f"after-{number}")
+
+        def put_back(store: MemoryStore = store, snapshot: Snapshot = snapshot) -> None:
+            restore(store, snapshot)
+            if others_continue:
+                open_cluster(store).create_topic("continued")
+
+        faulty.reset_counts()
+        paused.append(put_back)
+        try:
+            client.create_topic("last")
+            acknowledged += 1
+        except RootReplacedError:
+            pass
+        if paused:
+            paused.pop()()
+        stored = commits(store)
+        if len(paused) == 0 and step < steps:
+            # whatever is there is a chain without holes, or what was acknowledged before the restore is simply gone
+            versions = [int(name.removesuffix(".json")) for name in stored]
+            assert versions == list(range(len(versions))), step
+        open_cluster(store).create_topic("works")
+    assert 0 < acknowledged < steps + 1
+
+
+def test_a_commit_under_a_root_that_is_unmounted_at_any_step_is_never_said_not_to_be_there() -> None:
+    """It comes back with the commit in it: who was told that nothing was written would write it twice."""
+    steps = _calls_of_one_commit(_made())
+    unclear = 0
+    for step in range(steps + 1):
+        store = _made()
+        paused: list[Callable[[], None]] = []
+        faulty = FaultyStore(store, before=lambda number, call, at=step, todo=paused: _run_at(number, at, todo))
+        client = open_cluster(faulty, clock=ManualClock())
+        kept: list[Snapshot] = []
+
+        def unmount(store: MemoryStore = store, kept: list[Snapshot] = kept) -> None:
+            kept.append(take_snapshot(store))
+            restore(store, {})
+
+        faulty.reset_counts()
+        paused.append(unmount)
+        said: SparklogError | None = None
+        try:
+            client.create_topic("last")
+        except SparklogError as error:
+            said = error
+        if not kept:
+            assert said is None
+            continue
+        restore(store, kept[0])
+        is_there = "last" in open_cluster(store, clock=ManualClock()).state.topics
+        unclear += isinstance(said, IndeterminateCommitError)
+        assert said is None or isinstance(said, IndeterminateCommitError) or not is_there, (step, said)
+    assert unclear > 0
+
+
+def _run_at(number: int, at: int, todo: list[Callable[[], None]]) -> None:
+    if number == at and todo:
+        todo.pop()()
+
+
+def _made() -> MemoryStore:
+    store = MemoryStore(uuid.uuid4().hex)
+    create_cluster(store).create_topic("before")
+    return store
+
+
+def test_a_reader_that_was_away_notices_another_history() -> None:
+    clock = ManualClock()
+    store = MemoryStore(uuid.uuid4().hex, clock)
+    client = create_cluster(store, clock=clock)
+    snapshot = take_snapshot(store)
+    client.create_topic("old")
+    restore(store, snapshot)
+    other = open_cluster(store, clock=clock)
+    for number in range(3):
+        other.create_topic(f"new-{number}")
+    other.log.write_checkpoint()
+    clock.advance(AWAY_SECONDS + 1)
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+
+
+def test_a_commit_that_was_removed_is_no_sign_of_another_history() -> None:
+    clock = ManualClock()
+    store = MemoryStore(uuid.uuid4().hex, clock)
+    reader = create_cluster(store, clock=clock)
+    writer = open_cluster(store, clock=clock)
+    writer.create_topic("a")
+    reader.refresh()
+    writer.create_topic("b")
+    writer.log.write_checkpoint()
+    store.put("meta/boundary.json", b'{"boundary":1}\n')
+    for version in (0, 1):
+        store.delete(commit_key(version))
+    assert reader.refresh() == writer.state
+
+
+def test_a_read_that_fails_says_nothing_of_the_root() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    looks = iter([True, False])
+
+    def hide_once(number: int, call: Call) -> None:
+        if call == Call("get", commit_key(0)) and next(looks, False):
+            raise ObjectNotFoundError("not there at the moment")
+
+    other = open_cluster(FaultyStore(store, before=hide_once), clock=ManualClock())
+    client.create_topic("a")
+    other.create_topic("b")
+    assert sorted(client.refresh().topics) == ["a", "b"]
+
+
+def test_a_process_opens_a_restored_root_again(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    create_cluster(root).create_topic("before")
+    snapshot = take_snapshot(open_store(root))
+    first = shared_cluster(root)
+    first.create_topic("after")
+    restore(open_store(root), snapshot)
+    with pytest.raises(RootReplacedError):
+        first.create_topic("lost")
+    again = shared_cluster(root)
+    again.create_topic("found")
+    assert set(again.state.topics) == {"before", "found"}
+
+
+def test_a_consumer_is_told_that_its_root_was_restored(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    create_cluster(root).create_topic("t")
+    snapshot = take_snapshot(open_store(root))
+    with Producer(bootstrap_servers=root) as producer:
+        producer.send("t", b"x").get(60)
+    with Consumer("t", bootstrap_servers=root, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        assert consumer.poll(60_000)
+        restore(open_store(root), snapshot)
+        with pytest.raises(RootReplacedError):
+            poll_until_it_fails(consumer)
+
+
+def poll_until_it_fails(consumer: Consumer) -> None:
+    for _ in range(100):
+        consumer.poll(1_000)
+
+
+def test_an_empty_mount_point_is_not_taken_for_another_history() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store, clock=ManualClock())
+    client.create_topic("a")
+    mounted = take_snapshot(store)
+    restore(store, {})
+    with pytest.raises(StorageUnavailableError, match="mount"):
+        client.refresh()
+    restore(store, mounted)
+    client.create_topic("b")
+    assert set(client.state.topics) == {"a", "b"}
+
+
+def test_a_checkpoint_of_the_former_history_is_passed_over() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(3):
+        client.create_topic(f"old-{number}")
+    client.log.write_checkpoint()
+    phantom = {key: data for key, data in take_snapshot(store).items() if key.startswith("meta/checkpoints/")}
+    restore(store, snapshot)
+    other = open_cluster(store)
+    for number in range(5):
+        other.create_topic(f"new-{number}")
+    for key, data in phantom.items():  # its writer had been stopped right before
+        store.put(key, data)
+    assert open_cluster(store).state == other.refresh()
+    other.log.write_checkpoint()
+    assert open_cluster(store).state == other.state
+
+
+def test_commits_are_not_added_to_an_island_behind_a_hole() -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    first = create_cluster(store)
+    snapshot = take_snapshot(store)
+    first.create_topic("a")
+    second = open_cluster(store)
+    first.create_topic("b")
+    island = store.get(commit_key(2))
+    assert second.log._look()[0]  # it sees commit 2 while the root is still whole
+    restore(store, snapshot)
+    store.put(commit_key(2), island)  # a client that dies before it looks back leaves this
+    assert second.log._take_read(island)
+    with pytest.raises(RootReplacedError):
+        second.log.attempt([AlterConfig(set={"num.partitions": "3"})])
+    assert commit_key(3) not in take_snapshot(store)
+
+
+def test_a_thread_interrupted_while_it_advances_leaves_nothing_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(uuid.uuid4().hex)
+    writer = create_cluster(store)
+    reader = open_cluster(store)
+    for number in range(5):
+        writer.create_topic(f"t{number}")
+    take, calls = SegmentLists.take, []
+
+    def interrupted(self: SegmentLists, *arguments: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        take(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SegmentLists, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.refresh()
+    monkeypatch.undo()
+    assert reader.refresh() == writer.state
+    reader.log.write_checkpoint()
+    assert open_cluster(store).state == writer.state
+
+
+@pytest.mark.parametrize("sleeps", range(1, READ_BACK_ATTEMPTS + 2))
+def test_a_root_that_is_back_at_any_look_is_not_taken_for_another_history(tmp_path: Path, sleeps: int) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    back_after = 0
+
+    class Returning(ManualClock):
+        """The root is mounted again while somebody waits for it."""
+
+        def sleep(self, seconds: float) -> None:
+            nonlocal back_after
+            super().sleep(seconds)
+            back_after -= 1
+            if back_after == 0:
+                away.rename(root)
+
+    clock = Returning()
+    create_cluster(open_store(str(root))).create_topic("t")
+    client = open_cluster(open_store(str(root)), clock=clock)
+    root.rename(away)
+    back_after = sleeps
+    assert "t" in client.refresh().topics
+    client.create_topic("u")
+    assert sorted(open_cluster(str(root)).state.topics) == ["t", "u"]
+
+
+def test_a_root_that_is_away_for_one_request_of_a_commit_is_not_taken_for_another_history(tmp_path: Path) -> None:
+    requests = away_at = 0
+    root, away = tmp_path / "root", tmp_path / "away"
+
+    def before(_: int, call: Call) -> None:
+        nonlocal requests
+        requests += call.operation == "get"
+        if away.exists():
+            away.rename(root)
+        elif call.operation == "get" and requests == away_at:
+            root.rename(away)
+
+    create_cluster(open_store(str(root))).create_topic("t")
+    client = open_cluster(FaultyStore(open_store(str(root)), before=before), clock=ManualClock())
+    for number in range(1, 12):
+        requests, away_at = 0, number
+        with contextlib.suppress(StorageUnavailableError, IndeterminateCommitError):
+            client.create_topic(f"new-{number}")
+        if away.exists():
+            away.rename(root)
+        client.refresh()
+    client.create_topic("last")
+
+
+def test_a_manifest_of_the_former_history_whose_files_are_gone_stops_nobody() -> None:
+    """A process that slept while the root was put back stored the last file of its checkpoint after that."""
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    snapshot = take_snapshot(store)
+    for number in range(3):
+        client.create_topic(f"old-{number}")
+    manifest = client.log.write_checkpoint()
+    key = manifest.heads.key.removesuffix(".heads") + ".json"
+    late = store.get(key)
+    restore(store, {**snapshot, key: late})
+    with pytest.raises(RootReplacedError):
+        client.refresh()
+    other = open_cluster(store)
+    other.create_topic("new")
+    assert set(open_cluster(store).state.topics) == {"new"}
+
+
+def test_a_whole_checkpoint_of_the_former_history_ahead_of_the_restored_one_is_passed_over() -> None:
+    """Else whoever opens the root would go on behind a hole, and what others commit into it would be lost."""
+    store = MemoryStore(uuid.uuid4().hex)
+    client = create_cluster(store)
+    client.create_topic("kept")
+    snapshot = take_snapshot(store)
+    for number in range(5):
+        client.create_topic(f"old-{number}")
+    before = set(take_snapshot(store))
+    client.log.write_checkpoint()
+    late = {key: data for key, data in take_snapshot(store).items() if key not in before}
+    restore(store, {**snapshot, **late})
+    opened = open_cluster(store)
+    assert set(opened.state.topics) == {"kept"}
+    for number in range(10):
+        opened.create_topic(f"new-{number}")
+    assert open_cluster(store).state == opened.state

@@ -1,0 +1,215 @@
+"""The storage's time: a machine's clock is corrected where it is far off, and only there."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.coordinator import create_cluster
+from sparklog.errors import StorageError, StorageUnavailableError
+from sparklog.ids import SeededIds
+from sparklog.log.commits.storage_clock import MEASURED_EVERY_SECONDS, RETRY_SECONDS, StorageClock
+from sparklog.log.layout import CLOCK_KEY
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.store.base import ObjectInfo
+from sparklog.store.memory import MemoryStore, forget_space
+from sparklog.testing.faulty_store import (
+    ERROR,
+    FULL,
+    LOST_ANSWER,
+    PERMISSION,
+    UNAVAILABLE,
+    Call,
+    Fault,
+    FaultyStore,
+)
+
+DAY_MS = 86_400_000
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def storage() -> Iterator[ManualClock]:
+    """The storage's own clock, from which those of the tests differ."""
+    yield ManualClock(START_MS)
+    forget_space("storage-clock")
+
+
+def a_machine(storage: ManualClock, ahead_ms: int) -> tuple[ManualClock, FaultyStore]:
+    return ManualClock(START_MS + ahead_ms), FaultyStore(MemoryStore("storage-clock", storage))
+
+
+@pytest.mark.parametrize("ahead_ms", [0, limits.MAX_CLOCK_SKEW_MS, -limits.MAX_CLOCK_SKEW_MS])
+def test_an_ordinary_difference_leaves_the_machines_own_clock_as_it_is(storage: ManualClock, ahead_ms: int) -> None:
+    clock, store = a_machine(storage, ahead_ms)
+    assert StorageClock(store, clock).now_ms() == clock.now_ms()
+
+
+@pytest.mark.parametrize("ahead_ms", [8 * DAY_MS, -8 * DAY_MS, limits.MAX_CLOCK_SKEW_MS + 1])
+def test_a_clock_that_is_far_off_is_replaced_by_the_storages(
+    storage: ManualClock, ahead_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, store = a_machine(storage, ahead_ms)
+    ours = StorageClock(store, clock)
+    with caplog.at_level(logging.WARNING):
+        assert ours.now_ms() == START_MS
+        clock.advance(30)
+        assert ours.now_ms() == START_MS + 30_000
+    assert len(caplog.records) == 1
+    assert ("ahead of" if ahead_ms > 0 else "behind") in caplog.text
+
+
+def test_the_storage_is_asked_at_the_first_use_and_every_ten_minutes(storage: ManualClock) -> None:
+    clock, store = a_machine(storage, 0)
+    ours = StorageClock(store, clock)
+    assert len(store.calls) == 0
+    for _ in range(5):
+        ours.now_ms()
+    assert len(store.calls) == 2
+    clock.advance(MEASURED_EVERY_SECONDS - 1)
+    ours.now_ms()
+    assert len(store.calls) == 2
+    clock.advance(1)
+    ours.now_ms()
+    assert len(store.calls) == 4
+
+
+def test_a_wall_clock_that_is_set_is_noticed_at_once(storage: ManualClock) -> None:
+    clock, store = a_machine(storage, 0)
+    ours = StorageClock(store, clock)
+    assert ours.now_ms() == START_MS
+    clock.set_ms(START_MS + 8 * DAY_MS)
+    assert ours.now_ms() == START_MS
+    clock.set_ms(START_MS - 8 * DAY_MS)
+    assert ours.now_ms() == START_MS
+    clock.set_ms(START_MS)
+    assert ours.now_ms() == START_MS
+
+
+def test_a_machine_that_slept_with_its_elapsed_time_standing_still_is_noticed(storage: ManualClock) -> None:
+    clock, store = a_machine(storage, 0)
+    ours = StorageClock(store, clock)
+    ours.now_ms()
+    storage.advance(DAY_MS / 1000)
+    clock.set_ms(START_MS + DAY_MS)  # the wall clock went on, the monotonic one did not
+    assert ours.now_ms() == START_MS + DAY_MS
+    assert ours.storage_now_ms() == START_MS + DAY_MS
+
+
+def test_the_storages_time_itself_is_known_where_the_machines_clock_is_used(storage: ManualClock) -> None:
+    clock, store = a_machine(storage, 60_000)
+    ours = StorageClock(store, clock)
+    assert ours.now_ms() == START_MS + 60_000
+    clock.advance(5)
+    assert ours.storage_now_ms() == START_MS + 5_000
+
+
+@pytest.mark.parametrize(("kind", "level"), [(UNAVAILABLE, logging.WARNING), (PERMISSION, logging.INFO)])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_storage_that_does_not_tell_its_time_is_noted_once(
+    storage: ManualClock, kind: str, level: int, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, kind) for at in range(step, 40)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            assert ours.storage_now_ms() is None
+    assert [record.levelno for record in caplog.records] == [level]
+
+
+@pytest.mark.parametrize("kind", [PERMISSION, FULL])
+def test_who_may_not_or_cannot_ask_uses_the_machines_clock(storage: ManualClock, kind: str) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, kind) for at in range(10)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    assert ours.now_ms() == clock.now_ms()
+
+
+@pytest.mark.parametrize("kind", [UNAVAILABLE, ERROR])
+def test_while_the_storage_does_not_answer_no_time_is_told(storage: ManualClock, kind: str) -> None:
+    """What such a time is for is a commit, which needs the storage as well; and it binds all that follow."""
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, kind) for at in range(3)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    with pytest.raises(StorageError):
+        ours.now_ms()
+
+
+def test_one_answer_that_is_lost_is_asked_for_again_at_once(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(0, UNAVAILABLE), Fault(2, LOST_ANSWER)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
+def test_a_process_that_was_stopped_while_it_asked_asks_again(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS)
+    stops = [2000.0]
+
+    def before(step: int, call: Call) -> None:
+        if call.operation == "info" and stops:
+            seconds = stops.pop()
+            clock.advance(seconds)
+            storage.advance(seconds)
+
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), before=before), clock)
+    assert ours.storage_now_ms() == storage.now_ms()
+
+
+class _Timeless(MemoryStore):
+    """A storage whose client does not say when an object was written."""
+
+    def info(self, key: str) -> ObjectInfo:
+        return super().info(key)._replace(modified_ms=0)
+
+
+def test_a_storage_that_stamps_nothing_is_one_that_does_not_answer(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    ours = StorageClock(_Timeless("storage-clock", storage), clock)
+    assert ours.now_ms() == clock.now_ms()
+    assert ours.storage_now_ms() is None
+
+
+def test_a_measurement_outlives_an_outage_of_the_storage(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, UNAVAILABLE) for at in range(2, 5)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    assert ours.now_ms() == START_MS
+    clock.advance(MEASURED_EVERY_SECONDS)
+    storage.advance(MEASURED_EVERY_SECONDS)
+    before = ours.now_ms()
+    assert START_MS + MEASURED_EVERY_SECONDS * 1000 <= before < START_MS + MEASURED_EVERY_SECONDS * 1000 + 1000
+    clock.advance(RETRY_SECONDS)
+    storage.advance(RETRY_SECONDS)
+    assert ours.storage_now_ms() == storage.now_ms()
+
+
+def test_a_measurement_ends_with_a_clock_that_is_set_during_an_outage(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    faults = [Fault(at, UNAVAILABLE) for at in range(2, 5)]
+    ours = StorageClock(FaultyStore(MemoryStore("storage-clock", storage), faults), clock)
+    assert ours.now_ms() == START_MS
+    clock.set_ms(START_MS + 1)
+    with pytest.raises(StorageUnavailableError):
+        ours.now_ms()
+    assert abs(ours.now_ms() - START_MS) < 1000
+
+
+def test_a_clock_is_set_right_by_its_copy_as_well(storage: ManualClock) -> None:
+    clock = ManualClock(START_MS + 8 * DAY_MS)
+    ours = StorageClock(MemoryStore("storage-clock", storage), clock)
+    assert pickle.loads(pickle.dumps(ours)).now_ms() == START_MS
+
+
+def test_the_object_is_no_finding_of_fsck(storage: ManualClock) -> None:
+    clock, store = a_machine(storage, 0)
+    create_cluster(store, clock=clock, ids=SeededIds(0))
+    StorageClock(store, clock).now_ms()
+    assert store.get(CLOCK_KEY)
+    assert check_cluster(store).report.findings == []

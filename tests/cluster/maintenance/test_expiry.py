@@ -1,0 +1,120 @@
+"""The maintenance forgets producers and applications that were silent for as long as the settings say, and only it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster
+from sparklog.coordinator.reader_leases import READERS, ReaderLease
+from sparklog.maintenance.gc.expiry import Expired, expire
+from sparklog.maintenance.gc.retired_files import EXPIRED_ANNOUNCEMENTS_KEPT_MS, sweep
+from sparklog.protocol.commits import Run
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
+from sparklog.store.memory import MemoryStore
+
+DAY_MS = 86_400_000
+NOTHING = Expired(0, 0, 0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def cluster(clock: ManualClock) -> Coordinator:
+    coordinator = create_cluster(MemoryStore(uuid.uuid4().hex, clock=clock), clock=clock)
+    coordinator.create_topic("orders")
+    return coordinator
+
+
+def used(cluster: Coordinator) -> None:
+    """A transactional id, an idempotent producer of a partition and an application, each with something committed."""
+    cluster.init_producer("billing")
+    state = cluster.state
+    append = decide_append(
+        state,
+        AppendRequest(
+            appends=[
+                PartitionAppend(
+                    topic="orders",
+                    topic_id=state.topics["orders"].topic_id,
+                    partition=0,
+                    run=named_run(),
+                    producer_id=900,
+                    producer_epoch=0,
+                    base_sequence=0,
+                )
+            ],
+            application="job",
+            application_version=1,
+        ),
+    )
+    cluster.submit(lambda newest: append)
+
+
+def named_run() -> Run:
+    return Run(path="orders-0/x.log", batches=1, records=3, size_bytes=9, min_timestamp_us=1, max_timestamp_us=2)
+
+
+def known(cluster: Coordinator) -> tuple[int, int, int]:
+    state = cluster.refresh()
+    return len(state.producers), len(state.partition("orders", 0).producers), len(state.applications)
+
+
+def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: ManualClock) -> None:
+    used(cluster)
+    assert expire(cluster) == NOTHING
+    clock.advance(1.1 * DAY_MS / 1000)
+    cluster.alter_configs("", {"num.partitions": "2"})  # the log's time goes by its commits
+    assert expire(cluster) == Expired(0, 1, 0)
+    clock.advance(7 * DAY_MS / 1000)
+    cluster.alter_configs("", {"num.partitions": "3"})
+    assert expire(cluster) == Expired(1, 0, 0)
+    assert known(cluster) == (0, 0, 1)
+
+
+def test_applications_expire_only_where_a_setting_says_so(cluster: Coordinator, clock: ManualClock) -> None:
+    used(cluster)
+    clock.advance(1000 * DAY_MS / 1000)
+    cluster.alter_configs("", {"application.id.expiration.ms": str(30 * DAY_MS)})
+    assert expire(cluster).applications == 1
+    assert known(cluster)[2] == 0
+
+
+def test_an_application_that_wrote_within_the_time_is_kept(cluster: Coordinator, clock: ManualClock) -> None:
+    cluster.alter_configs("", {"application.id.expiration.ms": str(30 * DAY_MS)})
+    clock.advance(20 * DAY_MS / 1000)
+    used(cluster)
+    clock.advance(20 * DAY_MS / 1000)
+    cluster.alter_configs("", {"num.partitions": "2"})
+    assert expire(cluster).applications == 0
+
+
+def test_many_are_forgotten_in_several_commits(
+    cluster: Coordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_FORGOTTEN_PER_COMMIT", 2)
+    for number in range(5):
+        cluster.init_producer(f"id-{number}")
+    clock.advance(8 * DAY_MS / 1000)
+    cluster.alter_configs("", {"num.partitions": "2"})
+    before = cluster.state.version
+    assert expire(cluster).transactional_ids == 5
+    assert cluster.state.version == before + 3
+
+
+def test_a_sweep_removes_announcements_that_are_long_over_and_no_others(
+    cluster: Coordinator, clock: ManualClock
+) -> None:
+    for number in range(30):
+        ReaderLease(f"old-{number}", 1, 60_000).renewed(cluster.store, clock)
+    clock.advance((EXPIRED_ANNOUNCEMENTS_KEPT_MS + 200_000) / 1000)
+    ReaderLease("young", 1, 60_000).renewed(cluster.store, clock)
+    cluster.alter_configs("", {"num.partitions": "2"})
+    sweep(cluster)
+    assert [info.key for info in cluster.store.list(READERS)] == [READERS + "young"]

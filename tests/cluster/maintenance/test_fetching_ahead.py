@@ -1,0 +1,81 @@
+"""From a storage that is far away, tasks fetch several small files at the same time; what they make is the same."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sparklog.errors import CorruptRecordError, DataLossError
+from sparklog.maintenance.runner import InProcess
+from sparklog.maintenance.segments import replacement as replacing
+from sparklog.maintenance.segments.compact import compact
+from sparklog.maintenance.segments.roll import roll
+from sparklog.testing.clusters import Cluster, cluster
+from sparklog.testing.faulty_store import Call, FaultyStore
+from tests.cluster.maintenance.logs import Written, append, live, records
+
+COMPACT = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
+
+
+@pytest.fixture(autouse=True)
+def _far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "_is_remote", lambda store: True)
+
+
+def small_files(c: Cluster, count: int = 40) -> None:
+    for number in range(count):
+        append(c.coordinator, "t", [Written(b"k%d" % (number % 7), b"%d" % number, number)])
+
+
+def test_a_roll_makes_the_same_of_files_that_were_fetched_ahead() -> None:
+    with cluster() as c:
+        c.create_topic("t")
+        small_files(c)
+        append(c.coordinator, "t", [Written(b"large", b"x" * 5_000_000, 50)])
+        small_files(c, 10)
+        before = records(c.coordinator, "t")
+        assert roll(c.coordinator, InProcess()).files_out > 0
+        assert records(c.coordinator, "t") == before
+
+
+def test_a_compaction_makes_the_same_of_files_that_were_fetched_ahead() -> None:
+    with cluster() as c:
+        c.create_topic("t", configs=COMPACT)
+        small_files(c)
+        assert compact(c.coordinator, InProcess()).records_removed == 32
+        assert [one.offset for one in records(c.coordinator, "t")] == [32, 33, 34, 35, 36, 37, 38, 39]
+
+
+def test_files_are_fetched_at_the_same_time_and_by_one_request_each() -> None:
+    with cluster() as c:
+        c.create_topic("t")
+        small_files(c)
+        together = threading.Barrier(4, timeout=20)
+
+        def meet(step: int, call: Call) -> None:
+            if call.operation == "get_range":
+                together.wait()
+
+        store = FaultyStore(c.coordinator.store, before=meet)
+        c.coordinator.log.store = store
+        c.coordinator.brokers._root = store
+        roll(c.coordinator, InProcess())
+        assert store.counts["get_range"] == 40
+        assert store.counts["open_input"] == 0
+
+
+def test_a_file_that_is_damaged_or_missing_is_found_all_the_same() -> None:
+    with cluster() as c:
+        c.create_topic("t")
+        small_files(c)
+        path = live(c.coordinator, "t")[20].path
+        whole = c.coordinator.store.get(path)
+        c.coordinator.store.put(path, whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+        with pytest.raises(CorruptRecordError):
+            roll(c.coordinator, InProcess())
+        c.coordinator.store.delete(path)
+        with pytest.raises(DataLossError):
+            roll(c.coordinator, InProcess())
+        c.coordinator.store.put(path, whole)
+        assert roll(c.coordinator, InProcess()).files_in == 40

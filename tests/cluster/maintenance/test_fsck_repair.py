@@ -1,0 +1,373 @@
+"""What can be mended is, with the same records afterwards; what cannot is refused with the reason, never guessed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparklog.coordinator import open_cluster
+from sparklog.coordinator.brokers import add_broker
+from sparklog.format.index import decode_index
+from sparklog.log.checkpoints import lists
+from sparklog.maintenance.fsck.kinds import Report
+from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.protocol.commits import commit_key
+from sparklog.store.local import LocalStore
+from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, index_of, kinds
+
+CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> DamagedCluster:
+    return DamagedCluster(tmp_path)
+
+
+@pytest.fixture
+def replicated(tmp_path: Path) -> DamagedCluster:
+    return DamagedCluster(tmp_path, brokers=2)
+
+
+def repaired(cluster: DamagedCluster, dry_run: bool = False, mirrors: tuple[str, ...] = ()) -> Report:
+    check = cluster.check()
+    repair_cluster(check, mirrors=[LocalStore(mirror) for mirror in mirrors], dry_run=dry_run)
+    return check.report
+
+
+def whole(cluster: DamagedCluster) -> dict[str, bytes]:
+    """Every data file by its place."""
+    found = {}
+    for broker in cluster.brokers:
+        for path in cluster.location(broker).glob("*-*/*"):
+            found[f"{broker}:{path.relative_to(cluster.location(broker))}"] = path.read_bytes()
+    return found
+
+
+def test_a_sound_cluster_needs_no_repair(replicated: DamagedCluster) -> None:
+    replicated.append()
+    report = repaired(replicated)
+    assert (report.repairs, report.left) == ([], [])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_damage_to_one_copy_is_mended_from_the_other(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cluster = DamagedCluster(tmp_path_factory.mktemp("repair"), brokers=2)
+    paths = [cluster.append(partitions=(0, 1), codec=data.draw(st.sampled_from(CODECS))) for _ in range(2)]
+    before = whole(cluster)
+    for _ in range(data.draw(st.integers(1, 3))):
+        key = data.draw(st.sampled_from([*paths, *map(index_of, paths)]))
+        broker = 0 if key == paths[0] else 1
+        path = cluster.file(key, broker)
+        how = data.draw(st.sampled_from(["flip", "cut", "delete", "grow"]))
+        size = path.stat().st_size if path.exists() else 0
+        if not size:
+            continue
+        if how == "flip":
+            cluster.flip(key, data.draw(st.integers(0, size - 1)), broker=broker)
+        elif how == "cut":
+            cluster.cut(key, data.draw(st.integers(0, size - 1)), broker=broker)
+        elif how == "grow":
+            path.write_bytes(path.read_bytes() + b"x")
+        else:
+            path.unlink()
+    report = repaired(cluster)
+    assert whole(cluster) == before
+    assert report.left == []
+    assert report.clean
+
+
+def test_two_copies_that_are_damaged_in_different_places_make_a_whole_one(replicated: DamagedCluster) -> None:
+    path = replicated.append()
+    before = whole(replicated)
+    entries = decode_index(replicated.file(index_of(path)).read_bytes(), path).entries
+    replicated.flip(path, entries[0].position + 300, broker=0)
+    replicated.flip(path, entries[2].position + 300, broker=1)
+    assert {finding.repairable for finding in replicated.report().findings} == {True}
+    assert repaired(replicated).left == []
+    assert whole(replicated) == before
+
+
+def test_a_log_and_an_index_of_two_copies_make_a_whole_one_and_nobody_is_told_to_give_the_records_up(
+    replicated: DamagedCluster,
+) -> None:
+    path = replicated.append()
+    before = whole(replicated)
+    replicated.file(path, 0).unlink()
+    replicated.file(index_of(path), 1).unlink()
+    lost = next(finding for finding in replicated.check().report.findings if finding.kind == "missing-log")
+    assert "fsck --repair" in lost.action
+    assert "broker 1" in lost.action
+    assert "delete-records" not in lost.action
+    assert repaired(replicated).left == []
+    assert whole(replicated) == before
+
+
+def test_what_no_copy_has_is_named_and_the_rest_is_mended(replicated: DamagedCluster) -> None:
+    path = replicated.append()
+    entries = decode_index(replicated.file(index_of(path)).read_bytes(), path).entries
+    for broker in (0, 1):
+        replicated.flip(path, entries[1].position + 300, bit=broker, broker=broker)
+    replicated.flip(path, entries[2].position + 300, broker=1)
+    report = repaired(replicated)
+    assert report.left is not None
+    assert [(found.kind, found.broker, found.start_offset, found.end_offset) for found in report.left] == [
+        ("damaged-batch", 0, BATCH, 2 * BATCH),
+        ("damaged-batch", 1, BATCH, 2 * BATCH),
+    ]
+    assert any("offsets 5 to 9 of orders-0" in repair.why_not for repair in report.repairs)
+    assert not report.clean
+
+
+def test_a_damaged_batch_without_another_copy_is_left_as_it_is(cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    cluster.flip(path, 700)
+    before = whole(cluster)
+    report = repaired(cluster)
+    assert [repair.done for repair in report.repairs] == [False]
+    assert "no copy has batch 0 (offsets 0 to 4 of orders-0)" in report.repairs[0].why_not
+    assert whole(cluster) == before
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_index_with_a_changed_bit_is_made_again_from_the_only_log(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cluster = DamagedCluster(tmp_path_factory.mktemp("repair"))
+    path = cluster.append(partitions=(0, 1), codec=data.draw(st.sampled_from(CODECS)))
+    before = whole(cluster)
+    cluster.flip(index_of(path), data.draw(st.integers(0, len(before[f"0:{index_of(path)}"]) - 1)))
+    report = repaired(cluster)
+    assert whole(cluster) == before
+    assert report.left == []
+    assert "vouches for the .log" in report.repairs[0].what
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_index_is_never_made_from_a_log_that_is_damaged_too(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cluster = DamagedCluster(tmp_path_factory.mktemp("repair"))
+    path = cluster.append()
+    for key in (path, index_of(path)):
+        cluster.flip(key, data.draw(st.integers(0, cluster.file(key).stat().st_size - 1)))
+    before = whole(cluster)
+    report = repaired(cluster)
+    assert not report.clean
+    assert whole(cluster) == before
+    assert [repair.done for repair in report.repairs] == [False]
+
+
+def test_a_lost_index_of_the_only_copy_is_refused_with_the_reason(cluster: DamagedCluster) -> None:
+    path = cluster.append()
+    cluster.file(index_of(path)).unlink()
+    report = repaired(cluster)
+    assert kinds(report) == ["missing-index"]
+    assert "nothing says that its bytes are those that were written" in report.repairs[0].why_not
+    assert not cluster.file(index_of(path)).exists()
+
+
+def test_brokers_that_never_had_a_file_are_no_reason_why_its_index_cannot_be_made(tmp_path: Path) -> None:
+    cluster = DamagedCluster(tmp_path)
+    add_broker(open_cluster(str(cluster.root)), str(tmp_path / "other"))
+    cluster.file(index_of(cluster.append())).unlink()
+    [finding] = cluster.check().report.findings
+    assert "nothing says that its bytes are those" in finding.action
+    assert "broker 1" not in finding.action
+
+
+def test_two_equal_logs_vouch_for_each_other_where_both_indexes_are_lost(replicated: DamagedCluster) -> None:
+    path = replicated.append()
+    before = whole(replicated)
+    for broker in (0, 1):
+        replicated.file(index_of(path), broker).unlink()
+    report = repaired(replicated)
+    assert report.left == []
+    assert whole(replicated) == before
+
+
+def test_two_logs_that_are_not_equal_vouch_for_nothing(replicated: DamagedCluster) -> None:
+    path = replicated.append()
+    for broker in (0, 1):
+        replicated.file(index_of(path), broker).unlink()
+    replicated.flip(path, 900, broker=1)
+    report = repaired(replicated)
+    assert [repair.done for repair in report.repairs] == [False, False]
+
+
+def test_copies_that_differ_and_are_each_sound_are_left_alone(replicated: DamagedCluster, tmp_path: Path) -> None:
+    path = replicated.append(codec="none")
+    other = DamagedCluster(tmp_path / "other")
+    key = other.append()
+    shutil.copy(other.file(key), replicated.file(path, 1))
+    shutil.copy(other.file(index_of(key)), replicated.file(index_of(path), 1))
+    before = whole(replicated)
+    repaired(replicated)
+    assert whole(replicated) == before
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(replicated: DamagedCluster) -> None:
+    path = replicated.append()
+    replicated.flip(path, 700, broker=1)
+    before = whole(replicated)
+    report = repaired(replicated, dry_run=True)
+    assert [(repair.path, repair.broker, repair.done) for repair in report.repairs] == [(path, 1, False)]
+    assert report.left is None
+    assert whole(replicated) == before
+
+
+def test_records_read_the_same_after_a_repair_of_everything(replicated: DamagedCluster) -> None:
+    paths = [replicated.append(partitions=(0, 1)) for _ in range(4)]
+    wanted = [replicated.values(partition=number) for number in (0, 1)]
+    replicated.flip(paths[0], 700)
+    replicated.cut(paths[1], 900)
+    replicated.file(paths[2]).unlink()
+    replicated.flip(index_of(paths[3]), 100)
+    report = repaired(replicated)
+    assert report.clean
+    assert [replicated.values(partition=number) for number in (0, 1)] == wanted
+
+
+# -- metadata
+
+
+def with_checkpoint(cluster: DamagedCluster) -> DamagedCluster:
+    for _ in range(3):
+        cluster.append()
+    cluster.reopened().log.write_checkpoint()
+    cluster.append()
+    return cluster
+
+
+@pytest.mark.parametrize("suffix", [".json", ".heads", ".lists", ".segments"])
+def test_a_damaged_checkpoint_is_replaced_and_the_cluster_opens_as_before(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(lists, "TAIL_SEGMENTS", 0)
+    wanted = with_checkpoint(cluster).reopened().state
+    folder = cluster.root / "meta" / "checkpoints"
+    [path] = [path for path in folder.glob(f"*{suffix}") if path.name != "latest.json"]
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    report = repaired(cluster)
+    assert report.clean
+    assert cluster.reopened().state == wanted
+    assert len(cluster.values()) == 12 * BATCH
+    assert len(list(folder.glob("*.heads"))) == 1 or suffix == ".json"
+
+
+def test_a_checkpoint_that_nothing_else_stands_for_is_kept(cluster: DamagedCluster) -> None:
+    with_checkpoint(cluster)
+    (cluster.root / "meta" / "boundary.json").write_bytes(b'{"boundary":3}')
+    for version in range(4):
+        (cluster.root / commit_key(version)).unlink()
+    folder = cluster.root / "meta" / "checkpoints"
+    [heads] = folder.glob("*.heads")
+    heads.write_bytes(heads.read_bytes()[:-1])
+    before = sorted(folder.iterdir())
+    report = repaired(cluster)
+    assert [repair.done for repair in report.repairs] == [False, False][: len(report.repairs)]
+    assert {path for path in before if path.name != "latest.json"} <= set(folder.iterdir())
+    assert not report.clean
+
+
+def test_a_checkpoint_of_another_history_is_removed(cluster: DamagedCluster, tmp_path: Path) -> None:
+    wanted = with_checkpoint(cluster).reopened().state
+    other = with_checkpoint(DamagedCluster(tmp_path / "other"))
+    folder = cluster.root / "meta" / "checkpoints"
+    shutil.rmtree(folder)
+    shutil.copytree(other.root / "meta" / "checkpoints", folder)
+    assert repaired(cluster).left == []
+    assert cluster.reopened().state == wanted
+    assert len(cluster.values()) == 12 * BATCH
+
+
+def test_a_stale_hint_is_removed(cluster: DamagedCluster) -> None:
+    with_checkpoint(cluster)
+    hint = cluster.root / "meta" / "checkpoints" / "latest.json"
+    hint.write_bytes(b'{"manifest":"meta/checkpoints/gone.json"}')
+    assert repaired(cluster).left == []
+    assert not hint.exists()
+
+
+def test_cluster_json_is_written_again_from_a_checkpoint(cluster: DamagedCluster) -> None:
+    wanted = with_checkpoint(cluster).coordinator.state.cluster_id
+    (cluster.root / "cluster.json").unlink()
+    assert repaired(cluster).left == []
+    assert json.loads((cluster.root / "cluster.json").read_bytes())["cluster_id"] == wanted
+
+
+def test_a_damaged_boundary_is_written_again(cluster: DamagedCluster) -> None:
+    with_checkpoint(cluster)
+    (cluster.root / "meta" / "boundary.json").write_bytes(b"{}")
+    for version in range(3):
+        (cluster.root / commit_key(version)).unlink()
+    assert repaired(cluster).left == []
+    assert json.loads((cluster.root / "meta" / "boundary.json").read_bytes())["boundary"] == 2
+
+
+@pytest.mark.parametrize("how", ["delete", "flip", "edit"])
+@pytest.mark.parametrize("version", [2, 4, 5])
+def test_a_commit_is_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: Path, how: str, version: int) -> None:
+    with_checkpoint(cluster)
+    cluster.pad(1)
+    mirror = tmp_path / "mirror"
+    shutil.copytree(cluster.root / "meta", mirror / "meta")
+    path = cluster.root / commit_key(version)
+    wanted = path.read_bytes()
+    if how == "delete":
+        path.unlink()
+    elif how == "flip":
+        path.write_bytes(wanted.replace(b"orders", b"others"))
+    else:
+        cluster.edit_commit(version, writer="somebody")
+    report = repaired(cluster, mirrors=(str(mirror),))
+    assert report.left == []
+    assert path.read_bytes() == wanted
+
+
+def test_commits_in_a_row_are_put_back_from_a_mirror(cluster: DamagedCluster, tmp_path: Path) -> None:
+    with_checkpoint(cluster)
+    cluster.pad(2)
+    mirror = tmp_path / "mirror"
+    shutil.copytree(cluster.root / "meta", mirror / "meta")
+    wanted = cluster.reopened().state
+    for version in (1, 2, 5, 6):
+        (cluster.root / commit_key(version)).unlink()
+    planned = repaired(cluster, mirrors=(str(mirror),), dry_run=True).repairs
+    assert [(repair.done, repair.why_not) for repair in planned] == [(False, "")] * 4
+    assert repaired(cluster, mirrors=(str(mirror),)).left == []
+    assert cluster.reopened().state == wanted
+
+
+def test_a_mirror_that_went_on_by_itself_is_not_taken_for_a_copy(cluster: DamagedCluster, tmp_path: Path) -> None:
+    """The last commit is gone, and only a checkpoint knows of it."""
+    with_checkpoint(cluster)
+    other = tmp_path / "other"
+    shutil.copytree(cluster.root, other)
+    cluster.pad(1)
+    cluster.reopened().log.write_checkpoint()
+    (cluster.root / commit_key(6)).unlink()
+    fork = DamagedCluster.__new__(DamagedCluster)
+    fork.coordinator = open_cluster(str(other))
+    fork.pad(1)
+    report = repaired(cluster, mirrors=(str(other),))
+    assert "is not that of the mirror's commit" in report.repairs[0].why_not
+
+
+def test_a_commit_of_another_history_is_not_put_back(cluster: DamagedCluster, tmp_path: Path) -> None:
+    with_checkpoint(cluster)
+    other = with_checkpoint(DamagedCluster(tmp_path / "other"))
+    (cluster.root / commit_key(3)).unlink()
+    report = repaired(cluster, mirrors=(str(other.root),))
+    assert "does not follow" in report.repairs[0].why_not
+    assert not (cluster.root / commit_key(3)).exists()

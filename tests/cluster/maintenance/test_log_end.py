@@ -1,0 +1,473 @@
+"""A root that was put back to an older state under living clients can be used again, and nothing of it is destroyed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sparklog import limits
+from sparklog.coordinator import Coordinator
+from sparklog.errors import SparklogError, StorageUnavailableError, UnsupportedVersionError
+from sparklog.log.checkpoints.checkpoint import LATEST_KEY
+from sparklog.log.layout import Boundary, read_boundary, write_boundary
+from sparklog.maintenance.fsck.check import check_cluster
+from sparklog.maintenance.fsck.kinds import ERROR, INFO, Report
+from sparklog.maintenance.fsck.repair import repair_cluster
+from sparklog.maintenance.replicas.mirror import mirror
+from sparklog.protocol import levels
+from sparklog.protocol.commits import ForgetRemovedFiles, commit_key
+from sparklog.store.local import LocalStore
+from tests.cluster.maintenance.damaged_clusters import BATCH, DamagedCluster, kinds
+
+KEPT = "meta/removed-commits/commits"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> DamagedCluster:
+    """Version 4: broker, topic, three appends."""
+    cluster = DamagedCluster(tmp_path)
+    for _ in range(3):
+        cluster.append()
+    return cluster
+
+
+def snapshot(cluster: DamagedCluster) -> Path:
+    return Path(shutil.copytree(cluster.root, cluster.folder / "snapshot"))
+
+
+def restore(cluster: DamagedCluster, copy: Path, kept: tuple[int, ...] = ()) -> dict[str, bytes]:
+    """Put a copy in the root's place, as if clients had then written these commits; what the root had before."""
+    before = {str(path.relative_to(cluster.root)): path.read_bytes() for path in files(cluster.root)}
+    shutil.rmtree(cluster.root)
+    shutil.copytree(copy, cluster.root)
+    for version in kept:
+        (cluster.root / commit_key(version)).write_bytes(before[commit_key(version)])
+        for key in [key for key in before if f"-v{version - 1}-" in key]:
+            (cluster.root / key).write_bytes(before[key])
+    return before
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+def repaired(cluster: DamagedCluster, *mirrors: Path, **how: object) -> Report:
+    check = cluster.check()
+    repair_cluster(check, mirrors=[LocalStore(str(mirror)) for mirror in mirrors], **how)  # type: ignore[arg-type]
+    return check.report
+
+
+def with_a_hole(cluster: DamagedCluster) -> bytes:
+    """Commits 0 to 4, and 8 of a client that did not notice; returns that one's bytes."""
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    return restore(cluster, copy, kept=(8,))[commit_key(8)]
+
+
+def kept_commits(cluster: DamagedCluster) -> list[bytes]:
+    return [path.read_bytes() for path in files(cluster.root / KEPT)]
+
+
+def test_a_commit_beyond_a_hole_is_named_with_what_it_holds(cluster: DamagedCluster) -> None:
+    cluster.coordinator.log._writer = "host-7/4711\n\x1b[2J"
+    beyond = with_a_hole(cluster)
+    report = cluster.report()
+    assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]
+    [found] = report.of_kind("commits-beyond-the-end")
+    assert (found.severity, found.version, found.path, found.repairable) == (ERROR, 8, commit_key(8), True)
+    when = json.loads(beyond)["timestamp"]
+    assert f"{when // 1000 % 60:02d} UTC" in found.message
+    for said in ("ends at version 4", "5 to 7 are not there", "host-7/4711", f"{3 * BATCH} records of orders-0"):
+        assert said in found.message
+    assert "\x1b" not in found.message
+
+
+def test_a_repair_moves_commits_beyond_a_hole_out_of_the_way_and_keeps_them(cluster: DamagedCluster) -> None:
+    wanted = cluster.values()
+    beyond = with_a_hole(cluster)
+    planned = repaired(cluster, dry_run=True)
+    assert any(repair.path == commit_key(8) and not repair.done for repair in planned.repairs)
+    assert (cluster.root / commit_key(8)).exists()
+    report = repaired(cluster)
+    assert report.left is not None
+    assert [finding for finding in report.left if finding.severity != INFO] == []
+    assert kept_commits(cluster) == [beyond]
+    assert not (cluster.root / commit_key(8)).exists()
+    cluster.coordinator = cluster.reopened()
+    for _ in range(6):  # past the number that was taken
+        cluster.append()
+    assert cluster.values()[: len(wanted)] == wanted
+    assert kinds(cluster.report()) == []
+
+
+def test_commits_that_a_mirror_has_are_put_back_and_nothing_is_moved(cluster: DamagedCluster, tmp_path: Path) -> None:
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    mirror(LocalStore(str(cluster.root)), LocalStore(str(tmp_path / "mirror")))
+    wanted = cluster.reopened().state
+    before = restore(cluster, copy, kept=(8,))
+    for key, data in before.items():
+        if not key.startswith("meta/"):
+            (cluster.root / key).write_bytes(data)
+    assert repaired(cluster, tmp_path / "mirror").left == []
+    assert cluster.reopened().state == wanted
+    assert kept_commits(cluster) == []
+
+
+def test_a_repair_that_dies_anywhere_loses_nothing_and_is_run_again(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = snapshot(cluster)
+    for _ in range(6):
+        cluster.append()
+    before = restore(cluster, copy, kept=(8, 9, 10))
+    damaged = Path(shutil.copytree(cluster.root, cluster.folder / "damaged"))
+    beyond = {before[commit_key(version)] for version in (8, 9, 10)}
+
+    for died_at in range(1, 12):
+        shutil.rmtree(cluster.root)
+        shutil.copytree(damaged, cluster.root)
+        with monkeypatch.context() as patch:
+            steps = dying_at(patch, died_at)
+            with suppress(StorageUnavailableError):
+                repaired(cluster)
+        stored = {path.read_bytes() for path in files(cluster.root / "meta")}
+        assert beyond <= stored
+        report = repaired(cluster)
+        assert report.left is not None
+        assert [finding for finding in report.left if finding.severity != INFO] == []
+        assert set(kept_commits(cluster)) == beyond
+        if steps() < died_at:
+            break
+    else:
+        raise AssertionError("the repair has more steps than were tried")
+
+
+def dying_at(patch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+    """The storage fails from this change on; returns how many changes there were."""
+    changes = 0
+
+    def failing(method: Callable[..., object]) -> Callable[..., object]:
+        def call(self: LocalStore, *arguments: object) -> object:
+            nonlocal changes
+            changes += 1
+            if changes >= step:
+                raise StorageUnavailableError("gone", path="")
+            return method(self, *arguments)
+
+        return call
+
+    for name in ("put", "delete"):
+        patch.setattr(LocalStore, name, failing(getattr(LocalStore, name)))
+    return lambda: changes
+
+
+def test_a_number_far_away_takes_no_time(cluster: DamagedCluster) -> None:
+    (cluster.root / commit_key(limits.MAX_VERSION)).write_bytes(b"?")
+    assert set(kinds(cluster.report())) == {"missing-commit", "damaged-commit", "commits-beyond-the-end"}
+    repaired(cluster, cluster.root)
+    assert kinds(cluster.report()) == []
+    assert kept_commits(cluster) == [b"?"]
+
+
+# -- two histories meet
+
+
+def forked(cluster: DamagedCluster) -> tuple[list[bytes], list[bytes]]:
+    """The root was put back to version 4 and written to up to 7; commits 8 and 9 of before follow another 7.
+
+    Returns the values of the log up to 7, and the commits that do not join on.
+    """
+    copy = snapshot(cluster)
+    for _ in range(5):
+        cluster.append()
+    before = restore(cluster, copy)
+    cluster.coordinator = cluster.reopened()
+    for _ in range(3):
+        cluster.append()
+    values = cluster.values()
+    beyond = [before[commit_key(version)] for version in (8, 9)]
+    for version, data in zip((8, 9), beyond, strict=True):
+        (cluster.root / commit_key(version)).write_bytes(data)
+    return values, beyond
+
+
+def test_a_fork_is_named_and_left_alone_without_being_told_where_the_log_ends(cluster: DamagedCluster) -> None:
+    _, beyond = forked(cluster)
+    report = repaired(cluster)
+    assert kinds(report) == ["broken-chain"]
+    [note] = report.of_kind("commits-beyond-the-end")
+    assert "--end-at 7" in note.action
+    assert [(cluster.root / commit_key(version)).read_bytes() for version in (8, 9)] == beyond
+    with pytest.raises(SparklogError):
+        cluster.reopened()
+
+
+def test_a_fork_is_mended_by_saying_where_the_log_ends(cluster: DamagedCluster) -> None:
+    values, beyond = forked(cluster)
+    report = repaired(cluster, end_at=7)
+    assert report.left is not None
+    assert [finding for finding in report.left if finding.severity != INFO] == []
+    assert kept_commits(cluster) == beyond
+    assert cluster.values() == values
+    cluster.coordinator = cluster.reopened()
+    cluster.append()
+    assert kinds(cluster.report()) == []
+
+
+def test_a_later_checkpoint_of_another_history_goes_with_the_commits(cluster: DamagedCluster) -> None:
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    cluster.reopened().log.write_checkpoint()
+    before = restore(cluster, copy, kept=(8,))
+    for key in [key for key in before if key.startswith("meta/checkpoints/")]:
+        (cluster.root / key).parent.mkdir(exist_ok=True)
+        (cluster.root / key).write_bytes(before[key])
+    assert cluster.reopened().state.version == 8
+    report = repaired(cluster, end_at=4)
+    assert report.left is not None
+    assert [finding for finding in report.left if finding.severity != INFO] == []
+    assert cluster.reopened().state.version == 4
+    moved = {path.name for path in files(cluster.root / "meta/removed-commits/checkpoints")}
+    assert moved == {Path(key).name for key in before if key.startswith("meta/checkpoints/0")}
+    assert not (cluster.root / "meta/checkpoints/latest.json").exists()
+
+
+@pytest.mark.parametrize(("end", "why"), [(6, "not known"), (99, "not known"), (1, "were removed")])
+def test_the_log_ends_only_where_its_state_is_known(cluster: DamagedCluster, end: int, why: str) -> None:
+    cluster.reopened().log.write_checkpoint()
+    write_boundary(LocalStore(str(cluster.root)), Boundary(2))
+    cluster.append()
+    cluster.append()
+    (cluster.root / commit_key(6)).write_bytes(b"?")
+    before = [path.read_bytes() for path in files(cluster.root)]
+    report = repaired(cluster, end_at=end)
+    assert why in report.repairs[0].why_not
+    assert [path.read_bytes() for path in files(cluster.root)] == before
+
+
+# -- a checkpoint stands for what is missing
+
+
+def restored_in_the_wrong_order(cluster: DamagedCluster) -> dict[str, bytes]:
+    """The commits are of version 4, the checkpoints and the data of version 8."""
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    cluster.reopened().log.write_checkpoint()
+    before = restore(cluster, copy)
+    for key, data in before.items():
+        if not key.startswith("meta/commits/"):
+            (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
+            (cluster.root / key).write_bytes(data)
+    return before
+
+
+def test_everybody_starts_from_a_checkpoint_that_stands_for_missing_commits(cluster: DamagedCluster) -> None:
+    old_client = cluster.reopened()
+    restored_in_the_wrong_order(cluster)
+    assert kinds(cluster.report()) == ["missing-commit"]
+    assert old_client.refresh().version == 4  # it takes commit 4 for the end of the log
+    report = repaired(cluster)
+    assert report.left is not None
+    assert [finding for finding in report.left if finding.severity != INFO] == []
+    assert read_boundary(LocalStore(str(cluster.root))) == 8
+    assert len(cluster.values()) == 7 * 3 * BATCH
+    assert len(kept_commits(cluster)) == 5
+    assert repaired(cluster).repairs == []
+    old_client.create_topic("more")
+    assert old_client.state.version == 9
+
+
+def test_a_checkpoint_whose_files_are_not_there_is_not_taken_for_the_log(cluster: DamagedCluster) -> None:
+    before = restored_in_the_wrong_order(cluster)
+    (cluster.root / next(key for key in before if "-v7-" in key and key.endswith(".log"))).unlink()
+    report = repaired(cluster)
+    assert any("another history" in repair.why_not for repair in report.repairs)
+    assert read_boundary(LocalStore(str(cluster.root))) == -1
+
+
+# -- newer versions
+
+
+def add_newer(cluster: DamagedCluster, **more: object) -> int:
+    version = cluster.reopened().state.version + 1
+    fields = json.loads((cluster.root / commit_key(version - 1)).read_bytes())
+    previous = fields.pop("digest")
+    fields |= {"format": levels.CURRENT + 1, "needs": "9.4.0", "version": version, "previous": previous, **more}
+    body = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    digest = hashlib.sha256(body).hexdigest()
+    (cluster.root / commit_key(version)).write_bytes(body + b',"digest":"' + digest.encode() + b'"}\n')
+    return version
+
+
+@pytest.mark.parametrize("more", [{}, {"format": levels.CURRENT, "actions": [{"action": "levitate"}]}])
+def test_a_newer_commit_is_called_newer_and_nothing_is_repaired(
+    cluster: DamagedCluster, more: dict[str, object]
+) -> None:
+    version = add_newer(cluster, **more)
+    (cluster.root / "meta/checkpoints").mkdir(exist_ok=True)
+    (cluster.root / "meta/checkpoints/latest.json").write_bytes(b"?")  # which a repair would remove otherwise
+    before = [path.read_bytes() for path in files(cluster.root)]
+    report = repaired(cluster)
+    [found] = report.of_kind("newer-version")
+    assert (found.version, found.repairable, report.clean) == (version, False, False)
+    assert not {"damaged-commit", "broken-chain", "missing-commit"} & set(kinds(report))
+    assert "restore" not in found.message + found.action
+    assert [path.read_bytes() for path in files(cluster.root)] == before
+
+
+def test_a_newer_checkpoint_is_called_newer_and_stays(cluster: DamagedCluster) -> None:
+    cluster.reopened().log.write_checkpoint()
+    [manifest] = (cluster.root / "meta/checkpoints").glob("0*.json")
+    manifest.write_text(manifest.read_text().replace('"format":', '"format":9').replace("\n", ""))
+    report = repaired(cluster)
+    assert "newer-version" in kinds(report)
+    assert "damaged-checkpoint" not in kinds(report)
+    assert manifest.exists()
+
+
+def test_an_edited_commit_that_cannot_be_understood_is_damaged_where_the_next_one_tells(
+    cluster: DamagedCluster, tmp_path: Path
+) -> None:
+    shutil.copytree(cluster.root / "meta", tmp_path / "mirror" / "meta")
+    cluster.edit_commit(3, actions=[{"action": "levitate"}])
+    with pytest.raises(UnsupportedVersionError):
+        cluster.reopened()
+    assert "damaged-commit" in kinds(cluster.report())
+    assert repaired(cluster, tmp_path / "mirror").left == []
+
+
+# -- actions that lie beside their commit
+
+
+@pytest.fixture
+def spilled(cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(limits, "MAX_INLINE_ACTIONS", 1)
+    cluster.commit(*[ForgetRemovedFiles(listings=[]) for _ in range(3)])
+    cluster.commit(ForgetRemovedFiles(listings=[]))
+    [path] = (cluster.root / "meta/actions").iterdir()
+    return path
+
+
+def test_actions_beside_a_commit_are_checked_with_it(cluster: DamagedCluster, spilled: Path) -> None:
+    assert cluster.report().findings == []
+    spilled.write_bytes(spilled.read_bytes()[:-1] + b" ")
+    report = cluster.report()
+    assert [(found.kind, found.version) for found in report.findings] == [("damaged-commit", 5)]
+
+
+@pytest.mark.parametrize("how", ["delete", "flip"])
+def test_actions_beside_a_commit_are_put_back_from_a_mirror(
+    cluster: DamagedCluster, spilled: Path, tmp_path: Path, how: str
+) -> None:
+    mirror(LocalStore(str(cluster.root)), LocalStore(str(tmp_path / "mirror")))
+    wanted = spilled.read_bytes()
+    if how == "delete":
+        spilled.unlink()
+        (cluster.root / commit_key(5)).unlink()
+    else:
+        spilled.write_bytes(wanted[:-1] + b" ")
+    assert repaired(cluster, tmp_path / "mirror").left == []
+    assert spilled.read_bytes() == wanted
+
+
+def test_a_check_of_a_cluster_in_use_reads_actions_beside_new_commits(cluster: DamagedCluster, spilled: Path) -> None:
+    check = check_cluster(LocalStore(str(cluster.root)))
+    assert check.report.version == cluster.reopened().state.version
+
+
+# -- clients that work on while it is repaired
+
+
+def ended(coordinator: Coordinator) -> tuple[int, int]:
+    """The version of the log, and the end of the partition that was written to."""
+    found = coordinator.refresh()
+    return found.version, found.partition("orders", 0).log_end_offset
+
+
+def test_commits_before_a_hole_that_were_made_since_the_check_stay(cluster: DamagedCluster) -> None:
+    beyond = with_a_hole(cluster)
+    cluster.coordinator = cluster.reopened()
+    check = cluster.check()
+    cluster.append()
+    cluster.append()
+    wanted = ended(cluster.coordinator)
+    repair_cluster(check)
+    assert kept_commits(cluster) == [beyond]
+    assert ended(cluster.reopened()) == wanted == (6, 5 * 3 * BATCH)
+
+
+def test_a_hole_that_was_filled_since_the_check_is_left_alone(cluster: DamagedCluster) -> None:
+    copy = snapshot(cluster)
+    for _ in range(4):
+        cluster.append()
+    wanted = ended(cluster.coordinator)
+    before = restore(cluster, copy, kept=(8,))
+    check = cluster.check()
+    for key, data in before.items():
+        (cluster.root / key).parent.mkdir(parents=True, exist_ok=True)
+        (cluster.root / key).write_bytes(data)
+    repair_cluster(check)
+    assert kept_commits(cluster) == []
+    assert ended(cluster.reopened()) == wanted
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_commits_that_follow_the_end_while_it_is_set_stay(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch, fork: bool
+) -> None:
+    if fork:
+        forked(cluster)
+    else:
+        with_a_hole(cluster)
+    end = 7 if fork else 4
+    check = cluster.check()
+    made: list[tuple[int, int]] = []
+    delete = LocalStore.delete
+
+    def delete_and_commit(self: LocalStore, key: str) -> None:
+        delete(self, key)
+        if key == LATEST_KEY and not made:  # all that was found is moved
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalStore, "delete", delete)
+                cluster.coordinator = cluster.reopened()
+                for _ in range(5):  # up to the numbers that were moved, and past them
+                    cluster.append()
+                made.append(ended(cluster.coordinator))
+
+    monkeypatch.setattr(LocalStore, "delete", delete_and_commit)
+    repair_cluster(check, end_at=7 if fork else None)
+    assert made == [(end + 5, made[0][1])]
+    assert ended(cluster.reopened()) == made[0]
+
+
+def test_a_client_beyond_the_end_that_commits_once_more_is_taken_out_too(
+    cluster: DamagedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = snapshot(cluster)
+    for _ in range(6):
+        cluster.append()
+    before = restore(cluster, copy, kept=(8, 9))
+    check = cluster.check()
+    delete, late = LocalStore.delete, [commit_key(10)]
+
+    def delete_after_commit(self: LocalStore, key: str) -> None:
+        if key == commit_key(9) and late:
+            (cluster.root / late.pop()).write_bytes(before[commit_key(10)])
+        delete(self, key)
+
+    monkeypatch.setattr(LocalStore, "delete", delete_after_commit)
+    repair_cluster(check)
+    assert not late
+    assert set(kept_commits(cluster)) == {before[commit_key(version)] for version in (8, 9, 10)}
+    assert ended(cluster.reopened())[0] == 4

@@ -1,0 +1,142 @@
+"""A location that lost files counts for nothing that was known of it, or written to it, before that was found out."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sparklog.coordinator.brokers import replace_location
+from sparklog.errors import NotLeaderOrFollowerError
+from sparklog.log.layout import segment_key
+from sparklog.maintenance.replicas.file_copies import is_sound
+from sparklog.maintenance.replicas.replication import replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.protocol.commits import Run
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.replicas import CaughtUp, expand_isr
+from sparklog.store.open import open_store
+from tests.cluster.maintenance.replicas import TOPIC, Replicas
+
+
+def every_in_sync_replica_holds_everything(replicas: Replicas, number: int = 0) -> None:
+    for broker in replicas.partition(number).isr:
+        store = open_store(str(replicas.disk(broker)))
+        assert all(is_sound(store, path) for path in replicas.live_paths(number)), f"broker {broker} lacks files"
+
+
+def swapped(replicas: Replicas, number: int) -> None:
+    """An empty location takes the place of a broker's, and the controller finds out."""
+    shutil.rmtree(replicas.disk(number))
+    replicas.disk(number).mkdir()
+    replicas.cluster.brokers._opened.clear()
+    replace_location(replicas.cluster, number)
+    replicas.controller.check()
+
+
+def test_who_lost_its_files_after_it_was_looked_at_does_not_come_into_the_isr(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.controller.check()
+    replicas.produce(acks=1)
+    assert replicas.partition().isr == (1,)
+    state = replicas.cluster.refresh()
+    replicate_once_but_do_not_join(replicas)
+    looked_at = CaughtUp(TOPIC, state.topics[TOPIC].topic_id, 0, 2, state.partition(TOPIC, 0).log_end_offset, 0)
+    looked_at = looked_at._replace(version=state.version)
+    swapped(replicas, 2)
+    expanded = replicas.cluster.submit(partial(expand_isr, caught_up=[looked_at]))
+    every_in_sync_replica_holds_everything(replicas)
+    assert [one.broker for one, _ in expanded.left_out] == [2]
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    every_in_sync_replica_holds_everything(replicas)
+
+
+def replicate_once_but_do_not_join(replicas: Replicas) -> None:
+    for path in replicas.disk(1).rglob("*"):
+        if path.suffix in (".log", ".index"):
+            copy = replicas.disk(2) / path.relative_to(replicas.disk(1))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+
+
+def written_file(replicas: Replicas, brokers: tuple[int, ...]) -> PartitionAppend:
+    """A file as a job has written it to these brokers, that it will ask for later."""
+    replicas.produce(1)
+    live = list(replicas.cluster.segments(TOPIC).partition(0))[-1]
+    state = replicas.cluster.refresh()
+    path = segment_key(TOPIC, 0, live.end_offset, state.version, "job")
+    for broker in brokers:
+        for suffix in (".log", ".index"):
+            source = replicas.disk(broker) / live.path.replace(".log", suffix)
+            shutil.copy(source, replicas.disk(broker) / path.replace(".log", suffix))
+    run = Run(
+        path=path,
+        broker=brokers[0],
+        batches=1,
+        size_bytes=live.size_bytes,
+        records=1,
+        min_timestamp_us=live.min_timestamp_us,
+        max_timestamp_us=live.max_timestamp_us,
+        replicas=list(brokers),
+    )
+    return PartitionAppend(topic=TOPIC, topic_id=state.topics[TOPIC].topic_id, partition=0, run=run)
+
+
+def test_a_copy_written_before_its_location_was_emptied_is_not_counted_when_it_is_appended(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.controller.check()
+    item = written_file(replicas, (1, 2))
+    swapped(replicas, 2)
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    replicas.cluster.append(AppendRequest(appends=[item]))
+    every_in_sync_replica_holds_everything(replicas)
+    assert replicas.partition().isr == (1,)
+    replicate(replicas.cluster, InProcess())
+    assert replicas.partition().isr == (1, 2)
+    every_in_sync_replica_holds_everything(replicas)
+
+
+def test_the_leader_whose_copy_is_not_counted_gives_way(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.controller.check()
+    item = written_file(replicas, (1, 2))
+    swapped(replicas, 1)
+    replicate(replicas.cluster, InProcess())
+    replicas.cluster.append(AppendRequest(appends=[item]))
+    every_in_sync_replica_holds_everything(replicas)
+    assert replicas.partition().isr == (2,)
+
+
+def test_a_file_whose_only_copy_was_lost_is_written_again(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.controller.check()
+    item = written_file(replicas, (2,))
+    swapped(replicas, 2)
+    replicate(replicas.cluster, InProcess())
+    end = replicas.partition().log_end_offset
+    with pytest.raises(NotLeaderOrFollowerError, match="write the records again"):
+        replicas.cluster.append(AppendRequest(appends=[item]))
+    assert replicas.partition().log_end_offset == end
+
+
+def test_the_last_in_sync_replica_that_lost_files_gives_way_to_one_that_has_them(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(2)
+    replicas.controller.check()
+    copy = replicas.copy_of(1)
+    replicas.produce(2)
+    replicas.controller.check()
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.put_back(copy, 1)
+    replicas.mount(2)
+    replicas.controller.check()
+    assert replicas.partition().isr == (1,)
+    replicate(replicas.cluster, InProcess())
+    every_in_sync_replica_holds_everything(replicas)
+    assert replicas.partition().isr == (1, 2)
+    assert replicas.read() == replicas.sent[0]

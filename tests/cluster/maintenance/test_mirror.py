@@ -1,0 +1,236 @@
+"""The commit log has a copy elsewhere that can become the root at any moment; then there is one root, and no fork."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparklog import limits
+from sparklog.client.producer.producer import Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.controller import Controller, check_once
+from sparklog.errors import (
+    ClusterAlreadyExistsError,
+    ClusterMovedError,
+    ClusterNotFoundError,
+    CorruptMetadataError,
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+)
+from sparklog.log.layout import COMMITS, Boundary, write_boundary
+from sparklog.maintenance.replicas.mirror import _Copier, mirror, mirror_of, promote, read_mirror_file
+from sparklog.protocol.commits import commit_key
+from sparklog.store.base import Store
+from sparklog.store.memory import MemoryStore
+from sparklog.store.open import open_store
+from sparklog.testing.faulty_store import CountingStore
+from tests.cluster.maintenance.replicas import TOPIC, Replicas
+
+
+def with_mirror(tmp_path: Path) -> tuple[Replicas, Store]:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    target = open_store(str(tmp_path / "mirror"))
+    mirror(replicas.cluster.store, target)
+    return replicas, target
+
+
+def root_of(replicas: Replicas) -> str:
+    return replicas.cluster.store.root
+
+
+def values(cluster: Coordinator) -> list[bytes | None]:
+    replicas = Replicas.__new__(Replicas)
+    replicas.cluster = cluster
+    return replicas.read()
+
+
+def test_a_mirror_has_every_commit_and_is_no_cluster(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    known = read_mirror_file(target)
+    assert known is not None
+    assert known.version == replicas.cluster.state.version
+    with pytest.raises(ClusterNotFoundError):
+        open_cluster(target)
+
+
+def test_only_what_is_new_is_copied(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(1)
+    counted = CountingStore(target)
+    found = mirror(replicas.cluster.store, counted)
+    assert (found.commits, found.version) == (2, replicas.cluster.state.version)  # a producer's id, and its record
+    assert (counted.counts["put_if_absent"], counted.counts["put"]) == (2, 1)  # the commits and mirror.json
+    again = CountingStore(target)
+    assert mirror(replicas.cluster.store, again).commits == 0
+    assert again.counts["put"] == 0
+
+
+def test_a_mirror_follows_over_commits_that_were_removed(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(3)
+    replicas.cluster.log.write_checkpoint()
+    gone = replicas.cluster.state.version
+    replicas.produce(2)
+    root = open_store(root_of(replicas))
+    write_boundary(root, Boundary(boundary=gone))
+    for version in range(gone + 1):
+        root.delete(commit_key(version))
+    found = mirror(root, target)
+    assert found.commits == 4
+    promoted = promote(target.root, root.root)
+    assert not promoted.may_have_lost
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
+def test_what_is_no_mirror_of_this_cluster_is_left_alone(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    other = create_cluster(str(tmp_path / "other"))
+    with pytest.raises(InvalidRequestError, match="mirror of cluster"):
+        mirror(other.store, target)
+    with pytest.raises(ClusterAlreadyExistsError):
+        mirror_of(replicas.cluster, str(tmp_path / "other"))
+    with pytest.raises(InvalidRequestError, match="not a mirror"):
+        promote(str(tmp_path / "empty"), root_of(replicas))
+
+
+def test_an_edited_commit_is_not_mirrored(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(2)
+    root = open_store(root_of(replicas))
+    key = commit_key(replicas.cluster.state.version)
+    root.put(key, root.get(key).replace(b'"records":1', b'"records":2'))
+    with pytest.raises(CorruptMetadataError):
+        mirror(root, target)
+    known = read_mirror_file(target)
+    assert known is not None
+    assert known.version < replicas.cluster.state.version
+
+
+def test_a_promoted_mirror_has_everything_and_the_old_root_takes_nothing_more(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(2)
+    with Producer(cluster=replicas.cluster) as writer:
+        writer.send(TOPIC, b"before").get(10)
+        replicas.sent[0].append(b"before")
+        promoted = promote(target.root, root_of(replicas))
+        assert not promoted.may_have_lost
+        future = writer.send(TOPIC, b"after")
+        with pytest.raises(ClusterMovedError, match="mirror"):
+            future.get(10)
+    with pytest.raises(ClusterMovedError, match="mirror"):
+        open_cluster(root_of(replicas))
+    cluster = open_cluster(target.root)
+    assert cluster.state.brokers[0].url == root_of(replicas)
+    assert values(cluster) == replicas.sent[0]
+    cluster.create_topic("new", assignment=[[0, 1]])
+    assert {finding.health.value for finding in Controller(cluster).check().findings} == {"ok"}
+    with Producer(cluster=cluster) as writer:
+        writer.send("new", b"x").get(10)
+    assert (tmp_path / "root" / "new-0").exists()
+    assert promote(target.root, root_of(replicas)).version == cluster.refresh().version
+
+
+def test_a_mirror_that_is_behind_a_lost_root_is_promoted_only_when_forced(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    known = read_mirror_file(target)
+    assert known is not None
+    replicas.produce(2)
+    (tmp_path / "root").rename(tmp_path / "lost")
+    with pytest.raises(InvalidRequestError, match=f"from {known.version + 1} on is lost"):
+        promote(target.root, root_of(replicas))
+    promoted = promote(target.root, root_of(replicas), force=True)
+    assert promoted.may_have_lost
+    cluster = open_cluster(target.root, clock=ManualClock())
+    assert values(cluster) == replicas.sent[0][:3]
+    assert not (tmp_path / "root").exists()
+
+    # The old root comes back: it is closed, and a location like others.
+    (tmp_path / "lost").rename(tmp_path / "root")
+    check_once(cluster)
+    with pytest.raises(ClusterMovedError):
+        open_cluster(root_of(replicas))
+    with pytest.raises(ClusterMovedError):
+        replicas.produce(1)
+    assert cluster.refresh().brokers[0].online
+
+
+def older_copy_of_root(replicas: Replicas, tmp_path: Path) -> Callable[[], Coordinator]:
+    """Puts the root as it is now back in the place of what it will be."""
+    shutil.copytree(tmp_path / "root", tmp_path / "older")
+
+    def put_back() -> Coordinator:
+        shutil.rmtree(tmp_path / "root")
+        (tmp_path / "older").rename(tmp_path / "root")
+        return open_cluster(root_of(replicas), clock=ManualClock())
+
+    return put_back
+
+
+@pytest.mark.parametrize("commits_since", [0, 3, 8])
+def test_a_root_that_went_back_does_not_overwrite_its_mirror(tmp_path: Path, commits_since: int) -> None:
+    replicas, target = with_mirror(tmp_path)
+    put_back = older_copy_of_root(replicas, tmp_path)
+    replicas.produce(3)
+    mirror(replicas.cluster.store, target)
+    before = {info.key: target.get(info.key) for info in target.list("")}
+    older = put_back()
+    for number in range(commits_since):
+        older.create_topic(f"since-{number}")
+    with pytest.raises(CorruptMetadataError, match="older copy"):
+        mirror(older.store, target)
+    assert {info.key: target.get(info.key) for info in target.list("")} == before
+    with pytest.raises(InvalidRequestError, match="force"):
+        promote(target.root, root_of(replicas))
+    promote(target.root, root_of(replicas), force=True)
+    assert values(open_cluster(target.root)) == replicas.sent[0]
+
+
+def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp_path: Path) -> None:
+    replicas, target = with_mirror(tmp_path)
+    replicas.produce(1)
+    (tmp_path / "root").rename(tmp_path / "away")
+    promote(target.root, root_of(replicas), force=True)
+    (tmp_path / "away").rename(tmp_path / "root")
+    cluster = open_cluster(target.root)
+    late = _Copier(open_store(root_of(replicas)), target)
+    with pytest.raises(CorruptMetadataError, match="another commit"):
+        late.commit(cluster.state.version, "")
+    assert open_cluster(target.root).state.version == cluster.state.version
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_live_cluster_is_not_promoted_by_mistake(tmp_path: Path, force: bool) -> None:
+    replicas, target = with_mirror(tmp_path)
+    before = replicas.cluster.refresh()
+    root = root_of(replicas)
+    for mirror_given, root_given in ((root, target.root), (root, str(tmp_path / "nowhere")), (root, root)):
+        with pytest.raises(InvalidRequestError, match="not a mirror"):
+            promote(mirror_given, root_given, force=force)
+    assert replicas.cluster.refresh() == before
+    assert not (tmp_path / "root" / "broker.json").exists()
+
+
+def test_a_mirror_lies_apart_from_the_root_and_from_every_broker(tmp_path: Path) -> None:
+    replicas, _ = with_mirror(tmp_path)
+    for place in (replicas.disk(1), replicas.disk(2) / "mirror", tmp_path / "root" / "inside"):
+        with pytest.raises(DuplicateBrokerRegistrationError, match=r"another location|apart"):
+            mirror_of(replicas.cluster, str(place))
+        assert not (place / "mirror.json").exists()
+
+
+def test_a_machine_whose_clock_is_ahead_thins_out_nothing_early(tmp_path: Path) -> None:
+    clock, ahead = ManualClock(), ManualClock()
+    ahead.advance(10 * 86_400)
+    root, target = MemoryStore(f"{tmp_path}/root", clock), MemoryStore(f"{tmp_path}/mirror", clock)
+    cluster = create_cluster(root, clock=clock)
+    cluster.create_topic(TOPIC)
+    for number in range(2 * limits.MIN_COMMITS_KEPT):
+        cluster.alter_configs(TOPIC, {"retention.ms": str(10**9 + number)})
+    cluster.log.write_checkpoint()
+    mirror(root, target, ahead)
+    assert len(list(target.list(COMMITS))) == cluster.state.version + 1

@@ -1,0 +1,297 @@
+"""Replicas catch up by whole files, whatever they lack, and are in sync only once they hold everything."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+from sparklog.client.producer.producer import Producer
+from sparklog.clock import ManualClock
+from sparklog.coordinator.brokers import replace_location
+from sparklog.errors import StorageFullError
+from sparklog.maintenance.replicas.file_copies import CopyTask, FileToCopy, Throttle, copy_files, is_sound
+from sparklog.maintenance.replicas.replication import behind, replicate
+from sparklog.maintenance.runner import InProcess
+from sparklog.store.base import OutputFile
+from sparklog.store.open import open_store, substituted
+from sparklog.testing.faulty_store import FULL, UNAVAILABLE, CountingStore, Fault, FaultyStore
+from tests.cluster.maintenance.replicas import TOPIC, Replicas, broken_off
+
+
+def caught_up(replicas: Replicas, number: int = 0) -> None:
+    """Every replica is in sync, and has the same files."""
+    replicas.controller.check()
+    result = replicate(replicas.cluster, InProcess())
+    assert result.problems == []
+    assert result.behind == []
+    partition = replicas.partition(number)
+    assert set(partition.isr) == set(partition.replicas)
+    for broker in partition.replicas:
+        held = replicas.files(broker)
+        assert all(is_sound(open_store(str(replicas.disk(broker))), path) for path in replicas.live_paths(number))
+        assert {path for path in held if path.endswith(".log")} >= set(replicas.live_paths(number))
+
+
+def test_a_write_with_acks_all_is_the_same_bytes_at_every_replica(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    assert replicas.files(1) == replicas.files(2) != {}
+    assert replicas.partition().isr == (1, 2)
+
+
+def test_nothing_is_done_where_every_replica_is_in_sync(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    version = replicas.cluster.state.version
+    result = replicate(replicas.cluster, InProcess())
+    assert (result.rounds, result.files, replicas.cluster.refresh().version) == (0, 0, version)
+
+
+def test_a_follower_of_a_topic_written_with_acks_1_catches_up(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    assert replicas.partition().isr == (1,)
+    assert replicas.files(2) == {}
+    result = replicate(replicas.cluster, InProcess())
+    assert (result.files, len(result.joined)) == (3, 1)
+    assert replicas.files(1) == replicas.files(2)
+    assert replicas.partition().isr == (1, 2)
+
+
+class FullStore(CountingStore):
+    """Reads as ever, and has room for nothing more."""
+
+    def open_output(self, key: str) -> OutputFile:
+        raise StorageFullError(f"no space left for {key.rpartition('.')[2]} files")
+
+
+def test_a_full_target_is_one_problem_however_many_files_it_does_not_take(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    replicas.cluster.brokers._opened.clear()
+    with substituted(FullStore(open_store(str(replicas.disk(2))))):
+        problems = replicate(replicas.cluster, InProcess()).problems
+    (problem,) = [one for one in problems if "does not take it" in one]
+    assert " and 2 more files for broker 2: " in problem
+
+
+def test_each_byte_is_read_once_and_written_once(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    source, target = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
+    replicas.cluster.brokers._opened.clear()
+    with substituted(source), substituted(target):
+        result = replicate(replicas.cluster, InProcess())
+    size = sum(len(data) for data in replicas.files(1).values())
+    assert result.size_bytes == target.bytes_written == size
+    footers = 2 * size  # which are read once more to be parsed, with the schema
+    assert size <= source.bytes_read < size + footers
+    assert target.bytes_read == 0
+
+
+def test_a_location_that_was_away_gets_what_it_missed_and_no_more(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.produce()
+    assert replicas.partition().isr == (1,)
+    replicas.mount(2)
+    replicas.controller.check()
+    result = replicate(replicas.cluster, InProcess())
+    assert result.files == 3
+    caught_up(replicas)
+
+
+def test_an_older_copy_catches_up(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.controller.check()
+    copy = replicas.copy_of(1)
+    replicas.produce()
+    replicas.controller.check()
+    replicas.put_back(copy, 1)
+    replicas.controller.check()
+    assert replicas.partition().isr == (2,)
+    caught_up(replicas)
+    assert replicas.read() == replicas.sent[0]
+
+
+def test_truncated_files_are_replaced(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.unmount(2)
+    replicas.controller.check()
+    for path in replicas.away(2).rglob("*.log"):
+        broken_off(path)
+        break
+    for path in replicas.away(2).rglob("*.index"):
+        broken_off(path)
+    replicas.mount(2)
+    caught_up(replicas)
+    assert replicas.files(1) == replicas.files(2)
+
+
+def test_an_empty_location_in_the_place_of_a_lost_one_gets_everything(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.controller.check()
+    shutil.rmtree(replicas.disk(1))
+    replicas.controller.check()
+    assert replicas.partition().leader == 2
+    replace_location(replicas.cluster, 1)
+    caught_up(replicas)
+    assert replicas.files(1) == replicas.files(2)
+
+
+def test_damage_is_not_copied_but_taken_from_another_replica(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
+    replicas.produce()
+    replicas.unmount(3)
+    replicas.controller.check()
+    replicas.produce()
+    path = replicas.disk(1) / list(replicas.live_paths())[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    replicas.mount(3)
+    replicas.controller.check()
+    assert replicate(replicas.cluster, InProcess()).joined != []
+    assert replicas.files(3) == replicas.files(2) != replicas.files(1)
+
+
+def test_a_file_that_no_replica_has_whole_keeps_the_replica_out_and_says_why(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    path = replicas.disk(1) / next(iter(replicas.live_paths()))
+    broken_off(path)
+    result = replicate(replicas.cluster, InProcess())
+    assert result.joined == []
+    assert result.behind == [((TOPIC, 0), 2)]
+    assert "damaged" in result.problems[0]
+    assert replicas.partition().isr == (1,)
+    assert result.files == 2
+
+
+def test_a_full_location_stays_out_until_there_is_space(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    store = FaultyStore(open_store(str(replicas.disk(2))), seed=1, rates={FULL: 1.0})
+    replicas.cluster.brokers._opened.clear()
+    with substituted(store):
+        result = replicate(replicas.cluster, InProcess())
+    assert (result.joined, result.files) == ([], 0)
+    assert result.problems
+    replicas.cluster.brokers._opened.clear()
+    caught_up(replicas)
+
+
+def test_a_source_that_stops_answering_is_not_asked_again_for_each_file(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
+    replicas.produce(6)
+    shutil.rmtree(replicas.disk(3) / f"{TOPIC}-0")
+    stores = {number: open_store(str(replicas.disk(number))) for number in (1, 2, 3)}
+    dead = FaultyStore(stores[1], seed=1, rates={UNAVAILABLE: 1.0})
+    files = [FileToCopy(path, (1, 2), 0) for path in replicas.live_paths()]
+    result = copy_files(CopyTask(3, {**stores, 1: dead}, files, clock=ManualClock()))
+    assert (len(result.copied), result.failed) == (6, [])
+    assert len(dead.calls) == 1
+
+
+def test_records_that_are_appended_meanwhile_do_not_keep_a_replica_out(tmp_path: Path) -> None:
+    """Every call of the target's storage lets another record be written first: more often than files are copied."""
+    replicas = Replicas(tmp_path)
+    replicas.produce()
+    replicas.unmount(2)
+    replicas.controller.check()
+    replicas.produce()
+    replicas.mount(2)
+    replicas.controller.check()
+    busy = False
+
+    def write_one(step: int, call: object) -> None:
+        nonlocal busy
+        if not busy:
+            busy = True
+            replicas.produce(1)
+            busy = False
+
+    store = FaultyStore(open_store(str(replicas.disk(2))), before=write_one)
+    with substituted(store):
+        replicas.cluster.brokers._opened.clear()
+        replicas.cluster.brokers._failed_at.clear()
+        result = replicate(replicas.cluster, InProcess())
+    assert result.behind == []
+    assert result.rounds <= 3
+    assert replicas.partition().isr == (1, 2)
+    assert replicas.read() == replicas.sent[0]
+    replicas.cluster.brokers._opened.clear()
+    caught_up(replicas)
+
+
+def test_a_file_that_several_partitions_share_is_copied_once(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, assignment=[[1, 2], [1, 2]])
+    with Producer(cluster=replicas.cluster, acks=1, linger_ms=1000) as producer:
+        for number in (0, 1):
+            producer.send(TOPIC, b"x", partition=number)
+    paths = {path for number in (0, 1) for path in replicas.live_paths(number)}
+    result = replicate(replicas.cluster, InProcess())
+    assert result.files == len(paths)
+    assert len(result.joined) == 2
+    assert replicas.files(1) == replicas.files(2)
+
+
+def test_only_the_topics_and_brokers_asked_for_are_looked_at(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path, locations=3, assignment=[[1, 2, 3]])
+    replicas.produce(acks=1)
+    assert replicate(replicas.cluster, InProcess(), topics=["other"]).rounds == 0
+    assert replicate(replicas.cluster, InProcess(), brokers=[3]).files == 3
+    assert replicas.partition().isr == (1, 3)
+    assert list(behind(replicas.cluster.state)) == [((TOPIC, 0), 2)]
+
+
+def test_a_throttle_lets_so_many_bytes_through_in_a_second() -> None:
+    clock = ManualClock()
+    throttle = Throttle(1000, clock)
+    for _ in range(10):
+        throttle.take(500)
+    assert 4.0 <= clock.monotonic() <= 5.0
+    unlimited = ManualClock()
+    Throttle(0, unlimited).take(10**12)
+    assert unlimited.monotonic() == 0
+
+
+def test_tasks_and_results_can_be_sent_to_other_processes(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    files = [FileToCopy(path, (1,), 0) for path in replicas.live_paths()]
+    stores = {number: open_store(str(replicas.disk(number))) for number in (1, 2)}
+    task = pickle.loads(pickle.dumps(CopyTask(2, stores, files, bytes_per_second=1e9)))
+    result = pickle.loads(pickle.dumps(copy_files(task)))
+    assert result.copied == [file.path for file in files]
+
+
+def test_the_same_broken_call_twice_in_a_row_is_made_good_by_the_next_run(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    replicas.produce(acks=1)
+    with ExitStack() as stack:
+        store = FaultyStore(open_store(str(replicas.disk(2))), [Fault(step, UNAVAILABLE) for step in (2, 3)])
+        stack.enter_context(substituted(store))
+        replicas.cluster.brokers._opened.clear()
+        replicate(replicas.cluster, InProcess())
+    replicas.cluster.brokers._opened.clear()
+    caught_up(replicas)
+
+
+def test_a_second_replica_costs_a_second_copy_of_the_bytes_and_no_reading(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path)
+    first, second = (CountingStore(open_store(str(replicas.disk(number)))) for number in (1, 2))
+    replicas.cluster.brokers._opened.clear()
+    with substituted(first), substituted(second):
+        replicas.produce()
+    size = sum(len(data) for data in replicas.files(1).values())
+    assert first.bytes_written == second.bytes_written == size
+    assert first.bytes_read == second.bytes_read == 0
+    assert first.counts == second.counts

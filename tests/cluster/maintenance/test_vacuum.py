@@ -1,0 +1,336 @@
+"""The vacuum: which files go, which stay, and what becomes of writers that were stopped across it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparklog import limits
+from sparklog.clock import ManualClock
+from sparklog.coordinator import Coordinator, create_cluster, open_cluster
+from sparklog.coordinator.leases import Lease, lease_key
+from sparklog.coordinator.reader_leases import READERS
+from sparklog.errors import InvalidRequestError, StaleWriteError, StorageUnavailableError
+from sparklog.log.commits import cleanup
+from sparklog.log.commits.retired_files import REMOVED, RemovedFile, write_removed
+from sparklog.log.layout import segment_key
+from sparklog.log.records.append import RunTarget, SegmentFileWriter
+from sparklog.maintenance.gc.orphans import (
+    DEFAULT_AGE_MS,
+    LEFT_LOG,
+    MIN_AGE_MS,
+    NEVER_PART,
+    NO_VERSION_IN_NAME,
+    OLD_LEASE,
+    UNUSED_LISTING,
+    OrphanReport,
+    vacuum,
+)
+from sparklog.maintenance.gc.retired_files import sweep
+from sparklog.maintenance.segments.retention import retain
+from sparklog.protocol.commits import ChangeBroker, RegisterBroker
+from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
+from sparklog.protocol.decide.decision import Decision
+from sparklog.protocol.decide.groups import JoinRequest
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.faults import Call
+from sparklog.testing.faulty_store import FaultyStore
+from tests.cluster.maintenance.logs import Written, append, batch_of, log_files, records
+
+DAY = 86_400.0
+
+
+def cluster() -> tuple[Coordinator, ManualClock]:
+    """Topic orders with a file of one record."""
+    clock = ManualClock()
+    coordinator = create_cluster(MemoryStore(uuid.uuid4().hex, clock), clock=clock)
+    coordinator.create_topic("orders", configs={"retention.ms": "-1"})
+    append(coordinator, "orders", [Written(value=b"live")])
+    return coordinator, clock
+
+
+def written(coordinator: Coordinator, value: bytes = b"late") -> list[PartitionAppend]:
+    """A file that no commit names yet."""
+    state = coordinator.state
+    key = segment_key("orders", 0, 0, state.version, coordinator.log.ids.write_id())
+    writer = SegmentFileWriter(coordinator.store, key, has_key=False)
+    writer.start_run(RunTarget("orders", state.topic("orders").topic_id, 0))
+    writer.write(batch_of([Written(value=value)], ["value", "timestamp"]))
+    return writer.finish()
+
+
+def later(coordinator: Coordinator, clock: ManualClock, days: float = 8) -> None:
+    """Time passes, and commits go on."""
+    append(coordinator, "orders", [Written(value=b"later")])
+    clock.advance(days * DAY)
+    append(coordinator, "orders", [Written(value=b"now")])
+
+
+def values(coordinator: Coordinator) -> list[bytes | None]:
+    return [record.value for record in records(coordinator, "orders")]
+
+
+def paths(report: OrphanReport) -> list[tuple[str, str]]:
+    return [(found.path, found.why) for found in report.files]
+
+
+# -- which files
+
+
+def test_files_of_a_writer_that_ended_before_its_commit_go_and_the_log_stays() -> None:
+    coordinator, clock = cluster()
+    (orphan,) = written(coordinator)
+    later(coordinator, clock)
+    report = vacuum(coordinator, dry_run=False)
+    assert sorted(paths(report)) == sorted(
+        (path, NEVER_PART) for path in (orphan.run.path, orphan.run.path.replace(".log", ".index"))
+    )
+    assert report.size_bytes > 0
+    assert values(coordinator) == [b"live", b"later", b"now"]
+    assert vacuum(coordinator, dry_run=False).files == []
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing() -> None:
+    coordinator, clock = cluster()
+    written(coordinator)
+    later(coordinator, clock)
+    before = {info.key for info in coordinator.store.list()}
+    version = coordinator.refresh().version
+    planned = vacuum(coordinator)
+    assert {info.key for info in coordinator.store.list()} == before
+    assert coordinator.refresh().version == version
+    done = vacuum(coordinator, dry_run=False)
+    assert (planned.files, planned.fence) == (done.files, done.fence)
+    assert planned.dry_run
+
+
+def test_files_younger_than_the_age_limit_stay() -> None:
+    coordinator, clock = cluster()
+    (orphan,) = written(coordinator)
+    later(coordinator, clock, days=6)
+    report = vacuum(coordinator, dry_run=False)
+    assert report.files == []
+    assert report.younger == 2
+    assert orphan.run.path in log_files(coordinator)
+    assert len(vacuum(coordinator, older_than_ms=MIN_AGE_MS, dry_run=False).files) == 2
+
+
+def test_an_age_limit_under_a_day_is_refused_unless_it_is_forced() -> None:
+    coordinator, clock = cluster()
+    written(coordinator)
+    append(coordinator, "orders", [Written()])
+    clock.advance(10)
+    with pytest.raises(InvalidRequestError, match="force"):
+        vacuum(coordinator, older_than_ms=0, dry_run=False)
+    with pytest.raises(InvalidRequestError):
+        vacuum(coordinator, older_than_ms=-1, dry_run=False, force=True)
+    assert len(vacuum(coordinator, older_than_ms=0, dry_run=False, force=True).files) == 2
+
+
+def test_files_whose_name_has_no_version_are_reported_and_left_alone() -> None:
+    coordinator, clock = cluster()
+    coordinator.store.put("orders-0/00000000000000000000-abc.log", b"x")
+    coordinator.store.put("notes.txt", b"x")
+    later(coordinator, clock)
+    report = vacuum(coordinator, dry_run=False)
+    assert report.files == []
+    assert [(found.path, found.why) for found in report.left_alone] == [
+        ("orders-0/00000000000000000000-abc.log", NO_VERSION_IN_NAME)
+    ]
+    assert coordinator.store.get("notes.txt") == b"x"
+
+
+def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
+    coordinator, clock = cluster()
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 2})
+    retain(coordinator)
+    assert vacuum(coordinator).superseded == []
+    clock.advance(61)
+    planned = vacuum(coordinator)
+    assert [found.why for found in planned.superseded] == [LEFT_LOG, LEFT_LOG]
+    assert planned.size_bytes > 0
+    assert len(log_files(coordinator)) == 3
+    done = vacuum(coordinator, dry_run=False)
+    assert done.superseded == planned.superseded
+    assert done.files == []
+    assert len(log_files(coordinator)) == 1
+    assert values(coordinator) == [b"now"]
+
+
+def test_files_that_left_the_log_are_left_to_the_sweep() -> None:
+    coordinator, clock = cluster()
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 2})
+    coordinator.alter_configs("orders", {"file.delete.delay.ms": str(30 * 86_400_000)})
+    retain(coordinator)
+    clock.advance(9 * DAY)
+    assert vacuum(coordinator, dry_run=False).files == []
+    assert len(log_files(coordinator)) == 3
+    clock.advance(30 * DAY)
+    assert sweep(coordinator).files == 2
+
+
+def test_files_of_a_listing_that_was_lost_are_found() -> None:
+    coordinator, clock = cluster()
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 2})
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files
+    coordinator.store.delete(listing)
+    clock.advance(9 * DAY)
+    sweep(coordinator)
+    append(coordinator, "orders", [Written(value=b"last")])
+    assert len(vacuum(coordinator, dry_run=False).files) == 4
+    assert values(coordinator) == [b"now", b"last"]
+
+
+def test_listings_that_no_commit_names_go() -> None:
+    coordinator, clock = cluster()
+    files = [RemovedFile("orders-0/x.log", 0, 1)]
+    unused = write_removed(coordinator.store, coordinator.log.ids, coordinator.state.version, files, 0)
+    later(coordinator, clock)
+    young = write_removed(coordinator.store, coordinator.log.ids, coordinator.state.version, files, 0)
+    assert paths(vacuum(coordinator, dry_run=False)) == [(unused.listing, UNUSED_LISTING)]
+    assert [info.key for info in coordinator.store.list(REMOVED)] == [young.listing]
+
+
+def test_leases_of_members_that_are_gone_go_and_those_of_members_stay() -> None:
+    coordinator, clock = cluster()
+    coordinator.join_group(JoinRequest(group="g", member="here", topics=["orders"]))
+    for name in ("here", "gone"):
+        Lease(coordinator.store, clock, "g", name).renew()
+    later(coordinator, clock)
+    Lease(coordinator.store, clock, "g", "young").renew()
+    coordinator.store.put(f"{READERS}r", b'{"version":1,"until_ms":0}')
+    report = vacuum(coordinator, dry_run=False)
+    assert paths(report) == [(lease_key("g", "gone"), OLD_LEASE)]
+    assert not list(coordinator.store.list(READERS))
+
+
+def test_every_online_brokers_files_are_looked_at() -> None:
+    coordinator, clock = cluster()
+    others = [MemoryStore(uuid.uuid4().hex, clock) for _ in range(2)]
+    for number, store in enumerate(others, 1):
+        url = store.root
+        coordinator.submit(lambda state, n=number, u=url: Decision([RegisterBroker(broker=n, url=u)], None))  # type: ignore[misc]
+        store.put(f"orders-0/00000000000000000000-v1-w{number}.log", b"xyz")
+    coordinator.submit(lambda state: Decision([ChangeBroker(broker=2, online=False)], None))
+    later(coordinator, clock)
+    coordinator.brokers._opened = {store.root: store for store in others}
+    report = vacuum(coordinator, dry_run=False)
+    assert [(found.broker, found.size) for found in report.files] == [(1, 3)]
+    assert report.problems == ["broker 2 is offline and was left out"]
+    assert [len(list(store.list("orders-0/"))) for store in others] == [0, 1]
+
+
+def test_the_age_of_versions_is_known_after_their_commits_were_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 0)
+    coordinator, clock = cluster()
+    (old,) = written(coordinator)
+    for _ in range(40):
+        clock.advance(0.5 * DAY)
+        append(coordinator, "orders", [Written(value=b"x")])
+        coordinator.log.write_checkpoint()
+        cleanup.clean_up(coordinator.store, clock, {"metadata.max.retention.bytes": "0"})
+    (young,) = written(coordinator)
+    append(coordinator, "orders", [Written(value=b"x")])
+    assert min(info.key for info in coordinator.store.list("meta/commits/")) > "meta/commits/" + "0" * 18 + "40"
+    report = vacuum(coordinator)
+    assert {found.path for found in report.files} == {old.run.path, old.run.path.replace(".log", ".index")}
+    assert 25 <= report.fence <= 28
+    assert report.younger == 2
+    assert limits.BOUNDARY_TIMES_EVERY_MS < 0.5 * DAY * 1000
+    assert young.run.path in log_files(coordinator)
+
+
+# -- slow writers
+
+
+def test_a_writer_stopped_between_its_file_and_its_commit_is_refused_and_nothing_is_lost() -> None:
+    coordinator, clock = cluster()
+    slow = open_cluster(coordinator.store, clock=clock)
+    items = written(slow)
+    later(coordinator, clock)
+    vacuum(coordinator, dry_run=False)
+    with pytest.raises(StaleWriteError):
+        slow.append(AppendRequest(appends=items))
+    assert values(coordinator) == [b"live", b"later", b"now"]
+    slow.append(AppendRequest(appends=written(slow)))
+    assert values(coordinator) == [b"live", b"later", b"now", b"late"]
+
+
+def test_a_writer_that_commits_between_the_fence_and_the_deletion_is_refused() -> None:
+    coordinator, clock = cluster()
+    slow = open_cluster(coordinator.store, clock=clock)
+    items = written(slow)
+    later(coordinator, clock)
+    refused: list[StaleWriteError] = []
+
+    def commit_now() -> None:
+        if coordinator.state.writer_fence >= 0 and not refused:
+            with pytest.raises(StaleWriteError) as caught:
+                slow.append(AppendRequest(appends=items))
+            refused.append(caught.value)
+
+    vacuum(coordinator, dry_run=False, check=commit_now)
+    assert refused
+    assert values(coordinator) == [b"live", b"later", b"now"]
+
+
+def test_a_writer_that_commits_right_before_the_fence_keeps_its_file() -> None:
+    coordinator, clock = cluster()
+    slow = open_cluster(coordinator.store, clock=clock)
+    items = written(slow)
+    later(coordinator, clock)
+    submit: Callable[..., object] = coordinator.submit
+
+    def submit_late(decide: object) -> object:
+        slow.append(AppendRequest(appends=items))
+        return submit(decide)
+
+    coordinator.submit = submit_late  # type: ignore[method-assign, assignment]
+    report = vacuum(coordinator, dry_run=False)
+    assert report.files == []
+    assert values(coordinator) == [b"live", b"later", b"now", b"late"]
+
+
+def test_unfinished_files_older_than_the_limit_go(tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    coordinator = create_cluster(str(root))
+    coordinator.create_topic("orders")
+    folder = root / "orders-0"
+    folder.mkdir()
+    for name, age in (("old", DEFAULT_AGE_MS / 1000 + 60), ("young", 60)):
+        file = folder / f".tmp-{name}"
+        file.write_bytes(b"x")
+        then = coordinator.log.clock.now_ms() / 1000 - age
+        os.utime(file, (then, then))
+    assert vacuum(coordinator, dry_run=False).unfinished == 1
+    assert [file.name for file in folder.iterdir()] == [".tmp-young"]
+
+
+def test_a_vacuum_reads_a_listing_again_that_could_not_be_read_at_first() -> None:
+    """Without it a storage that fails now and then never lets a vacuum of many listings come to its end."""
+    coordinator, clock = cluster()
+    (orphan,) = written(coordinator)
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 1})
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files
+    refused: list[str] = []
+
+    def refuse_twice(step: int, call: Call) -> None:
+        if call.operation == "get" and call.key == listing and len(refused) < 2:
+            refused.append(call.key)
+            raise StorageUnavailableError("it does not answer", path=call.key)
+
+    failing = open_cluster(FaultyStore(coordinator.store, before=refuse_twice), clock=clock)
+    report = vacuum(failing, dry_run=False)
+    assert len(refused) == 2
+    assert orphan.run.path in [found.path for found in report.files]
+    assert values(coordinator) == [b"later", b"now"]

@@ -1,0 +1,70 @@
+"""A member of a group that is a Spark task, interrupted or overtaken at the worst moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.protocol.decide.append import AppendRequest, AppendResult
+from sparklog.spark.group.task import ConsumeContext, ConsumeTask, behind
+from sparklog.types import TopicPartition
+from tests.unit.spark.helpers import values, write_rows
+from tests.unit.spark.test_group_task import DDL, committed, copy, filled, run, settings
+
+
+def test_a_task_that_is_interrupted_after_its_commit_leaves_what_it_has_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path)
+    append = log.append
+
+    def interrupted(request: AppendRequest) -> AppendResult:
+        append(request)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    task = ConsumeTask(settings(tmp_path, log), copy, 0)
+    monkeypatch.setattr(log, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        task.run()
+    assert len(values(tmp_path, subscribe="out")) == 10
+    run(tmp_path, log, copy)
+    assert sorted(map(int, values(tmp_path, subscribe="out"))) == list(range(20))
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_records_of_a_topic_that_was_made_again_during_a_call_are_read_from_its_first_one(
+    tmp_path: Path, sends: bool
+) -> None:
+    log = filled(tmp_path)
+    seen: list[bytes] = []
+    made: list[str] = []
+
+    def process(records: pa.RecordBatch, context: ConsumeContext) -> None:
+        if sends:
+            copy(records, context)
+        if not made:
+            log.delete_topic("orders")
+            made.append(log.create_topic("orders", 2))
+            new = [{"value": str(n), "partition": n % 2} for n in range(100, 140)]
+            write_rows(tmp_path, DDL, new, topic="orders")
+            return
+        seen.extend(records.column("value").to_pylist())
+
+    run(tmp_path, log, process)
+    assert sorted(map(int, seen)) == list(range(100, 120))  # up to the ends that there were when it began
+    assert committed(log) == {0: 10, 1: 10}
+
+
+def test_ends_that_a_topic_that_was_made_again_may_never_reach_do_not_keep_a_job_running(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    ends = {TopicPartition("orders", 0): 10}
+    log.delete_topic("orders")
+    log.create_topic("orders", 2)
+    assert behind(log.refresh(), "g", ends) == []
+    write_rows(tmp_path, DDL, [{"value": "1", "partition": 0}], topic="orders")
+    assert behind(log.refresh(), "g", ends) == list(ends)
+    log.commit_offsets("g", {("orders", 0): 1})
+    assert behind(log.refresh(), "g", ends) == []
