@@ -145,8 +145,10 @@ def auto_commit_not_at_close(w: Workspace) -> Any:
 
 @program
 def auto_commit_at_unsubscribe(w: Workspace) -> Any:
+    """By an outsider: of a member kafka-python sends the commit and the departure at once, and the commit is often
+    refused."""
     topic = w.filled(b"0", b"1")
-    consumer = member(w, topic, enable_auto_commit=True)
+    consumer = outsider(w, topic, enable_auto_commit=True)
     w.poll(consumer, 2)
     consumer.unsubscribe()
     consumer.close()
