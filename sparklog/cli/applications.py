@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, say
 from sparklog.cli.json_output import add_json, print_json
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         complain(f"Failed to delete: {error}")
         return 1
     for name in dict.fromkeys(options.application):
-        print(f"Deleted application {name}.")
+        say(f"Deleted application {name}.")
     return 0
 
 
@@ -72,7 +73,8 @@ def _list(coordinator: Coordinator, as_json: bool) -> None:
     if as_json:
         print_json(ApplicationList(applications=found))
         return
-    wide = max([NARROWEST, *(len(one.application) for one in found)])
+    names = [printable(one.application) for one in found]
+    wide = max([NARROWEST, *map(len, names)])
     print(f"{'APPLICATION'.ljust(wide)} {'VERSION'.ljust(NARROWEST)} COMMIT")
-    for one in found:
-        print(f"{one.application.ljust(wide)} {str(one.version).ljust(NARROWEST)} {one.commit_version}")
+    for name, one in zip(names, found, strict=True):
+        print(f"{name.ljust(wide)} {str(one.version).ljust(NARROWEST)} {one.commit_version}")

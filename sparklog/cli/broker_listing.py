@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from sparklog.cli.broker_conditions import conditions_of
 from sparklog.cli.documents import BrokerDetails, BrokerList
 from sparklog.types import printable
 
 if TYPE_CHECKING:
+    from sparklog.cli.broker_conditions import Condition
     from sparklog.coordinator import Coordinator
-    from sparklog.coordinator.probes import Probe
     from sparklog.protocol.state import BrokerState, State
 
 COLUMNS = ("BROKER", "STATE", "REPLICAS", "OUT-OF-SYNC", "LEADERS", "BYTES", "LAST-SEEN", "LOCATION")
 NOW = "now"
 
 
-def listing(coordinator: Coordinator, timeout_seconds: float) -> BrokerList:
+def listing(coordinator: Coordinator, timeout_ms: int) -> BrokerList:
     """The brokers, each asked whether it is there. Raises StorageError where the root does not answer."""
-    from sparklog.coordinator.probes import probe_brokers
-
-    probes = probe_brokers(coordinator, timeout_seconds)
+    conditions = conditions_of(coordinator, timeout_ms)
     state, root = coordinator.state, coordinator.store.root
-    return BrokerList(brokers=[_details(state, state.brokers[number], probes[number], root) for number in probes])
+    return BrokerList(brokers=[_details(state, state.brokers[one], found, root) for one, found in conditions.items()])
 
 
-def _details(state: State, broker: BrokerState, probe: Probe, root: str) -> BrokerDetails:
+def _details(state: State, broker: BrokerState, condition: Condition, root: str) -> BrokerDetails:
     number = broker.broker
     held = [one for topic in state.topics.values() for one in topic.partitions if number in one.replicas]
     in_sync = [one for one in held if number in one.isr]
-    condition: Literal["online", "unreachable", "offline"] = "online" if probe.answered else "unreachable"
     return BrokerDetails(
         broker=number,
-        state=condition if broker.online else "offline",
+        state=condition.word,
         cordoned=broker.cordoned,
-        last_seen_ms=probe.last_seen_ms,
-        problem=probe.why or None,
+        last_seen_ms=condition.last_seen_ms,
+        problem=condition.problem,
         replicas=len(held),
         out_of_sync=len(held) - len(in_sync),
         leaders=sum(one.leader == number for one in held),

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, suggestion
+from sparklog.cli.broker_conditions import TIMEOUT_MS
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, say, suggestion
 from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ TAKES = {
 
 OUTPUT_IS_OPTIONAL = True
 """The exit code says what was found, also where nobody reads the output."""
-DEFAULT_TIMEOUT_MS = 5000
 
 FOUND_EXIT_CODE = 2
 """Of ``list --exit-code`` where a broker is not online; 1 is a failure to look."""
@@ -57,8 +57,8 @@ def parser() -> CommandParser:
     options.add_argument("--id", metavar="N", type=int, help="the broker (add: the next free number)")
     options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
     options.add_argument(
-        "--timeout", metavar="MS", type=int, default=DEFAULT_TIMEOUT_MS,
-        help=f"list: how long to wait for the locations' answers ({DEFAULT_TIMEOUT_MS})",
+        "--timeout", metavar="MS", type=int, default=TIMEOUT_MS,
+        help=f"list: how long to wait for the locations' answers ({TIMEOUT_MS})",
     )  # fmt: skip
     options.add_argument(
         "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
@@ -109,7 +109,7 @@ def _add(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.coordinator.brokers import add_broker
 
     number = add_broker(coordinator, options.location, options.id)
-    print(f"Added broker {number} at {coordinator.state.brokers[number].url}.")
+    say(f"Added broker {number} at {coordinator.state.brokers[number].url}.")
 
 
 def _remove(coordinator: Coordinator, options: argparse.Namespace) -> None:
@@ -157,21 +157,21 @@ def _move(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.coordinator.brokers import move_broker
 
     move_broker(coordinator, options.id, options.location)
-    print(f"Broker {options.id} is at {coordinator.state.brokers[options.id].url}.")
+    say(f"Broker {options.id} is at {coordinator.state.brokers[options.id].url}.")
 
 
 def _replace(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.coordinator.brokers import replace_location
 
     replace_location(coordinator, options.id)
-    print(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
+    say(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
     complain("Note: `sparklog maintain` finds out at its next pass what is missing there, and copies it.")
 
 
 def _allow(coordinator: Coordinator, options: argparse.Namespace) -> None:
     url = coordinator.brokers.open(options.location).root
     done = coordinator.brokers.allow(url, coordinator.log.ids)
-    print(f"Brokers below {url} are {'' if done else 'already '}allowed.")
+    say(f"Brokers below {url} are {'' if done else 'already '}allowed.")
 
 
 def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
@@ -179,7 +179,7 @@ def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
 
     url = coordinator.brokers.open(options.location).root
     done = disallow_location(coordinator.store, url, coordinator.log.ids)
-    print(f"{url} is {'not allowed any more' if done else 'not on the list'}.")
+    say(f"{url} is {'not allowed any more' if done else 'not on the list'}.")
     if done:
         complain("Note: programs that have opened a location there keep it until they end.")
 
@@ -187,7 +187,7 @@ def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
 def _list(coordinator: Coordinator, options: argparse.Namespace) -> int:
     from sparklog.cli.broker_listing import lines, listing
 
-    found = listing(coordinator, options.timeout / 1000)
+    found = listing(coordinator, options.timeout)
     if options.json:
         print_json(found)
     else:

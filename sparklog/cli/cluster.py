@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from sparklog.cli.broker_conditions import complain_of, conditions_of
 from sparklog.cli.common import (
     CommandParser,
     UsageError,
@@ -18,6 +19,7 @@ from sparklog.cli.common import (
     connect,
     given,
     require,
+    say,
     suggestion,
 )
 from sparklog.cli.json_output import add_json, print_json
@@ -58,7 +60,7 @@ def parser() -> CommandParser:
     )
     add_json(options, ", ".join(LISTINGS))
     options.add_argument(
-        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are offline"
+        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are not online"
     )
     return options
 
@@ -94,11 +96,13 @@ def _create(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
     try:
         coordinator = create_cluster(root, storage_options)
-    except ClusterAlreadyExistsError:
+    except ClusterAlreadyExistsError as error:
         if not options.if_not_exists:
-            raise
+            raise ClusterAlreadyExistsError(
+                f"{error.message}; --if-not-exists leaves the one that is there as it is, and succeeds", **error.context
+            ) from error
     else:
-        print(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
+        say(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
 
 
 def _mirror(options: argparse.Namespace) -> None:
@@ -118,7 +122,7 @@ def _mirror(options: argparse.Namespace) -> None:
 
     target = open_store(options.to, storage_options)
     done = mirror(open_store(root, storage_options), target, clock, progress)
-    print(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
+    say(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
 
 
 def _promote(options: argparse.Namespace) -> None:
@@ -126,7 +130,7 @@ def _promote(options: argparse.Namespace) -> None:
     from sparklog.maintenance.mirror import promote
 
     done = promote(options.to, root, storage_options, options.force)
-    print(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
+    say(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
     if done.may_have_lost:
         complain("WARNING: what was committed at the old root and had not come to the mirror is lost.")
 
@@ -154,18 +158,22 @@ def _cluster_id(cluster_id: str, as_json: bool) -> None:
 def _list_endpoints(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.cli.cluster_listing import endpoint_lines, endpoints
 
-    found = endpoints(coordinator.state, coordinator.store.root, options.include_fenced_brokers)
+    conditions = conditions_of(coordinator)
+    found = endpoints(coordinator, conditions, options.include_fenced_brokers)
     if options.json:
         print_json(found)
     else:
         print(*endpoint_lines(found, options.include_fenced_brokers), sep="\n")
+    complain_of(conditions)
 
 
 def _describe(coordinator: Coordinator, as_json: bool) -> None:
     from sparklog.cli.cluster_listing import description, description_lines
 
-    found = description(coordinator)
+    conditions = conditions_of(coordinator)
+    found = description(coordinator, conditions)
     if as_json:
         print_json(found)
     else:
         print(*description_lines(found), sep="\n")
+    complain_of(conditions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,13 @@ from sparklog.protocol.levels import needed_version
 from sparklog.types import printable
 
 if TYPE_CHECKING:
+    from sparklog.cli.broker_conditions import Condition
     from sparklog.coordinator import Coordinator
-    from sparklog.protocol.state import State, TopicState
+    from sparklog.protocol.state import TopicState
 
 
-def description(coordinator: Coordinator) -> ClusterDescription:
-    """What lies below the root. Raises StorageError."""
+def description(coordinator: Coordinator, conditions: Mapping[int, Condition]) -> ClusterDescription:
+    """What lies below the root, whose brokers are in these conditions. Raises StorageError."""
     state, root = coordinator.state, coordinator.store.root
     boundary, checkpoint = read_boundary(coordinator.store), read_newest(coordinator.store)
     removed = state.removed_files.values()
@@ -40,6 +41,7 @@ def description(coordinator: Coordinator) -> ClusterDescription:
                 broker=number,
                 location=state.brokers[number].url or root,
                 online=state.brokers[number].online,
+                state=conditions[number].word,
                 cordoned=state.brokers[number].cordoned,
             )
             for number in sorted(state.brokers)
@@ -88,15 +90,16 @@ def description_lines(found: ClusterDescription) -> Iterator[str]:
 
 
 def _conditions(broker: ClusterBroker) -> str:
-    return ", ".join([broker.location, *["offline"] * (not broker.online), *["cordoned"] * broker.cordoned])
+    return ", ".join([broker.location, *[broker.state] * (broker.state != "online"), *["cordoned"] * broker.cordoned])
 
 
 def _topic_table(topics: list[ClusterTopic]) -> Iterator[str]:
     """Partitions, segments, records that can be read, bytes of the segments."""
-    width = max(len("TOPIC"), *(len(topic.topic) for topic in topics))
+    names = [printable(topic.topic) for topic in topics]
+    width = max(len("TOPIC"), *map(len, names))
     yield f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}"
-    for one in topics:
-        yield f"{one.topic:<{width}} {one.partitions:>10} {one.segments:>10} {one.records:>15} {one.size_bytes:>15}"
+    for name, one in zip(names, topics, strict=True):
+        yield f"{name:<{width}} {one.partitions:>10} {one.segments:>10} {one.records:>15} {one.size_bytes:>15}"
 
 
 def utc(timestamp_ms: int) -> str:
@@ -105,8 +108,9 @@ def utc(timestamp_ms: int) -> str:
     return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
-def endpoints(state: State, root: str, with_fenced: bool) -> EndpointList:
-    """Where the brokers are; those that are fenced only where they are asked for."""
+def endpoints(coordinator: Coordinator, conditions: Mapping[int, Condition], with_fenced: bool) -> EndpointList:
+    """Where the brokers are; those that are not online, which are fenced, only where they are asked for."""
+    state, root = coordinator.state, coordinator.store.root
     return EndpointList(
         endpoints=[
             Endpoint(
@@ -114,11 +118,11 @@ def endpoints(state: State, root: str, with_fenced: bool) -> EndpointList:
                 host=state.brokers[number].url or root,
                 port=-1,
                 rack=None,
-                state="unfenced" if state.brokers[number].online else "fenced",
+                state="unfenced" if condition.word == "online" else "fenced",
                 endpoint_type="broker",
             )
-            for number in sorted(state.brokers)
-            if state.brokers[number].online or with_fenced
+            for number, condition in sorted(conditions.items())
+            if condition.word == "online" or with_fenced
         ]
     )
 

@@ -56,6 +56,11 @@ def complain(message: str) -> None:
     print(printable(message.replace("\n", " ")), file=sys.stderr)
 
 
+def say(message: str) -> None:
+    """One line on standard output, also where the message holds control characters of somebody's."""
+    print(printable(message))
+
+
 def explained(error: Exception) -> str:
     """The error's message, without Python's words for an argument that a storage's client does not know."""
     message = str(error)
@@ -288,6 +293,12 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=120)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        """The help says of every option that may be given more than once that it may."""
+        if not isinstance(action, argparse._AppendAction) or "repeat" in (action.help or ""):
+            return action.help
+        return f"{action.help}; repeatable"
 
 
 def require(options: argparse.Namespace, *names: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparklog.cli.common import complain
 from sparklog.cli.documents import ConfigDescriptions, EntityDetails, SettingDetails, SynonymDetails
 from sparklog.config.cluster_configs import CLUSTER_CONFIGS, ClusterConfig
 from sparklog.config.definitions import ConfigDef, ConfigEntry, ConfigSynonym
-from sparklog.config.effects import without_effect
+from sparklog.config.effects import still_misleading, without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.protocol.names import validate_topic_name
 from sparklog.types import printable
@@ -59,9 +60,10 @@ def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDe
     ]
 
 
-def say_without_effect(topic: str, changes: Mapping[str, str]) -> None:
-    """A note on standard error for each setting that was set and that nothing acts on; no topic: the cluster's."""
-    for line in without_effect(topic, changes):
+def say_without_effect(topic: str, changes: Mapping[str, str], kept: Mapping[str, str] = MappingProxyType({})) -> None:
+    """A note on standard error for each setting that was set and that nothing acts on, and for each of those that were
+    kept and would be refused today; no topic: the cluster's."""
+    for line in [*without_effect(topic, changes), *still_misleading(topic, kept)]:
         complain(f"Note: {line}")
 
 
@@ -72,7 +74,7 @@ def lines(found: ConfigDescriptions, everything: bool) -> Iterator[str]:
             yield "Default configs for brokers in the cluster are:"
         else:
             which = "All" if everything else "Dynamic"
-            yield f"{which} configs for {entity.type.rstrip('s')} {entity.name} are:"
+            yield f"{which} configs for {entity.type.rstrip('s')} {printable(entity.name)} are:"
         for one in entity.configs:
             synonyms = tuple(ConfigSynonym(place.source, place.name, place.value) for place in one.synonyms)
             yield f"  {printable(ConfigEntry(one.name, one.value, one.source, synonyms))}"

@@ -20,6 +20,7 @@ from sparklog.cli.common import (
     read_properties_file,
     refuse_controller,
     refuse_together,
+    say,
 )
 from sparklog.cli.json_output import add_json, print_json
 
@@ -67,8 +68,8 @@ def parser() -> CommandParser:
     entity.add_argument("--topic", metavar="TOPIC", help="this topic")
     entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
     entity.add_argument("--broker", metavar="ID", help="a broker, to describe what holds there")
-    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers, with")
-    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or with")
+    entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
+    entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
     entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
     change = options.add_argument_group("With --alter")
     change.add_argument(
@@ -96,7 +97,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
     if kind in ELSEWHERE:  # only with Kafka's exit codes
-        print(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
+        say(f"The {kind.removesuffix('s')} '{name or ''}' doesn't exist and doesn't have dynamic config.")
         return 0
     if options.alter:
         changes, deletions = _changes(options)
@@ -208,18 +209,21 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
     from sparklog.protocol.decision import Decision
 
     absent: list[str] = []
+    kept: dict[str, str] = {}
 
     def alter(state: State) -> Decision:
         current = state.topic(name).configs if kind == "topics" else state.configs
+        nonlocal kept
         absent[:] = [deletion for deletion in deletions if deletion not in current]
+        kept = {one: value for one, value in current.items() if one not in changes and one not in deletions}
         return decide.alter_configs(state, name, changes, [one for one in deletions if one not in absent])
 
     coordinator.submit(alter)
-    say_without_effect(name, changes)
+    say_without_effect(name, changes, kept)
     if absent:  # so that a roll-out can be repeated
         complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
     if kind == "topics":
-        print(f"Completed updating config for topic {name}.")
+        say(f"Completed updating config for topic {name}.")
     else:
         print("Completed updating default config for brokers in the cluster.")
 
@@ -236,6 +240,6 @@ def _describe(coordinator: Coordinator, kind: str, name: str | None, options: ar
         print_json(found)
         return
     if not found.entities and name:
-        print(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
+        say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
     for line in config_listing.lines(found, options.all):
         print(line)

@@ -221,16 +221,25 @@ class _Input:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._lines: list[bytes] = []
+        self._given = 0
         self._ended = False
 
     def next_line(self, wait_seconds: float | None) -> bytes | None:
         """The next line without its end; None if none came in time (``wait_seconds`` None: however long) or at the end
-        of the input."""
+        of the input. Raises MessageSizeTooLargeError for a line that is longer than any record."""
         while not self._lines and not self._ended:
+            if self._pending_bytes > limits.MAX_RECORD_BYTES:  # the lines before it are given by now
+                raise MessageSizeTooLargeError(
+                    f"line number {self._given + 1}: this line and those after it were not sent: it has over "
+                    f"{limits.MAX_RECORD_BYTES:,} bytes, more than a record may"
+                )
             if self._stop or not self._ready(wait_seconds):
                 return None
             self._read()
-        return self._lines.pop() if self._lines else None
+        if not self._lines:
+            return None
+        self._given += 1
+        return self._lines.pop()
 
     @property
     def ended(self) -> bool:
@@ -262,8 +271,6 @@ class _Input:
         if self._ended and self._pending:
             lines.append(b"".join(self._pending))
             self._pending = []
-        if self._pending_bytes > limits.MAX_RECORD_BYTES:
-            raise MessageSizeTooLargeError(f"a line has over {limits.MAX_RECORD_BYTES:,} bytes, more than a record may")
         self._lines = [line.removesuffix(b"\r") for line in reversed(lines)]
 
 

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, failure_code, refuse_together
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, failure_code, refuse_together, say
 from sparklog.cli.group_places import parse_place
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
@@ -192,9 +192,9 @@ def _validate_regex(options: argparse.Namespace) -> int:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        print(f"The regular expression `{text}` is invalid: {error}.")
+        say(f"The regular expression `{text}` is invalid: {error}.")
         return failure_code(options)
-    print(f"The regular expression `{text}` is valid.")
+    say(f"The regular expression `{text}` is valid.")
     return 0
 
 
@@ -337,10 +337,10 @@ def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> in
         complain(f"Error: {failure}")
     else:
         print(f"Request succeeded for deleting offsets from group {printable(group)}.")
-    wide = max([15, *(len(topic) for topic, _ in results)])
+    wide = max([15, *(len(printable(topic)) for topic, _ in results)])
     print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, number), outcome in sorted(results.items()):
-        print(f"{topic:<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
+        say(f"{printable(topic):<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
     return failure_code(options) if failure else 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.common import CommandParser, UsageError, connect, failure_code, require
 from sparklog.cli.json_output import add_json, print_json
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, printable
 
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print("Records delete operation completed:")
         for one in done:
             outcome = f"low_watermark: {one.low_watermark}" if one.error is None else f"error: {one.error}"
-            print(f"partition: {one.topic}-{one.partition}\t{outcome}")
+            print(f"partition: {printable(one.topic)}-{one.partition}\t{printable(outcome)}")
     return failure_code(options) if failed else 0
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from sparklog.cli.document_parts import Document, Item, says
+from sparklog.cli.dump_documents import DumpedLine
 from sparklog.cli.job_documents import JobList
 from sparklog.maintenance.findings import Finding, Report
 
@@ -309,7 +310,7 @@ class Endpoint(Item, frozen=True, kw_only=True):
     host: Annotated[str, says("its location: a path or URL")]
     port: Annotated[int, says("-1: a location has no port")]
     rack: Annotated[str | None, says("null: there are no racks")]
-    state: Annotated[Literal["unfenced", "fenced"], says("`fenced`: the controller took it out")]
+    state: Annotated[Literal["unfenced", "fenced"], says("`fenced`: the controller took it out, or it did not answer")]
     endpoint_type: Annotated[Literal["broker"], says("what it is")]
 
 
@@ -325,6 +326,7 @@ class ClusterBroker(Item, frozen=True, kw_only=True):
     broker: Annotated[int, says("its id")]
     location: Annotated[str, says("its address")]
     online: Annotated[bool, says("whether the cluster counts on it")]
+    state: Annotated[Literal["online", "unreachable", "offline"], says("how it is now, as in `brokers list`")]
     cordoned: Annotated[bool, says("whether it gets no new replicas")]
 
 
@@ -363,15 +365,17 @@ class LogDirPartition(Item, frozen=True, kw_only=True, rename="camel"):
     partition: Annotated[str, says("topic and number, as `orders-0`")]
     size: Annotated[int, says("bytes of its live segments")]
     offset_lag: Annotated[int, says("0 in sync, else -1")]
-    is_future: Annotated[bool, says("always false")]
+    is_future: Annotated[bool, says("whether a reassignment is bringing it")]
 
 
 class LogDir(Item, frozen=True, kw_only=True, rename="camel"):
     """The one log dir of a broker; Kafka's names."""
 
     log_dir: Annotated[str, says("the broker's location")]
-    error: Annotated[str | None, says("the class that Kafka's tool names where the location is offline")]
-    partitions: list[LogDirPartition]
+    error: Annotated[
+        str | None, says("the class that Kafka's tool names where the location is offline or did not answer")
+    ]
+    partitions: Annotated[list[LogDirPartition], says("the replicas there; none where there is an error")]
 
 
 class LogDirBroker(Item, frozen=True, kw_only=True, rename="camel"):
@@ -623,6 +627,7 @@ DOCUMENTS: dict[str, type[Struct]] = {
     "maintain --loop": MaintenanceStep,
     "fsck": FsckReport,
     "vacuum": VacuumResult,
+    "dump-log": DumpedLine,
     "producer-perf-test": ProducerPerformance,
     "consumer-perf-test": ConsumerPerformance,
     "e2e-latency": EndToEndLatency,

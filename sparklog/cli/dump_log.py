@@ -3,23 +3,28 @@
 Needs no cluster: it works on files, wherever a store can read them. The offsets it prints begin at the number in the
 file's name, which is where the writer expected them; with --bootstrap-server they are those of the commit log, which is
 the authority. Exit code 1 where any damage was found, or no file was one of these.
+
+Files are read batch by batch, and each is printed before the next is read: as Kafka's lines (``dump_lines``), or with
+--json as an object a line (``dump_documents``).
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.common import CommandParser, UsageError, complain, failure_code, logger, require
+from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparklog.cli.deserializers import Deserializer
-    from sparklog.cli.segment_file import Batch, Placement, SegmentFile
+    from sparklog.cli.dump_documents import DumpedBatch, DumpedEnd, DumpedLine, DumpedRecord, DumpedRun, DumpedStart
+    from sparklog.cli.segment_file import Batch, Mismatch, SegmentFile
 
 _NUMBER = re.compile(r"([0-9]{1,20})(?:[^0-9]|$)")
 _DECODERS = (
@@ -41,7 +46,9 @@ def parser() -> CommandParser:
         "--print-data-log", action="store_true", help="print the records of a .log, keys and values too"
     )
     options.add_argument("--deep-iteration", action="store_true", help="print the records without keys and values")
-    options.add_argument("--skip-record-metadata", action="store_true", help="print keys and values alone")
+    options.add_argument(
+        "--skip-record-metadata", action="store_true", help="print keys and values alone (--json: no effect)"
+    )
     options.add_argument("--verify-index-only", action="store_true", help="check an .index against its .log, silently")
     options.add_argument("--index-sanity-check", action="store_true", help="check an .index by itself")
     options.add_argument("--max-bytes", metavar="BYTES", type=int, help="stop after the batches that start within this")
@@ -53,6 +60,7 @@ def parser() -> CommandParser:
             metavar="CLASS",
             help=f"how a {part} is shown: StringDecoder (default), LongDecoder, IntegerDecoder and others",
         )
+    add_json(options, what="a JSON object a line")
     options.add_without_effect("--max-message-size", metavar="BYTES", type=int)
     options.add_without_effect(*_DECODERS)
     return options
@@ -75,18 +83,35 @@ def run(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.files.split(",")]
     if not all(names):
         raise UsageError(f"--files {options.files!r} has an empty name")
-    damaged, dumped = False, 0
+    sound, dumped = True, 0
     for name in names:
-        print(f"Dumping {name}")
+        if not options.json:
+            print(f"Dumping {printable(name)}")
         if name.endswith(".log"):
-            damaged |= _dump_log(name, options, show)
+            found = _dump_log(name, options, show)
         elif name.endswith(".index"):
-            damaged |= _dump_index(name, options)
+            found = _dump_index(name, options)
         else:
             complain(f"Ignoring unknown file {name}: it ends neither in .log nor in .index")
             continue
         dumped += 1
-    return failure_code(options) if damaged or not dumped else 0
+        for line in found:
+            _print(line, options, show)
+            sound = sound and (line.end is None or line.end.sound)
+    return 0 if sound and dumped else failure_code(options)
+
+
+def _print(line: DumpedLine, options: argparse.Namespace, show: _Show) -> None:
+    from sparklog.cli.dump_lines import complain_of, lines
+
+    if options.json:
+        print_json(line)
+    else:
+        for text in lines(line, show.metadata, show.contents):
+            print(text)
+        if line.end is not None and options.index_sanity_check and line.file.endswith(".index") and line.end.sound:
+            print(f"{printable(line.file)} passed sanity check.")
+    complain_of(line)
 
 
 def _show(options: argparse.Namespace) -> _Show:
@@ -123,19 +148,35 @@ def name_number(name: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _place(segment: SegmentFile, options: argparse.Namespace) -> Sequence[Placement]:
+def _start(segment: SegmentFile, options: argparse.Namespace) -> DumpedStart:
+    from sparklog.cli.dump_documents import DumpedStart
+
+    return DumpedStart(
+        base_offset=segment.base_offset, runs=_runs(segment, options), index_fault=segment.index_fault or None
+    )
+
+
+def _runs(segment: SegmentFile, options: argparse.Namespace) -> list[DumpedRun] | None:
     """What the commit log says about the file. Only asked for by the flag: files are dumped without a cluster."""
     if not options.bootstrap_server:
         _stamp(segment, options)
-        return []
+        return None
     from sparklog.cli.common import connect
+    from sparklog.cli.dump_documents import DumpedRun
 
-    placements = segment.place(connect(options))
-    if not placements:
-        print(f"The commit log of {options.bootstrap_server} does not name this file: none of it is visible to readers")
-    for placement in placements:
-        print(printable(placement))
-    return placements
+    return [
+        DumpedRun(
+            topic=one.topic,
+            partition=one.segment.partition,
+            base_offset=one.segment.base_offset,
+            end_offset=one.segment.end_offset,
+            records=one.segment.records,
+            first_batch=one.segment.first_batch,
+            batches=one.segment.batches,
+            commit_version=one.segment.version,
+        )
+        for one in segment.place(connect(options))
+    ]
 
 
 def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
@@ -157,74 +198,101 @@ def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
 # -- .log
 
 
-def _dump_log(name: str, options: argparse.Namespace, show: _Show) -> bool:
-    """Print a .log; whether it is damaged."""
+def _dump_log(name: str, options: argparse.Namespace, show: _Show) -> Iterator[DumpedLine]:
+    from sparklog.cli.dump_documents import DumpedEnd, DumpedLine
+
     with _open(name, options) as segment:
-        print(f"Log starting offset: {segment.base_offset}")
-        _place(segment, options)
-        if segment.index_fault:
-            complain(segment.index_fault)
-        damaged = bool(segment.index_damaged)
+        yield DumpedLine(file=name, start=_start(segment, options))
+        sound = not segment.index_damaged
         first: int | None = None
         for batch in segment.batches():
             first = batch.position if first is None else first
             if show.max_bytes is not None and batch.position - first >= show.max_bytes:
-                return damaged
-            print(_batch_line(batch))
-            if batch.fault:
-                complain(f"  {batch.fault}")
-                damaged = True
-            elif show.records and batch.records is not None:
-                _print_records(batch, batch.records, show)
-        fault, trailing = segment.end_fault()
-        if trailing:
-            print(f"Found {trailing} invalid bytes at the end of {name.rpartition('/')[2]}")
-        if fault:
-            complain(fault)
-        return damaged or bool(fault or trailing)
+                end = DumpedEnd(sound=sound, complete=False, mismatches=[], fault=None, trailing_bytes=0)
+                yield DumpedLine(file=name, end=end)
+                return
+            sound = sound and not batch.fault
+            yield DumpedLine(file=name, batch=_batch(batch, show))
+        yield DumpedLine(file=name, end=_end(segment, sound, []))
 
 
-def _batch_line(batch: Batch) -> str:
-    kind, timestamp = batch.timestamp
-    horizon = "OptionalLong.empty" if batch.delete_horizon_ms < 0 else f"OptionalLong[{batch.delete_horizon_ms}]"
-    return (
-        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
-        f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
-        f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} isTransactional: false "
-        f"isControl: false deleteHorizonMs: {horizon} position: {batch.position} {kind}: {timestamp} "
-        f"size: {batch.size} magic: {batch.magic} compresscodec: {batch.codec} crc: {batch.crc} "
-        f"isvalid: {'false' if batch.fault else 'true'}"
+def _end(segment: SegmentFile, sound: bool, mismatches: list[Mismatch]) -> DumpedEnd:
+    from sparklog.cli.dump_documents import DumpedEnd, DumpedMismatch
+
+    fault, trailing = segment.end_fault()
+    return DumpedEnd(
+        sound=sound and not (fault or trailing or mismatches),
+        complete=True,
+        mismatches=[
+            DumpedMismatch(batch=one.batch, what=one.what, index=index, log=log)
+            for one in mismatches
+            for index, log in [one.values(segment)]
+        ],
+        fault=fault or None,
+        trailing_bytes=trailing,
     )
 
 
-def _print_records(batch: Batch, records: pa.RecordBatch, show: _Show) -> None:
+def _batch(batch: Batch, show: _Show) -> DumpedBatch:
+    from sparklog.cli.dump_documents import DumpedBatch
+    from sparklog.cli.segment_file import UNKNOWN
+
+    kind, timestamp_ms = batch.timestamp
+    records = None
+    if show.records and batch.records is not None and not batch.fault:
+        records = _records(batch, batch.records, show)
+    return DumpedBatch(
+        base_offset=batch.base_offset,
+        last_offset=batch.last_offset if batch.count >= 0 else None,
+        count=_known(batch.count),
+        base_sequence=_known(batch.base_sequence),
+        last_sequence=_known(batch.last_sequence),
+        producer_id=_known(batch.producer_id),
+        producer_epoch=_known(batch.producer_epoch),
+        leader_epoch=batch.leader_epoch,
+        delete_horizon_ms=_known(batch.delete_horizon_ms),
+        position=batch.position,
+        size_bytes=batch.size,
+        timestamp_type=kind,
+        max_timestamp_ms=None if timestamp_ms == UNKNOWN else timestamp_ms,
+        magic=batch.magic,
+        codec=batch.codec,
+        crc=batch.crc,
+        fault=batch.fault or None,
+        records=records,
+    )
+
+
+def _records(batch: Batch, records: pa.RecordBatch, show: _Show) -> list[DumpedRecord]:
+    from sparklog.cli.dump_documents import DumpedRecord
+
     keys, values, headers = (records.column(name).to_pylist() for name in ("key", "value", "headers"))
     stamps = records.column("timestamp").view("int64").to_pylist()
-    for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-        parts: list[str] = []
-        if show.metadata:
-            kind, stamp = batch.stamp(stamps[row])
-            names = ",".join(printable(header["key"]) for header in headers[row] or ())
-            parts.append(
-                f"offset: {batch.offset(row)} {kind}: {stamp} keySize: {_size(key)} valueSize: {_size(value)} "
-                f"sequence: {batch.sequence(row)} headerKeys: [{names}]"
-            )
-        if show.contents:
-            parts += [
-                f"{what}: {_shown(data, decode)}"
-                for what, data, decode in (("key", key, show.key), ("payload", value, show.value))
-                if data is not None
-            ]
-        print("| " + " ".join(parts))
+    return [
+        DumpedRecord(
+            offset=batch.offset(row),
+            timestamp_ms=batch.stamp(stamps[row])[1],
+            key_size=None if key is None else len(key),
+            value_size=None if value is None else len(value),
+            sequence=_known(batch.sequence(row)),
+            header_keys=[header["key"] for header in headers[row] or ()],
+            key=_shown(key, show.key) if show.contents else None,
+            value=_shown(value, show.value) if show.contents else None,
+        )
+        for row, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
 
 
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
+def _known(number: int) -> int | None:
+    """-1 is nothing."""
+    return None if number < 0 else number
 
 
-def _shown(data: bytes, decode: Deserializer) -> str:
+def _shown(data: bytes | None, decode: Deserializer) -> str | None:
     from sparklog.errors import InvalidRecordError
 
+    if data is None:
+        return None
     try:
         return decode(data).decode("utf-8", "replace")
     except InvalidRecordError as error:
@@ -234,34 +302,22 @@ def _shown(data: bytes, decode: Deserializer) -> str:
 # -- .index
 
 
-def _dump_index(name: str, options: argparse.Namespace) -> bool:
-    """Print and verify an .index; whether it, or its agreement with the .log, is damaged."""
+def _dump_index(name: str, options: argparse.Namespace) -> Iterator[DumpedLine]:
+    """An .index, verified, and held against its .log unless it is checked by itself."""
+    from sparklog.cli.dump_documents import DumpedEnd, DumpedEntry, DumpedLine, DumpedStart
+
     log_name = name.removesuffix(".index") + ".log"
     with _open(log_name, options) as segment:
-        if segment.index is None:
-            complain(segment.index_fault)
-            return True
-        if options.index_sanity_check:
-            segment.index.check()
-            print(f"{name} passed sanity check.")
-            return False
-        placements = _place(segment, options)
+        alone = segment.index is None or options.index_sanity_check
+        start = DumpedStart(base_offset=segment.base_offset, runs=None, index_fault=segment.index_fault or None)
+        yield DumpedLine(file=name, start=start if alone else _start(segment, options))
+        if segment.index is None or alone:
+            sound = segment.index is not None
+            end = DumpedEnd(sound=sound, complete=True, mismatches=[], fault=None, trailing_bytes=0)
+            yield DumpedLine(file=name, end=end)
+            return
         if not options.verify_index_only:
-            logger.debug("%d runs placed by the commit log", len(placements))
             for batch, entry in enumerate(segment.index.entries):
-                print(f"offset: {segment.first_offset(batch, entry)} position: {entry.position}")
-        mismatches = list(segment.mismatches())
-        others = [mismatch for mismatch in mismatches if mismatch.what != "timestamp"]
-        if others:
-            complain(f"Mismatches in :{name}")
-        for mismatch in others:
-            complain(f"  {mismatch.shown(segment)}")
-        if len(others) < len(mismatches):
-            complain(f"Found timestamp mismatch in :{name}")
-        for mismatch in mismatches:
-            if mismatch.what == "timestamp":
-                complain(f"  {mismatch.shown(segment)}")
-        fault, trailing = segment.end_fault()
-        if fault or trailing:
-            complain(fault or f"Found {trailing} invalid bytes at the end of {log_name.rpartition('/')[2]}")
-        return bool(mismatches or fault or trailing)
+                offset = segment.first_offset(batch, entry)
+                yield DumpedLine(file=name, entry=DumpedEntry(offset=offset, position=entry.position))
+        yield DumpedLine(file=name, end=_end(segment, True, list(segment.mismatches())))

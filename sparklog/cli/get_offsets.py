@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given
+from sparklog.cli.common import CommandParser, UsageError, connect, given, say
 from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         for one in found:
             if one.offset is not None:
-                print(f"{one.topic}:{one.partition}:{one.offset}")
+                say(f"{one.topic}:{one.partition}:{one.offset}")
     return 0
 
 

@@ -80,11 +80,14 @@ def _group(coordinator: Coordinator, name: str) -> GroupState:
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
     wide = max([15, *(len(printable(name)) for name in plans)])
-    topics = max([15, *(len(place.topic) for plan in plans.values() for place in plan)])
+    topics = max([15, *(len(printable(place.topic)) for plan in plans.values() for place in plan)])
     lines = ["", f"{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} NEW-OFFSET"]
     for name, plan in plans.items():
         shown = printable(name)
-        lines += [f"{shown:<{wide}} {place.topic:<{topics}} {place.partition:<10} {at}" for place, at in plan.items()]
+        lines += [
+            f"{shown:<{wide}} {printable(place.topic):<{topics}} {place.partition:<10} {at}"
+            for place, at in plan.items()
+        ]
     return lines
 
 
@@ -166,7 +169,8 @@ def _at_time(coordinator: Coordinator, places: list[TopicPartition], time_ms: in
             found = reader.offset(topic, partition, time_ms) if time_ms >= 0 else reader.offset(topic, partition, -2)
             if found is None:
                 print(
-                    f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset.",
+                    f"\nWarn: Partition {partition} from topic {printable(topic)} is empty. "
+                    "Falling back to latest known offset.",
                     file=sys.stderr,
                 )
                 found = coordinator.state.partition(topic, partition).high_watermark

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from sparklog.client.producer import Producer
 
 
-def add_json(options: CommandParser, which: str = "") -> None:
-    """The option; ``which`` says where it belongs, for a command of several actions."""
+def add_json(options: CommandParser, which: str = "", what: str = "one JSON object") -> None:
+    """The option; ``which`` says where it belongs, for a command of several actions, and ``what`` is printed."""
     options.add_argument(
-        "--json", action="store_true", help=f"{which}{': ' if which else ''}print one JSON object (docs/cli-json.md)"
+        "--json", action="store_true", help=f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)"
     )
 
 

@@ -16,10 +16,10 @@ HEAD = """\
 # JSON from the command line
 
 Every command that lists, describes or measures something takes `--json`. It then prints one JSON object on one line of
-ASCII to standard output, and nothing else there; `maintain --loop --json` prints one object a line, whenever there is
-something to say, and `fsck --json` one over several lines. Errors and notes stay on standard error, and exit codes are
-those without `--json` ([cli.md](cli.md#exit-codes-and-errors)). A command that fails prints no object, unless its
-section says otherwise.
+ASCII to standard output, and nothing else there. `maintain --loop --json` prints one object a line, whenever there is
+something to say, `dump-log --json` one a line as it reads, and `fsck --json` one over several lines. Errors and notes
+stay on standard error, and exit codes are those without `--json` ([cli.md](cli.md#exit-codes-and-errors)). A command
+that fails prints no object, unless its section says otherwise.
 
     $ sparklog brokers list --json | jq -r '.brokers[] | select(.state != "online") | .location'
 

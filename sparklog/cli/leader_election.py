@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, require
+from sparklog.cli.common import CommandParser, UsageError, connect, given, require, say
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
@@ -149,12 +149,12 @@ def _print(result: ElectionResult) -> None:
     done = [one for one in result.partitions if one.outcome == "elected"]
     needless = [one for one in result.partitions if one.outcome == "not-needed"]
     if done:
-        print(f"Successfully completed leader election ({kind}) for partitions {_text(done)}")
+        say(f"Successfully completed leader election ({kind}) for partitions {_text(done)}")
     if needless:
-        print(f"Valid replica already elected for partitions {_text(needless)}")
+        say(f"Valid replica already elected for partitions {_text(needless)}")
     for one in result.partitions:
         if one.outcome == "failed":
-            print(f"Error completing leader election ({kind}) for partition: {one.topic}-{one.partition}: {one.error}")
+            say(f"Error completing leader election ({kind}) for partition: {one.topic}-{one.partition}: {one.error}")
 
 
 def _text(outcomes: Iterable[ElectionOutcome]) -> str:

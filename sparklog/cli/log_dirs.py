@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, require
+from sparklog.cli.broker_conditions import complain_of, conditions_of
+from sparklog.cli.common import CommandParser, UsageError, connect, require
 from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparklog.cli.documents import LogDir, LogDirBroker
+    from sparklog.cli.broker_conditions import Condition
+    from sparklog.cli.documents import LogDir
+    from sparklog.coordinator import Coordinator
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
-"""What Kafka's tool names as the error of a location that is offline."""
+"""What Kafka's tool names as the error of a location that is offline, or does not answer."""
+UNKNOWN_LAG = -1
+"""Of a replica that is not in sync: only a listing of the location could tell."""
 
 
 def parser() -> CommandParser:
@@ -36,26 +40,29 @@ def run(options: argparse.Namespace) -> int:
     require(options, "describe")
     topics = {name for name in options.topic_list.split(",") if name}
     wanted = _broker_ids(options.broker_list)
-    root, storage_options = bootstrap_server(options)
-    from sparklog.client.admin import AdminClient
+    coordinator = connect(options)
+    known = sorted(coordinator.state.brokers)
+    missing = [number for number in wanted if number not in known]
+    if missing:
+        raise UsageError(
+            f"ERROR: The given brokers do not exist from --broker-list: {_text(missing)}. Current existent "
+            f"brokers: {_text(known)}",
+            prefixed=True,
+        )
+    shown = wanted or known
+    if not options.json:
+        print("Querying brokers for log directories information")
+    conditions = {number: found for number, found in conditions_of(coordinator).items() if number in shown}
+    if not options.json:
+        print(f"Received log directory information from brokers {_text(shown)}")
+    from sparklog.cli.documents import LogDirBroker, LogDirDescription
 
-    with AdminClient(bootstrap_servers=root, storage_options=storage_options, request_timeout_ms=math.inf) as admin:
-        known = sorted(broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
-        missing = [number for number in wanted if number not in known]
-        if missing:
-            raise UsageError(
-                f"ERROR: The given brokers do not exist from --broker-list: {_text(missing)}. Current existent "
-                f"brokers: {_text(known)}",
-                prefixed=True,
-            )
-        if not options.json:
-            print("Querying brokers for log directories information")
-        found = admin.describe_log_dirs(brokers=wanted or known)
-        if not options.json:
-            print(f"Received log directory information from brokers {_text(wanted or known)}")
-    from sparklog.cli.documents import LogDirDescription
-
-    print_json(LogDirDescription(version=1, brokers=[_broker(one, topics) for one in found]))
+    brokers = [
+        LogDirBroker(broker=number, log_dirs=[_log_dir(coordinator, number, topics, condition)])
+        for number, condition in conditions.items()
+    ]
+    print_json(LogDirDescription(version=1, brokers=brokers))
+    complain_of(conditions)
     return 0
 
 
@@ -71,24 +78,24 @@ def _text(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _broker(found: dict[str, Any], topics: set[str]) -> LogDirBroker:
-    from sparklog.cli.documents import LogDirBroker
-
-    return LogDirBroker(broker=found["broker"], log_dirs=[_log_dir(one, topics) for one in found["log_dirs"]])
-
-
-def _log_dir(found: dict[str, Any], topics: set[str]) -> LogDir:
+def _log_dir(coordinator: Coordinator, broker: int, topics: set[str], condition: Condition) -> LogDir:
+    """The one log dir of a broker. Of one that is not there nobody can tell what it holds."""
     from sparklog.cli.documents import LogDir, LogDirPartition
 
+    state = coordinator.state
+    log_dir = state.brokers[broker].url or coordinator.store.root
+    if condition.word != "online":
+        return LogDir(log_dir=log_dir, error=STORAGE_ERROR, partitions=[])
     partitions = [
         LogDirPartition(
-            partition=f"{topic['name']}-{one['partition_index']}",
-            size=one["partition_size"],
-            offset_lag=one["offset_lag"],
-            is_future=one["is_future_key"],
+            partition=f"{name}-{number}",
+            size=partition.size_bytes,
+            offset_lag=0 if broker in partition.isr else UNKNOWN_LAG,
+            is_future=broker in partition.adding,
         )
-        for topic in found["topics"]
-        if not topics or topic["name"] in topics
-        for one in topic["partitions"]
+        for name in sorted(state.topics)
+        if not topics or name in topics
+        for number, partition in enumerate(state.topics[name].partitions)
+        if broker in partition.replicas
     ]
-    return LogDir(log_dir=found["log_dir"], error=STORAGE_ERROR if found["error_code"] else None, partitions=partitions)
+    return LogDir(log_dir=log_dir, error=None, partitions=partitions)

@@ -57,7 +57,7 @@ def parser() -> CommandParser:
         "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that go by topic"
     )
     options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
-    add_json(options)
+    add_json(options, what="one JSON object, with --loop one a line")
     add_runner_options(options)
     return options
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from sparklog.cli.client_properties import add_properties, client_arguments, read_properties
 from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, require
 from sparklog.cli.json_output import add_json, metrics_of, print_json
+from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.cli.documents import SendingRate
@@ -162,7 +163,7 @@ class _Payloads:
 def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     path, delimiter = options.payload_file, options.payload_delimiter
     said = sys.stderr if options.json else sys.stdout
-    print(f"Reading payloads from: {path}", file=said)
+    print(f"Reading payloads from: {printable(path)}", file=said)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()

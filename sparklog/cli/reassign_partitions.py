@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, connect, given, refuse_controller, require
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, refuse_controller, require, say
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.types import TopicPartition
 
@@ -242,14 +241,14 @@ def _execute(options: argparse.Namespace) -> int:
     print("Save this to use as the --reassignment-json-file option during rollback")
     failed = _submit(coordinator, wanted, options.throttle, not options.disallow_replication_factor_change)
     if failed:
-        print("Error reassigning partition(s), none of which is moved:", file=sys.stderr)
+        complain("Error reassigning partition(s), none of which is moved:")
         for place in sorted(failed):
-            print(f"{place}: {failed[place]}", file=sys.stderr)
+            complain(f"{place}: {failed[place]}")
         return 1
     if options.throttle > 0:
         print(THROTTLE_WARNING)
         print(f"The inter-broker throttle limit was set to {options.throttle} B/s")
-    print(f"Successfully started partition reassignment{_s(wanted)} for {_places(one.place for one in wanted)}")
+    say(f"Successfully started partition reassignment{_s(wanted)} for {_places(one.place for one in wanted)}")
     return 0
 
 
@@ -325,7 +324,7 @@ def _verify(options: argparse.Namespace) -> int:
         return 0
     print("Status of partition reassignment:")
     for one in found:
-        print(_status_line(one))
+        say(_status_line(one))
     print()
     if lift:
         _say_throttle(coordinator, topics)
@@ -377,11 +376,11 @@ def _cancel(options: argparse.Namespace) -> int:
         decided = coordinator.submit(lambda state: alter_reassignments(state, dict.fromkeys(active)))
         failed = {place: error for place, error in decided.items() if error is not None}
         if failed:
-            print(f"Error cancelling partition reassignment{_s(failed)} for:", file=sys.stderr)
+            complain(f"Error cancelling partition reassignment{_s(failed)} for:")
             for place in sorted(failed):
-                print(f"{place}: {failed[place]}", file=sys.stderr)
+                complain(f"{place}: {failed[place]}")
             return 1
-        print(f"Successfully cancelled partition reassignment{_s(active)} for: {_places(active)}")
+        say(f"Successfully cancelled partition reassignment{_s(active)} for: {_places(active)}")
     print("None of the specified partition moves are active.")
     if not options.preserve_throttles:
         topics = {one.topic for one in wanted}
@@ -394,7 +393,7 @@ def _say_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
     names = sorted(topics)
     brokers = sorted(coordinator.state.brokers)
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(brokers)}")
-    print(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
+    say(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
 
 
 def _lift_throttle(coordinator: Coordinator, topics: Iterable[str]) -> None:
@@ -438,7 +437,7 @@ def _list(options: argparse.Namespace) -> int:
     for one in found:
         adding = f" adding: {_ids(one.adding_replicas)}." if one.adding_replicas else ""
         removing = f" removing: {_ids(one.removing_replicas)}." if one.removing_replicas else ""
-        print(f"{one.topic}-{one.partition}: replicas: {_ids(one.replicas)}.{adding}{removing}")
+        say(f"{one.topic}-{one.partition}: replicas: {_ids(one.replicas)}.{adding}{removing}")
     return 0
 
 

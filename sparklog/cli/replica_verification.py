@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, bootstrap_server
+from sparklog.cli.common import CommandParser, UsageError, bootstrap_server, complain, say
 from sparklog.cli.json_output import add_json, print_json
 from sparklog.cli.runners import add_runner_options, check_runner_options, task_runners
 
@@ -97,7 +97,7 @@ def _say(coordinator: Coordinator, text: str) -> None:
     from datetime import datetime, timedelta, timezone
 
     moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=coordinator.log.clock.now_ms())
-    print(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
+    say(f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03d}: {text}")
     sys.stdout.flush()
 
 
@@ -110,7 +110,7 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
     state = coordinator.state
     stores, unreachable = _stores(coordinator)
     for finding in offline_brokers(state, unreachable):
-        print(f"replica-verification: {finding.message}", file=sys.stderr)
+        complain(f"replica-verification: {finding.message}")
     lists = {name: coordinator.segments(name, state) for name in topics}
     wanted = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
     copies = Copies()

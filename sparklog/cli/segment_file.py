@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 NO_HORIZON = -1
+TimestampKind = Literal["CreateTime", "LogAppendTime"]
+MismatchKind = Literal["offset", "position", "size", "crc", "timestamp"]
 
 
 class Placement(NamedTuple):
@@ -36,14 +38,6 @@ class Placement(NamedTuple):
 
     topic: str
     segment: Segment
-
-    def __str__(self) -> str:
-        run = self.segment
-        left = f"{run.records} records of " if run.has_gaps else ""
-        return (
-            f"Commit log: {self.topic}-{run.partition} has {left}offsets {run.base_offset} to {run.end_offset - 1} in "
-            f"batches {run.first_batch} to {run.first_batch + run.batches - 1} of this file (commit {run.version})"
-        )
 
 
 class Batch(NamedTuple):
@@ -80,11 +74,11 @@ class Batch(NamedTuple):
         return UNKNOWN if self.base_sequence < 0 else last_sequence(self.base_sequence, self.count)
 
     @property
-    def timestamp(self) -> tuple[str, int]:
+    def timestamp(self) -> tuple[TimestampKind, int]:
         """The kind and the largest of the timestamps, in milliseconds."""
         return self.stamp(self.max_timestamp_us)
 
-    def stamp(self, timestamp_us: int) -> tuple[str, int]:
+    def stamp(self, timestamp_us: int) -> tuple[TimestampKind, int]:
         """A record's timestamp in milliseconds, with its kind: the commit's time where the topic stamps on append."""
         if self.append_time_ms >= 0:
             return "LogAppendTime", self.append_time_ms
@@ -98,17 +92,16 @@ class Mismatch(NamedTuple):
     """One thing that an index says of a batch and its log does not."""
 
     batch: int
-    what: str
+    what: MismatchKind
     indexed: int
     found: int
 
-    def shown(self, segment: SegmentFile) -> str:
-        """Kafka's line. Offsets begin at the file's base offset; -1 is nothing at all."""
-        indexed, found = self.indexed, self.found
-        if self.what == "offset":
-            indexed, found = (row if row < 0 else segment.offset(self.batch, row) for row in (indexed, found))
-        where = "" if self.what == "offset" else f" (batch {self.batch})"
-        return f"Index {self.what}: {indexed}, log {self.what}: {found}{where}"
+    def values(self, segment: SegmentFile) -> tuple[int | None, int | None]:
+        """What the index and the log have, None for nothing. Offsets begin at the file's base offset."""
+        if self.what != "offset":
+            return self.indexed, self.found
+        indexed, found = (None if row < 0 else segment.offset(self.batch, row) for row in (self.indexed, self.found))
+        return indexed, found
 
 
 class SegmentFile:
@@ -346,12 +339,13 @@ class SegmentFile:
             row += max(messages[number].rows, 0)
 
     def _differences(self, number: int, entry: BatchEntry, found: Found, row: int) -> Iterator[Mismatch]:
-        for what, indexed, actual in (
+        compared: tuple[tuple[MismatchKind, int, int], ...] = (
             ("offset", entry.first_row, row),
             ("position", entry.position, found.position),
             ("size", entry.length, found.length),
             ("crc", entry.crc32c, found.crc32c),
-        ):
+        )
+        for what, indexed, actual in compared:
             if indexed != actual:
                 yield Mismatch(number, what, indexed, actual)
         if entry.crc32c != found.crc32c or self._reader is None:

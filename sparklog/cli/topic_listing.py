@@ -92,7 +92,7 @@ def lines(described: TopicDescriptions, heads: bool) -> Iterator[str]:
         if heads:
             configs = ",".join(printable(f"{name}={value}") for name, value in topic.configs.items())
             yield (
-                f"Topic: {topic.topic}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partition_count}"
+                f"Topic: {printable(topic.topic)}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partition_count}"
                 f"\tReplicationFactor: {topic.replication_factor}\tConfigs: {configs}"
             )
         yield from (_partition_line(topic.topic, partition) for partition in topic.partitions)
@@ -105,8 +105,8 @@ def _partition_line(topic: str, partition: PartitionDetails) -> str:
         adding, removing = _ids(partition.adding_replicas), _ids(partition.removing_replicas)
         moving = f"\tAdding Replicas: {adding}\tRemoving Replicas: {removing}"
     return (
-        f"\tTopic: {topic}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {_ids(partition.replicas)}"
-        f"\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
+        f"\tTopic: {printable(topic)}\tPartition: {partition.partition}\tLeader: {leader}"
+        f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}{moving}\tElr: N/A\tLastKnownElr: N/A"
     )
 
 

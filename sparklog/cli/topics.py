@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, refuse_together, require
+from sparklog.cli.common import CommandParser, UsageError, complain, connect, given, refuse_together, require, say
 from sparklog.cli.json_output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
         if not options.if_not_exists:
             raise
     else:
-        print(f"Created topic {name}.")
+        say(f"Created topic {name}.")
         say_without_effect(name, configs)
 
 
@@ -261,7 +261,7 @@ def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
         print_json(found)
         return
     for topic in found.topics:
-        print(topic.topic)
+        say(topic.topic)
 
 
 def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:

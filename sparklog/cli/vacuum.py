@@ -131,7 +131,7 @@ def _print_files(files: list[VacuumFile], verbose: bool) -> None:
     """By broker, size, path and reason."""
     shown = files if verbose else files[:LISTED]
     for found in shown:
-        print(f"  broker {found.broker}\t{found.size_bytes:,} bytes\t{printable(found.path)}\t{found.why}")
+        print(f"  broker {found.broker}\t{found.size_bytes:,} bytes\t{printable(found.path)}\t{printable(found.why)}")
     if len(shown) < len(files):
         rest = files[len(shown) :]
         print(f"  and {_files(len(rest))}, {sum(found.size_bytes for found in rest):,} bytes; --verbose names them")

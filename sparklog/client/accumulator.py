@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.futures import FutureRecordMetadata, RecordBatchResult, longest_wait
+from sparklog.client.futures import FutureRecordMetadata, RecordBatchResult, call_all, longest_wait
 from sparklog.client.producer_config import ProducerConfig
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
@@ -315,9 +315,7 @@ class Accumulator:
                 self.used -= batch.size
                 self.unfinished.discard(batch)
             self.changed.notify_all()
-        for batch in fresh:
-            if batch.callbacks:
-                batch.run_callbacks()
+        call_all([callback for batch in fresh if batch.callbacks for callback in batch.take_callbacks()])
 
     def release(self, batches: Sequence[PendingBatch]) -> None:
         """The records of these batches are in files now: they need no memory, and are not resolved yet."""

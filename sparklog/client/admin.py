@@ -51,8 +51,8 @@ from sparklog.client.config import (
     SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
+    milliseconds,
     shown_config,
-    whole_number,
 )
 from sparklog.client.representation import Facts, Shown
 from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
@@ -160,8 +160,8 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
 
     def __init__(self, **configs: Unpack[AdminArguments]) -> None:
         arguments = check_arguments("AdminClient", configs, DEFAULTS, NO_EFFECT)
-        milliseconds = whole_number("AdminClient", arguments, "request_timeout_ms", least=1)
-        self._request_timeout = milliseconds / 1000 if milliseconds < 2**63 - 1 else math.inf
+        timeout_ms = milliseconds("AdminClient", arguments, "request_timeout_ms", least=1)
+        self._request_timeout = timeout_ms / 1000 if timeout_ms < 2**63 - 1 else math.inf
         self._coordinator = cluster_of("AdminClient", arguments)
         self.config = shown_config(DEFAULT_CONFIG, configs, self._coordinator)
         self._closed = False

@@ -19,7 +19,7 @@ from sparklog.config.definitions import (
     DYNAMIC_TOPIC_CONFIG,
     ConfigEntry,
 )
-from sparklog.config.effects import without_effect
+from sparklog.config.effects import still_misleading, without_effect
 from sparklog.config.topic_configs import TOPIC_CONFIGS, TopicConfig
 from sparklog.errors import (
     InvalidArgumentError,
@@ -124,6 +124,8 @@ class ConfigAdmin(AdminBase):
             for resource, operations in zip(resources, changes, strict=True):
                 _check_names(resource, operations)
 
+        kept: dict[int, Mapping[str, str]] = {}
+
         def alter(state: State, place: int) -> Decision:
             topic = _topic_of(resources[place])
             current = state.topic(topic).configs if topic else state.configs
@@ -131,23 +133,24 @@ class ConfigAdmin(AdminBase):
             if not operations and all_if_none:
                 operations = dict.fromkeys(current, (AlterConfigOp.DELETE, ""))
             new, gone = _changed(operations, current, TOPIC_CONFIGS if topic else CLUSTER_CONFIGS)
+            kept[place] = {name: value for name, value in current.items() if name not in new and name not in gone}
             return decide.alter_configs(state, topic, new, gone)
 
         names = [f"{resource.kind.name} {resource.name or ''}" for resource in resources]
         found: dict[str, dict[str, str]] = {}
         answers = self._together(names, alter, validate_only, raise_errors=False)
-        for resource, operations, answer in zip(resources, changes, answers, strict=True):
+        for place, (resource, operations, answer) in enumerate(zip(resources, changes, answers, strict=True)):
             shown = "OK" if answer.error is None else _shown(answer.error)
             if answer.error is None:
-                _warn_without_effect(_topic_of(resource), operations)
+                _warn_without_effect(_topic_of(resource), operations, kept[place])
             found.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = shown
         return found
 
 
-def _warn_without_effect(topic: str, operations: Operations) -> None:
-    """Log what was set and nothing acts on."""
+def _warn_without_effect(topic: str, operations: Operations, kept: Mapping[str, str]) -> None:
+    """Log what was set and nothing acts on, and what was kept and would be refused today."""
     values = {name: value for name, (kind, value) in operations.items() if kind is AlterConfigOp.SET}
-    for line in without_effect(topic, values):
+    for line in [*without_effect(topic, values), *still_misleading(topic, kept)]:
         logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line)
 
 

@@ -6,7 +6,9 @@ An editor completes the names, and mypy finds one that is misspelt and a value t
 its arguments in a dict says the same: ``config: ProducerArguments = {"acks": "all"}``.
 
 Rules: types alone. Every name that a client takes stands here, which a test checks; times are milliseconds where the
-name says so, sizes are bytes. Not for: defaults and checks (``producer_config``, ``consumer_config``, ``config``).
+name says so, sizes are bytes. A ``float`` takes fractions and ``math.inf``; but ``retries``, which has no type of its
+own, takes whole numbers and ``math.inf``.
+Not for: defaults and checks (``producer_config``, ``consumer_config``, ``config``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from sparklog.client.partitioners import Partitioner
 from sparklog.client.serializers import Deserializer, Serializer
 from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition
+
+Acks = Literal[-1, 0, 1, "all"]
+"""Which copies a commit needs; -1 is all of them, too."""
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 """What a producer compresses with, unless the topic's ``compression.type`` says."""
@@ -139,7 +144,7 @@ class MetricArguments(TypedDict, total=False):
 class ProducerArguments(ClusterArguments, SocketArguments, MetricArguments, total=False):
     """The arguments of ``Producer``; see docs/clients.md for their meaning and defaults."""
 
-    acks: int | Literal["all"]
+    acks: Acks
     allow_auto_create_topics: bool
     batch_size: int
     buffer_memory: int
@@ -183,7 +188,7 @@ class ConsumerArguments(ClusterArguments, SocketArguments, MetricArguments, tota
     fetch_max_bytes: int
     fetch_max_wait_ms: float
     fetch_min_bytes: int
-    group_id: str | None
+    group_id: str | bytes | None
     group_instance_id: str | None
     heartbeat_interval_ms: float
     isolation_level: Isolation
@@ -196,7 +201,7 @@ class ConsumerArguments(ClusterArguments, SocketArguments, MetricArguments, tota
     partition_assignment_strategy: AnyAssignor | Sequence[AnyAssignor]
     request_timeout_ms: float
     retry_backoff_ms: float
-    session_timeout_ms: float
+    session_timeout_ms: int
     tail_backoff_ms: float
     tail_backoff_max_ms: float | None
     value_deserializer: AnyDeserializer | None

@@ -52,9 +52,12 @@ def create_cluster(
     address = root_of("create_cluster", root, "root")
     try:
         create(address, storage_options)
-    except ClusterAlreadyExistsError:
+    except ClusterAlreadyExistsError as error:
         if not if_not_exists:
-            raise
+            raise ClusterAlreadyExistsError(
+                f"{error.message}; if_not_exists=True, or sparklog.open_cluster, opens the one that is there",
+                **error.context,
+            ) from error
     return open_cluster(address, storage_options)
 
 

@@ -177,6 +177,20 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
     return value
 
 
+def milliseconds(client: str, config: Mapping[str, object], name: str, least: int = 0) -> float:
+    """The value of an argument that is a time of at least ``least`` milliseconds; fractions of one are fine.
+
+    ``math.inf`` as in ``whole_number``. Raises InvalidClientConfigurationError and its kind.
+    """
+    value = config[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        raise (InvalidClientConfigurationError if is_number else InvalidClientConfigurationTypeError)(
+            f"{client}({name}={value!r}): give milliseconds of at least {least}", config=name, value=value
+        )
+    return 2**63 - 1 if value == math.inf else value
+
+
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:
     """The value of an argument that is one of these. Raises InvalidClientConfigurationError."""
     value = config[name]
@@ -216,7 +230,7 @@ def cluster_of(client: str, config: Mapping[str, object], address: str = "bootst
             config="storage_options",
         )
     root = root_of(client, config.get("bootstrap_servers"), address)
-    timeout_ms = whole_number(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
+    timeout_ms = milliseconds(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
     return _opened(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
 
 

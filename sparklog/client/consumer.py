@@ -16,7 +16,6 @@ Not for: who owns what in a group (``coordinator.membership``), reading (``fetch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog.client.consumer_calls import PositionCalls
@@ -48,7 +47,6 @@ from sparklog.client.subscription import (
 from sparklog.client.unknown_topics import UnknownTopics
 from sparklog.errors import (
     CommitConflictError,
-    IllegalStateError,
     IndeterminateCommitError,
     InvalidArgumentTypeError,
     KafkaTimeoutError,
@@ -68,7 +66,7 @@ _TRANSIENT = (StorageUnavailableError, IndeterminateCommitError, CommitConflictE
 """What ``poll`` waits out when it happens in managing the group: the same is tried again."""
 
 POLL_PATIENCE_SECONDS = 0.5
-"""How much longer than its timeout ``poll`` may take, for a look at the log that it cannot do without."""
+"""How long ``poll`` may take with a shorter timeout, for what it cannot do without: a look at the log, or to join."""
 
 ALL_WAITING = None
 """``max_records`` of ``poll_batches``: whatever has been read ahead."""
@@ -118,12 +116,12 @@ class Consumer(Shown, PositionCalls):
             self._read_ahead,
             self._subscription,
             self._config,
-            partial(self._newest.within, POLL_PATIENCE_SECONDS),
+            self._newest.within,
         )
         self._unknown = UnknownTopics(
             self._coordinator, self._subscription, self._config.client_id, self._config.group_id
         )
-        self._group: GroupSession | None = None
+        self._group = None
         if self._config.group_id:
             both = self._subscription, self._read_ahead
             self._group = GroupSession(self._coordinator, self._config, *both, self._metrics)
@@ -144,7 +142,7 @@ class Consumer(Shown, PositionCalls):
     def __del__(self) -> None:
         """Nobody has this consumer any more: its threads end. Nothing is committed, as in kafka-python, and the group
         finds out by the session timeout. Takes no locks, since the garbage collector runs anywhere."""
-        for part in (getattr(self, "_read_ahead", None), getattr(self, "_group", None)):
+        for part in (getattr(self, name, None) for name in ("_read_ahead", "_group", "_positions")):
             if part is not None:
                 part.abandon()
 
@@ -169,7 +167,8 @@ class Consumer(Shown, PositionCalls):
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions instead of those before, without a group's doing. Those that stay go on as they are.
-        None at all is ``unsubscribe()``.
+        None at all is ``unsubscribe()``. What was read is committed first (``enable_auto_commit``), within
+        ``request_timeout_ms``.
 
         Raises IllegalStateError after ``subscribe``, InvalidArgumentTypeError.
 
@@ -183,7 +182,7 @@ class Consumer(Shown, PositionCalls):
         with self._alone:
             self._put_back()
             if self._group is not None and self._subscription.manual:
-                self._group.commit_last(self._config.auto_commit)
+                self._group.commit_last(self._config.auto_commit, self._config.request_timeout)
             before = set(self._subscription.positions)
             self._subscription.assign(partitions)
             self._forget(before - set(self._subscription.positions))
@@ -298,36 +297,39 @@ class Consumer(Shown, PositionCalls):
         """What there is, as soon as there is something; but then wait up to ``gather`` seconds for the rest of it."""
         self._put_back()
         deadline = self._clock.monotonic() + timeout
+        patience = deadline + max(POLL_PATIENCE_SECONDS - timeout, 0)
         if self._group is not None:
             self._group.polling(True)
         try:
             while True:
                 seen = self._coordinator.state
-                pause = self._update()
-                if gather and timeout and most is not None:
-                    left = deadline - self._clock.monotonic()
-                    self._read_ahead.gather(most, min(gather, max(left, 0)), self._config.look_age)
-                taken = self._take(most)
+                pause = self._update(patience)
+                left = max(deadline - self._clock.monotonic(), 0)
+                taken = [] if self._waits_for_group() else self._gather(most, min(gather, left))
                 left = deadline - self._clock.monotonic()
                 if any(one.batches.batch.num_rows for one in taken) or left <= 0 or self._closing:
                     return taken
                 for one in taken:  # compaction took out what was to be read: there is nothing to return of it
                     self._advance(one, one.batches.end_offset, True)
-                if not taken:
-                    self._read_ahead.wait(seen, min(left, pause))
+                if not taken and self._read_ahead.wait(seen, min(left, pause)):
+                    return taken
         finally:
             if self._group is not None:
                 self._group.polling(False)
 
-    def _update(self) -> float:
+    def _update(self, patience: float) -> float:
         """Do what is due beside reading; how many seconds until something is due again."""
         subscription, pause = self._subscription, 60.0
+
+        def left() -> float:  # in parts, so that ``close`` and ``wakeup`` find it between two of them
+            return min(max(patience - self._clock.monotonic(), 0), POLL_PATIENCE_SECONDS)
+
         try:
             if self._group is not None:
-                pause = self._update_group(self._group)
+                pause = self._update_group(self._group, left())
             elif subscription.automatic:
                 self._assign_all()
-            self._positions.update()
+            self._positions.update(left())
             self._unknown.warn()
         except (*_TRANSIENT, KafkaTimeoutError) as error:
             self._read_ahead.log_retry(error)
@@ -335,9 +337,14 @@ class Consumer(Shown, PositionCalls):
         self._read_ahead.start()
         return pause
 
-    def _update_group(self, group: GroupSession) -> float:
-        if self._subscription.automatic and group.update():
-            self._positions.stale = True
+    def _update_group(self, group: GroupSession, seconds: float) -> float:
+        before = self._subscription.positions
+        try:
+            if self._subscription.automatic:
+                group.update(seconds)
+        finally:  # also where it took part in one thing, and the next one failed
+            if self._subscription.positions is not before:
+                self._positions.stale = True
         group.raise_listener_error()
         group.call_back()
         group.auto_commit()
@@ -362,7 +369,13 @@ class Consumer(Shown, PositionCalls):
             self._subscription.add(wanted)
             self._positions.stale = True
 
-    def _take(self, most: int | None) -> list[Taken]:
+    def _waits_for_group(self) -> bool:
+        """Whether it is not known yet whose the partitions are: nothing is returned meanwhile, as in kafka-python."""
+        return self._group is not None and self._subscription.automatic and self._group.waits
+
+    def _gather(self, most: int | None, seconds: float) -> list[Taken]:
+        if seconds and most is not None:
+            self._read_ahead.gather(most, seconds, self._config.look_age)
         try:
             return self._read_ahead.take(most)
         except OffsetOutOfRangeError as error:
@@ -412,8 +425,8 @@ class Consumer(Shown, PositionCalls):
 
     def _measure(self, taken: Taken, records: int) -> None:
         """So many of these records are handed out."""
-        bounds = self._reader.bounds(*taken.stream.place)
-        self._metrics.handed_out(taken.batches, taken.size, records, 0 if bounds is None else bounds.end)
+        end = self._reader.end_offset(*taken.stream.place)
+        self._metrics.handed_out(taken.batches, taken.size, records, end or 0)
 
     # -- iteration
 
@@ -525,28 +538,11 @@ class Consumer(Shown, PositionCalls):
             group = self._grouped("commit_async")
             return group.commit_async(self._offsets(offsets, group), callback or self._config.commit_callback)
 
-    def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
-    ) -> int | OffsetAndMetadata | None:
-        """What the group has committed in a partition, None if nothing; with its metadata if asked for.
-        Raises IllegalStateError without a group."""
-        with self._alone:
-            self._grouped("committed")
-            place = as_partition(partition)
-            self._refresh(timeout_ms)
-            found = self._positions.committed(place)
-            return found if metadata or found is None else found.offset
-
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this consumer is in its group, for ``send_offsets_to_transaction``; without a group, nobody. Any thread
         may ask."""
         self._alone.check_process()
         return ConsumerGroupMetadata(None) if self._group is None else self._group.metadata()
-
-    def _grouped(self, method: str) -> GroupSession:
-        if self._group is None:
-            raise IllegalStateError(f"{method}() needs a group: make the Consumer with group_id=...")
-        return self._group
 
     def _offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, group: GroupSession
@@ -604,7 +600,7 @@ class Consumer(Shown, PositionCalls):
     # -- closing
 
     def wakeup(self) -> None:
-        """End a ``poll`` of another thread at once; it returns what there is. Any thread may call this."""
+        """End a ``poll`` or an iteration of another thread, or the next one. Any thread may call this."""
         self._alone.check_process()
         self._read_ahead.wake()
 
@@ -629,7 +625,7 @@ class Consumer(Shown, PositionCalls):
                 self._group.close(autocommit, seconds)
         finally:
             self._read_ahead.close(seconds)
-            self._reader.close()
+            self._positions.close(seconds)
             self._metrics.close()
             self._config.close_deserializers()
             self._alone.__exit__()

@@ -10,20 +10,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.client.consumer_config import EARLIEST_RESET, LATEST_RESET, ConsumerConfig
+from sparklog.client.consumer_group import GroupSession
 from sparklog.client.consumer_offsets import ConsumerReader
 from sparklog.client.consumer_positions import Positions
 from sparklog.client.one_thread import OneThread
 from sparklog.client.patience import Repeatable
-from sparklog.client.subscription import Subscription, as_offset, as_seconds
+from sparklog.client.subscription import Subscription, as_offset, as_partition, as_seconds
+from sparklog.clock import Clock
+from sparklog.errors import IllegalStateError
 from sparklog.protocol.state import State
-from sparklog.types import OffsetAndTimestamp, TopicPartition
+from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
 class PositionCalls(ABC):
     """The methods of ``Consumer`` for positions and offsets."""
 
     _alone: OneThread
+    _clock: Clock
     _config: ConsumerConfig
+    _group: GroupSession | None
     _newest: Repeatable[State]
     _positions: Positions
     _reader: ConsumerReader
@@ -34,14 +39,14 @@ class PositionCalls(ABC):
         """Give back the records that iteration has in hand."""
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record. Raises IllegalStateError, UnknownTopicTimeoutError and
-        NoOffsetForPartitionError."""
+        """The offset of the next record. Raises IllegalStateError, UnknownTopicTimeoutError, NoOffsetForPartitionError
+        and KafkaTimeoutError."""
         with self._alone:
             at = self._subscription.at(partition)
             if at.position is None:
-                self._refresh(timeout_ms)
-                self._positions.bounds_of(partition)
-                self._positions.find(at)
+                until = self._refresh_until(timeout_ms)
+                self._positions.bounds_of(partition, until)
+                self._positions.find(at, until)
             assert at.position is not None
             return at.position
 
@@ -78,42 +83,63 @@ class PositionCalls(ABC):
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each. Raises UnknownTopicTimeoutError."""
+        """The first offset of each. Raises UnknownTopicTimeoutError, KafkaTimeoutError."""
         with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=True)
+            return self._positions.ends(partitions, True, self._refresh_until(timeout_ms))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each. Raises UnknownTopicTimeoutError.
+        """The offset after the last record of each. Raises UnknownTopicTimeoutError, KafkaTimeoutError.
 
         >>> first = sparklog.TopicPartition("orders", 0)
         >>> consumer.end_offsets([first])[first]
         0
         """
         with self._alone:
-            self._refresh(timeout_ms)
-            return self._positions.ends(partitions, earliest=False)
+            return self._positions.ends(partitions, False, self._refresh_until(timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time in milliseconds, None where there is none. Raises
-        UnknownTopicTimeoutError, InvalidArgumentError."""
+        UnknownTopicTimeoutError, InvalidArgumentError, KafkaTimeoutError."""
         with self._alone:
+            return self._positions.for_times(timestamps, self._refresh_until(timeout_ms))
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """What the group has committed in a partition, None if nothing; with its metadata if asked for.
+        Raises IllegalStateError without a group."""
+        with self._alone:
+            self._grouped("committed")
+            place = as_partition(partition)
             self._refresh(timeout_ms)
-            return self._positions.for_times(timestamps)
+            found = self._positions.committed(place)
+            return found if metadata or found is None else found.offset
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The offset after the last record as far as this consumer has read the log, without asking the storage. Any
         thread may ask. Raises IllegalStateError."""
         self._alone.check_process()
         place = self._subscription.at(partition).place
-        bounds = self._reader.bounds(*place)
-        return None if bounds is None else bounds.end
+        return self._reader.end_offset(*place)
+
+    def _grouped(self, method: str) -> GroupSession:
+        if self._group is None:
+            raise IllegalStateError(f"{method}() needs a group: make the Consumer with group_id=...")
+        return self._group
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
-        seconds = self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)
-        return self._newest.within(seconds, newer=True)
+        return self._newest.within(self._seconds(timeout_ms), newer=True)
+
+    def _refresh_until(self, timeout_ms: float | None) -> float:
+        """The same; until when, by the clock, what follows may take."""
+        until = self._clock.monotonic() + self._seconds(timeout_ms)
+        self._refresh(timeout_ms)
+        return until
+
+    def _seconds(self, timeout_ms: float | None) -> float:
+        return self._config.api_timeout if timeout_ms is None else as_seconds(timeout_ms)

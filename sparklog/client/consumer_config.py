@@ -28,6 +28,7 @@ from sparklog.client.config import (
     SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
+    milliseconds,
     one_of,
     shown_config,
     whole_number,
@@ -163,7 +164,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         return whole_number("Consumer", arguments, name, least)
 
     def seconds(name: str, least: int = 0) -> float:
-        return number(name, least) / 1000
+        return milliseconds("Consumer", arguments, name, least) / 1000
 
     def flag(name: str) -> bool:
         return bool(one_of("Consumer", arguments, name, (True, False)))
@@ -217,8 +218,8 @@ def _check_together(config: ConsumerConfig) -> None:
 
 def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]) -> None:
     """A request lasts longer than the wait for records in it, and a connection longer than a request."""
-    request_ms = whole_number("Consumer", arguments, "request_timeout_ms")
-    wait_ms = whole_number("Consumer", arguments, "fetch_max_wait_ms")
+    request_ms = milliseconds("Consumer", arguments, "request_timeout_ms")
+    wait_ms = milliseconds("Consumer", arguments, "fetch_max_wait_ms")
     if wait_ms >= request_ms:
         if "fetch_max_wait_ms" in given:
             raise _wrong("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
@@ -264,7 +265,7 @@ def _endless(arguments: Mapping[str, object]) -> float:
 
 def _tail_backoff_max(arguments: Mapping[str, object], coordinator: Coordinator) -> float:
     if arguments["tail_backoff_max_ms"] is not None:
-        return whole_number("Consumer", arguments, "tail_backoff_max_ms", 1) / 1000
+        return milliseconds("Consumer", arguments, "tail_backoff_max_ms", 1) / 1000
     root = coordinator.store.root
     local = "://" not in root or root.startswith("memory://")
     return (LOCAL_TAIL_BACKOFF_MAX_MS if local else REMOTE_TAIL_BACKOFF_MAX_MS) / 1000

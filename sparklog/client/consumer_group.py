@@ -1,11 +1,14 @@
 """A consumer's part in its group: membership within ``poll``, heartbeats from a thread, listeners, and commits.
 
-The consumer's thread joins, takes part in rebalances and calls the listener, all from within ``poll``. The heartbeat
-thread renews the lease and watches the other members, and leaves the group where ``poll`` was not called for
-``max_poll_interval_ms``. Asynchronous commits have a thread of their own; each waits for the one before.
+The consumer's thread joins, takes part in rebalances and calls the listener, all from within ``poll``. What it asks of
+the storage for that is a step, which a thread of its own takes, after the commits that were begun before; asynchronous
+commits have the same thread. So ``poll`` gives up waiting in time, and the next one finds the step where it is by then.
+The heartbeat thread renews the lease and watches the other members, and leaves the group where ``poll`` was not called
+for ``max_poll_interval_ms``.
 
-Rules: what is given up is acknowledged after the listener has been called and the last offsets are committed, in one
-commit. Not for: who owns what (``coordinator.membership``), reading.
+Rules: one step is under way at a time, and nothing else is done in the group meanwhile. What is given up is
+acknowledged after the listener has been called and the last offsets are committed, in one commit.
+Not for: who owns what (``coordinator.membership``), reading.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from sparklog.client.consumer_config import ConsumerConfig
 from sparklog.client.consumer_metrics import ConsumerMetrics
 from sparklog.client.consumer_records import ConsumerGroupMetadata, MemberState
 from sparklog.client.fetcher import ReadAhead
 from sparklog.client.futures import Future, Outcome, longest_wait
-from sparklog.client.patience import InOrder, timed_out, within
+from sparklog.client.patience import Call, InOrder, timed_out
 from sparklog.client.subscription import Subscription, finish
 from sparklog.client.unknown_topics import unknown_as_timeout
 from sparklog.coordinator import Coordinator
@@ -42,8 +46,6 @@ from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 Callback = Callable[[Offsets, Any], object]
@@ -73,6 +75,14 @@ class CommitFuture(Future[Offsets]):
 
     def _result(self) -> Offsets:
         return self._offsets
+
+
+class _Step(NamedTuple):
+    """What ``poll`` waits for: a call; what it does, and what comes of it where it takes too long, for messages."""
+
+    call: Call[None]
+    what: str
+    then: str
 
 
 class GroupSession:
@@ -110,8 +120,10 @@ class GroupSession:
         self._polled = float("inf")
         self._last: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
-        self._commits = InOrder("sparklog-consumer-commit")
-        self._pending: deque[Any] = deque()
+        self._calls = InOrder("sparklog-consumer-group")
+        self._step: _Step | None = None
+        self._change: Change | None = None
+        self._pending: deque[Call[None]] = deque()
         self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -134,37 +146,66 @@ class GroupSession:
         """``poll`` has begun (so that the heartbeat thread does not mind how long it waits) or is over."""
         self._polled = float("inf") if now else self._clock.monotonic()
 
-    def update(self) -> bool:
-        """Take part in whatever is going on; whether the assignment has changed.
+    @property
+    def waits(self) -> bool:
+        """Whether something that ``update`` has begun is not over: whose the partitions are may change by it."""
+        return self._step is not None or self._change is not None
 
-        Raises what ``GroupMember.join`` raises.
+    def update(self, seconds: float) -> None:
+        """Take part in whatever is going on.
+
+        Raises what ``GroupMember.join`` raises, and KafkaTimeoutError after so many seconds: what was begun goes on
+        then, and the next call continues with it.
         """
-        member, changed = self._member, False
         if self._calling:  # poll() in a listener: the rebalance that it is told of is not over
-            return False
+            return
+        until = self._clock.monotonic() + seconds
+        self._finish_step(until)
+        member = self._member
         if member.joined and member.overdue:
-            with self._metrics.heartbeat():
-                member.beat()
+            self._take_step(self._renew, "renewing the lease", until)
         for _ in range(_MOST_CHANGES):
             began = self._clock.monotonic()
-            change = member.reconcile()
-            if change:
-                self._apply(change)
+            self._change = self._change or member.reconcile() or None
+            if self._change:
+                self._apply_change(until)
                 self._metrics.synced(began)
-                changed = True
                 continue
             if not self._subscription.automatic:  # the listener has called unsubscribe()
                 break
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
-            if not member.joined:
-                self._expire_dead()
-            with self._metrics.join():
-                member.join(topics)
-            self._topics = topics
-            self._start_heart()
-        return changed
+            self._start_heart()  # before: poll may not come back for a while after the join
+            self._take_step(partial(self._join, topics), "joining", until)
+
+    def _take_step(
+        self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
+    ) -> None:
+        """Raises KafkaTimeoutError where it is not over by then; ``_finish_step`` asks for it again."""
+        self._step = _Step(self._calls.submit(action), what, then)
+        self._finish_step(until)
+
+    def _finish_step(self, until: float) -> None:
+        step = self._step
+        if step is None:
+            return
+        left = max(until - self._clock.monotonic(), 0)
+        if not step.call.wait(left):
+            raise timed_out(f"{step.what} (group {self._config.group_id})", left, step.then)
+        self._step = None
+        step.call.result()
+
+    def _renew(self) -> None:
+        with self._metrics.heartbeat():
+            self._member.beat()
+
+    def _join(self, topics: frozenset[str]) -> None:
+        if not self._member.joined:
+            self._expire_dead()
+        with self._metrics.join():
+            self._member.join(topics)
+        self._topics = topics
 
     def _expire_dead(self) -> None:
         """Take out members whose leases are too old by the storage's clock. To watch them takes a session timeout, also
@@ -172,7 +213,18 @@ class GroupSession:
         with contextlib.suppress(SparklogError):
             expire_dead_members(self._coordinator, [self._config.group_id])
 
-    def _apply(self, change: Change) -> None:
+    def _apply_change(self, until: float) -> None:
+        """Do what ``reconcile`` has told, which it does once: so it is kept until the commits before are over. One of
+        an earlier position must not pass for one of the listener's."""
+        change = self._change
+        if change is not None and (change.revoked or change.to_acknowledge):
+            self.finish_commits(max(until - self._clock.monotonic(), 0))
+            change = self._change  # None where a callback has called unsubscribe()
+        self._change = None
+        if change is not None:
+            self._apply(change, until)
+
+    def _apply(self, change: Change, until: float) -> None:
         if change.lost:
             self._last = {}
             try:
@@ -181,14 +233,13 @@ class GroupSession:
                 self._remove(change.lost)
         try:
             if change.revoked or change.to_acknowledge:
-                self._give_up(change)
+                self._give_up(change, until)
         finally:  # an error of the storage must not cost what the group has given: it is told once
             if (change.assigned or change.completed) and self._subscription.automatic:
                 self._subscription.add(change.assigned)
                 self._call("on_partitions_assigned", change.assigned)
 
-    def _give_up(self, change: Change) -> None:
-        self.finish_commits()  # first, so that one of an earlier position does not pass for one of the listener's
+    def _give_up(self, change: Change, until: float) -> None:
         last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
         before = {place: self._subscription.positions[place].committed for place in last}
         try:
@@ -200,25 +251,27 @@ class GroupSession:
             last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
         finally:  # also where Ctrl-C ends the listener: they are told once, and belong to others soon
             self._remove(change.revoked)
+        if change.to_acknowledge:
+            # Where the storage does not answer, poll comes here again, and these offsets are still to be committed; but
+            # not those of a partition that has come back meanwhile, which may be further by then.
+            kept = {place: at for place, at in self._last.items() if place not in positions}
+            self._last = {**kept, **last}
+            self._take_step(self._acknowledge, "giving partitions up", until)
+        elif last:
+            self._take_step(partial(self._commit_last, _plain(last)), "committing the last offsets", until)
+
+    def _acknowledge(self) -> None:
+        self._unless_refused(partial(self._member.acknowledge, _plain(self._last)))
+        self._last = {}
+
+    def _commit_last(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
+        self._unless_refused(partial(self._member.commit, offsets))
+
+    def _unless_refused(self, commit: Callable[[], None]) -> None:
         try:
-            if change.to_acknowledge:
-                self._acknowledge(last)
-            else:
-                self._member.commit(_plain(last))
+            commit()
         except CommitFailedError as error:
             logger.warning("the last offsets before a rebalance were not committed: %s", error)
-
-    def _acknowledge(self, last: Offsets) -> None:
-        """Where the storage does not answer, ``poll`` comes here again, and these offsets are still to be committed;
-        but not those of a partition that has come back meanwhile, which may be further by then."""
-        kept = {place: at for place, at in self._last.items() if place not in self._subscription.positions}
-        self._last = {**kept, **last}
-        try:
-            self._member.acknowledge(_plain(self._last))
-        except CommitFailedError:
-            self._last = {}
-            raise
-        self._last = {}
 
     def _remove(self, partitions: frozenset[TopicPartition]) -> None:
         for place in partitions:
@@ -265,10 +318,18 @@ class GroupSession:
             except KafkaTimeoutError as error:  # it leaves all the same, or it would hold what it reads no more
                 logger.warning("group %s is left before a commit had an answer: %s", self._config.group_id, error)
         self._stop_heart(seconds)
-        self._topics = frozenset()
+        self._change = None
+        until, then = self._clock.monotonic() + seconds, "where it fails the session timeout takes this member out"
+        self._take_step(partial(self._leave, reason), "leaving", until, then)
+
+    def _leave(self, reason: str) -> None:
+        """After whatever is under way: a join that has no answer yet is followed by this."""
         try:
-            within(seconds, lambda: self._member.leave(reason), f"leaving group {self._config.group_id}")
+            self._member.leave(reason)
+        except SparklogError as error:  # nobody may wait for it any more
+            logger.warning("could not leave group %s: %s", self._config.group_id, error)
         finally:
+            self._topics = frozenset()
             if not self._member.joined:
                 with contextlib.suppress(FencedInstanceIdError):
                     self._member.reconcile()  # it knows now that it owns nothing
@@ -284,7 +345,7 @@ class GroupSession:
     def abandon(self) -> None:
         """End the threads soon, without a lock, a commit or leaving."""
         self._abandoned = True
-        self._commits.end()
+        self._calls.end()
 
     def _stop_heart(self, seconds: float = math.inf) -> None:
         self._stopping.set()
@@ -384,7 +445,7 @@ class GroupSession:
                 self._completed.append((callback, offsets, error))
             future.resolve(error)
 
-        self._pending.append(self._commits.submit(run))
+        self._pending.append(self._calls.submit(run))
         return future
 
     def finish_commits(self, seconds: float = math.inf) -> None:
@@ -431,7 +492,7 @@ class GroupSession:
         finally:
             if self._subscription.automatic:
                 self.leave_quietly(seconds)
-            self._commits.end()
+            self._calls.end()
 
     def leave_quietly(self, seconds: float) -> None:
         """Where leaving fails, the session timeout does it."""

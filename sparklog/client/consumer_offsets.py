@@ -160,8 +160,15 @@ class ConsumerReader(LogReader):
                 self._look_for_first()
         except StorageUnavailableError:
             return None  # not known yet
-        end = (self.state.version + 1) * RECORDS_PER_COMMIT
+        end = self.end_offset(topic, partition)
+        assert end is not None
         return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0, is_log=False)
+
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """As ``LogReader.end_offset``."""
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            return super().end_offset(topic, partition)
+        return (self.state.version + 1) * RECORDS_PER_COMMIT if partition < PARTITIONS else None
 
     def fresh_bounds(self, topic: str, partition: int) -> Bounds | None:
         """As ``bounds``, after a look at what was removed."""

@@ -32,6 +32,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     CorruptionError,
     FencedError,
+    KafkaTimeoutError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     SparklogError,
@@ -150,6 +151,7 @@ class ReadAhead:
         self._exhausted = False
         self._failure: Exception | None = None
         self._next_warning = -math.inf
+        self._next_late_warning = -math.inf
         self._thread: threading.Thread | None = None
         self._noticed = coordinator.state
         self.looks = 0
@@ -256,8 +258,9 @@ class ReadAhead:
             self._resize(stream, rest.size)
             self._streams.move_to_end(stream.place, last=False)
 
-    def wait(self, seen: State, timeout: float) -> None:
-        """Wait for records or a newer state than ``seen``, at most ``timeout`` seconds, or until ``wake``."""
+    def wait(self, seen: State, timeout: float) -> bool:
+        """Wait for records or a newer state than ``seen``, at most ``timeout`` seconds, or until ``wake``: whether it
+        was that."""
         deadline = self._clock.monotonic() + timeout
         with self._changed:
             while not (self._woken or self._failure or self._ready() or self._coordinator.state is not seen):
@@ -265,7 +268,8 @@ class ReadAhead:
                 if left <= 0:
                     break
                 self._changed.wait(min(left, 3600.0))
-            self._woken = False
+            woken, self._woken = self._woken, False
+            return woken
 
     def gather(self, rows: int, seconds: float, age: float) -> None:
         """Where records wait, but fewer than ``rows``: wait until so many do, or all that is there has been read.
@@ -303,8 +307,12 @@ class ReadAhead:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
 
     def log_retry(self, error: Exception) -> None:
-        """Say that something will be tried again."""
-        logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
+        """Say that something will be tried again; once in a while, that it takes longer than a poll."""
+        if not isinstance(error, KafkaTimeoutError):
+            logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
+        elif self._clock.monotonic() >= self._next_late_warning:
+            self._next_late_warning = self._clock.monotonic() + WARNING_SECONDS
+            logger.warning("%s is slow: %s", self._coordinator.store.root, error)
 
     def wake(self) -> None:
         """End a wait at once."""

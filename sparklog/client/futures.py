@@ -4,7 +4,8 @@ Many records share a ``RecordBatchResult``, which is what the sender resolves; a
 the record's place in it, since one is made for every record sent.
 
 Rules: the interface is kafka-python's (``FutureRecordMetadata``, ``RecordMetadata``). A result is resolved once.
-Callbacks run in the thread that resolves, or at once where the result is known already; what they raise is logged.
+Callbacks run in the thread that resolves, or at once where the result is known already; what they raise is logged, and
+ends no thread of a client (``call_all``).
 Thread-safe.
 """
 
@@ -14,10 +15,11 @@ import functools
 import logging
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from sparklog.client.representation import Facts, Shown
+from sparklog.client.user_code import ends_program
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError
 from sparklog.types import OffsetRange, TopicPartition
 
@@ -85,13 +87,19 @@ class Outcome:
             if not self.done:
                 self.callbacks.append(callback)
                 return
-        _call(callback)
+        try:
+            callback()
+        except Exception:
+            _log_failure()
 
     def run_callbacks(self) -> None:
         """What the thread that resolved this calls afterwards, without holding the lock."""
+        call_all(self.take_callbacks())
+
+    def take_callbacks(self) -> list[Callable[[], None]]:
+        """What ``call_all`` is to call once this is resolved."""
         callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            _call(callback)
+        return callbacks
 
 
 def longest_wait(timeout: float | None) -> float | None:
@@ -99,11 +107,24 @@ def longest_wait(timeout: float | None) -> float | None:
     return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
 
 
-def _call(callback: Callable[[], None]) -> None:
-    try:
-        callback()
-    except Exception:
-        logger.exception("a callback of a producer's future failed")
+def call_all(callbacks: Iterable[Callable[[], None]]) -> None:
+    """Call each of these in the thread that has resolved their futures.
+
+    What they raise is logged; what ends the program (``ends_program``) is raised once all have been called.
+    """
+    ending: BaseException | None = None
+    for callback in callbacks:
+        try:
+            callback()
+        except BaseException as error:
+            _log_failure()
+            ending = ending or (error if ends_program(error) else None)
+    if ending is not None:
+        raise ending
+
+
+def _log_failure() -> None:
+    logger.exception("a callback of a producer's future failed")
 
 
 class Future(Shown, Generic[Result]):

@@ -22,8 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.client.config import METRIC_ARGUMENTS, one_of, whole_number
+from sparklog.client.config import METRIC_ARGUMENTS, milliseconds, one_of, whole_number
 from sparklog.client.metric_windows import Windows
+from sparklog.client.user_code import ends_program
 from sparklog.clock import Clock
 from sparklog.errors import InvalidClientConfigurationError
 
@@ -56,7 +57,7 @@ def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
     return MetricSettings(
         enabled=one_of(client, arguments, "metrics_enabled", (True, False)),
         samples=whole_number(client, arguments, "metrics_num_samples", 1),
-        window_seconds=whole_number(client, arguments, "metrics_sample_window_ms", 1) / 1000,
+        window_seconds=milliseconds(client, arguments, "metrics_sample_window_ms", 1) / 1000,
         reporters=tuple(reporters),
     )
 
@@ -206,5 +207,7 @@ def _call(reporter: object, method: str, *arguments: object) -> None:
     """A reporter is the program's own: what it raises is logged, and the client goes on."""
     try:
         getattr(reporter, method)(*arguments)
-    except Exception:
+    except BaseException as error:
         logger.exception("%s of %s failed", method, type(reporter).__name__)
+        if ends_program(error):
+            raise

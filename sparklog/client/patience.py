@@ -21,16 +21,17 @@ from sparklog.errors import KafkaTimeoutError
 Result = TypeVar("Result")
 
 
-class _Call(Generic[Result]):
-    """One call, which ``run`` makes."""
+class Call(Generic[Result]):
+    """One call, which ``run`` makes in some thread. Thread-safe."""
 
     def __init__(self, action: Callable[[], Result]) -> None:
         self._action = action
         self._result: Any = None
         self._error: BaseException | None = None
         self._done = threading.Event()
+        self._cancelled = False
 
-    def start(self) -> _Call[Result]:
+    def start(self) -> Call[Result]:
         """Run in a thread of its own, or here and now where the interpreter is ending and starts none any more."""
         try:
             threading.Thread(target=self.run, name="sparklog-call", daemon=True).start()
@@ -40,11 +41,16 @@ class _Call(Generic[Result]):
 
     def run(self) -> None:
         try:
-            self._result = self._action()
+            if not self._cancelled:
+                self._result = self._action()
         except BaseException as error:
             self._error = error
         finally:
             self._done.set()
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: it is not made, unless it is under way already."""
+        self._cancelled = True
 
     def done(self) -> bool:
         return self._done.is_set()
@@ -64,7 +70,7 @@ def within(seconds: float | None, action: Callable[[], Result], what: str) -> Re
     """What ``action`` returns. Raises KafkaTimeoutError after so many seconds; it goes on all the same."""
     if seconds is None or seconds == math.inf:
         return action()
-    call = _Call(action).start()
+    call = Call(action).start()
     if not call.wait(seconds):
         raise timed_out(what, seconds)
     return call.result()
@@ -80,7 +86,7 @@ class Repeatable(Generic[Result]):
         self._action = action
         self._what = what
         self._lock = threading.Lock()
-        self._latest: _Call[Result] | None = None
+        self._latest: Call[Result] | None = None
 
     def within(self, seconds: float, newer: bool = False) -> Result:
         """What it returns, also where it was begun by somebody who gave up on it. Raises KafkaTimeoutError.
@@ -90,7 +96,7 @@ class Repeatable(Generic[Result]):
         with self._lock:
             call = self._latest
             if call is None or (newer and call.done()):
-                call = self._latest = _Call(self._action).start()
+                call = self._latest = Call(self._action).start()
         if not call.wait(seconds):
             raise timed_out(self._what, seconds)
         with self._lock:
@@ -100,19 +106,32 @@ class Repeatable(Generic[Result]):
 
 
 class InOrder:
-    """Calls that a thread of its own makes one after the other. Unlike an executor's it keeps no process from ending.
+    """Calls that a thread of its own makes one after the other, so that what they use needs no lock. A caller that
+    gives up on one may keep it, and ask for its result later. Unlike an executor's thread it keeps no process from
+    ending.
 
     One thread submits.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[_Call[None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._started = False
 
-    def submit(self, action: Callable[[], None]) -> _Call[None]:
+    def within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
+        """What ``action`` returns, after the calls before. Raises KafkaTimeoutError after so many seconds; where it has
+        not begun by then it never does."""
+        call = self.submit(action)
+        try:
+            if not call.wait(seconds):
+                raise timed_out(what, seconds)
+            return call.result()
+        finally:
+            call.cancel()
+
+    def submit(self, action: Callable[[], Result]) -> Call[Result]:
         """Make this call after those before."""
-        call = _Call(action)
+        call = Call(action)
         if not self._started:
             self._started = True
             try:
@@ -128,14 +147,22 @@ class InOrder:
         """End the thread once it has made all calls."""
         self._calls.put(None)
 
+    def finish(self, seconds: float, action: Callable[[], object]) -> None:
+        """Make a last call, here and now where there is no thread, and end the thread; wait so many seconds for it."""
+        if not self._started:
+            action()
+            return
+        call = self.submit(action)
+        self.end()
+        call.wait(seconds)
+
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             call.run()
 
 
-def timed_out(what: str, seconds: float) -> KafkaTimeoutError:
+def timed_out(what: str, seconds: float, then: str = "its outcome is not known: try again") -> KafkaTimeoutError:
     """The error of a caller whose time is over."""
     return KafkaTimeoutError(
-        f"{what} had no answer of the storage within {seconds:.3g} seconds; what was begun goes on, and its outcome is "
-        "not known: try again"
+        f"{what} had no answer of the storage within {seconds:.3g} seconds; what was begun goes on, and {then}"
     )

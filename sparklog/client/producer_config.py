@@ -15,6 +15,7 @@ from sparklog.client.config import (
     SOCKET_DEFAULTS,
     check_arguments,
     cluster_of,
+    milliseconds,
     one_of,
     whole_number,
 )
@@ -109,8 +110,8 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     def number(name: str, least: int = 0) -> int:
         return whole_number("Producer", arguments, name, least)
 
-    def seconds(name: str) -> float:
-        return number(name) / 1000
+    def seconds(name: str, least: int = 0) -> float:
+        return milliseconds("Producer", arguments, name, least) / 1000
 
     acks: Any = _acks(arguments["acks"])
     transactional_id = _transactional_id(arguments)
@@ -139,7 +140,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
         serialize_key=serializer("key_serializer", arguments["key_serializer"]),
         serialize_value=serializer("value_serializer", arguments["value_serializer"]),
         transactional_id=transactional_id,
-        transaction_timeout=number("transaction_timeout_ms", 1) / 1000,
+        transaction_timeout=seconds("transaction_timeout_ms", 1),
     )
     _check_together(config, given)
     return config, cluster_of("Producer", arguments)
@@ -183,7 +184,7 @@ def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None
     if config.idempotent and (config.transactional_id or "enable_idempotence" in given):
         _check_idempotence(config, given)
     if "request_timeout_ms" in given and "delivery_timeout_ms" in given:
-        least = config.linger * 1000 + whole_number("Producer", given, "request_timeout_ms")
+        least = config.linger * 1000 + milliseconds("Producer", given, "request_timeout_ms")
         if config.delivery_timeout * 1000 < least:
             raise _wrong(
                 "delivery_timeout_ms",

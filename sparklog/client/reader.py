@@ -143,6 +143,11 @@ class LogReader:
         at = found.partitions[partition]
         return Bounds(found.topic_id, at.log_start_offset, at.high_watermark, at.leader_epoch)
 
+    def end_offset(self, topic: str, partition: int) -> int | None:
+        """The offset after the last record by the newest state read so far, without asking the storage."""
+        bounds = self.bounds(topic, partition)
+        return None if bounds is None else bounds.end
+
     def offset(self, topic: str, partition: int, where: int) -> int | None:
         """An offset by Kafka's special numbers (``types.EARLIEST``, ``types.LATEST``) or by time in milliseconds.
 

@@ -15,8 +15,9 @@ Not for: files that no listing names (``vacuum``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,14 @@ from sparklog.protocol.commits import ForgetRemovedFiles
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
+from sparklog.retry import retry_read
 from sparklog.store.base import Store
+
+LISTINGS_PER_COMMIT = 100
+"""listings whose end one commit says: what a sweep that is interrupted does again."""
+
+FAILURES_IN_A_ROW = 3
+"""listings that a sweep could not look at one after the other, before it takes the storage for away."""
 
 EXPIRED_ANNOUNCEMENTS_KEPT_MS = 3_600_000
 """ms that a sweep leaves an announcement that is over, for a reader that renews it late."""
@@ -58,8 +66,8 @@ class Swept:
 def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> Swept:
     """Delete what is due. ``check`` is called between listings, to stop there.
 
-    Raises StorageError where the root does not answer, CorruptMetadataError, IndeterminateCommitError,
-    CommitConflictError. What happened before stays, and another sweep goes on from there.
+    Raises StorageError where the root does not answer, IndeterminateCommitError, CommitConflictError. What happened
+    before stays, and another sweep goes on from there.
     """
     result = Swept()
     state = coordinator.refresh()
@@ -67,29 +75,56 @@ def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) ->
     readers = read_all_announcements(coordinator.store, now_ms)
     result.announcements = _remove_old(coordinator.store, readers, now_ms - EXPIRED_ANNOUNCEMENTS_KEPT_MS)
     due = _due(state, readers, now_ms, result)
-    listings = dict(_readable(coordinator, due, result))
     finished: list[str] = []
-    for key, files in listings.items():
+    for key in _sweep_listings(coordinator, due, check, result):
+        finished.append(key)
+        if len(finished) == LISTINGS_PER_COMMIT:
+            _forget(coordinator, finished, result)
+            finished.clear()
+    _forget(coordinator, finished, result)
+    return result
+
+
+def _sweep_listings(
+    coordinator: Coordinator, keys: Sequence[str], check: Callable[[], None], result: Swept
+) -> Iterator[str]:
+    """Delete what listings name; returns those that nothing is left of.
+
+    Where the storage fails, a listing is left to the next sweep and the others are dealt with; where it fails several
+    times in a row it is away, and the error is raised.
+    """
+    failures = 0
+    for key in keys:
         check()
-        state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
-        live = live_places(coordinator, state, {file.path for file in files})
+        try:
+            files = _read_listing(coordinator, key, result)
+            if files is None:
+                continue
+            state = coordinator.refresh()  # replicas may have moved while the files of another listing were deleted
+            live = live_places(coordinator, state, {file.path for file in files})
+        except StorageError as error:
+            failures += 1
+            if failures == FAILURES_IN_A_ROW:
+                raise
+            result.problems.append(f"the listing {key} is dealt with by the next sweep: {error}")
+            continue
+        failures = 0
         problems = _delete_files(coordinator, state, files, live, result)
         result.problems += problems
         if not problems:
-            finished.append(key)
-    if finished:
-        coordinator.submit(lambda newest: _forgotten(newest, finished))
-        each(coordinator.store.delete, finished)
-        result.listings += len(finished)
-    return result
+            yield key
 
 
 def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
     """What a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), Swept()
     readers = read_all_announcements(coordinator.store, now_ms)
-    listings = _readable(coordinator, _due(state, readers, now_ms, result), result)
-    files = [file for _, listed in listings for file in listed if file.broker in state.brokers]
+    clock = coordinator.log.clock
+    listings = [
+        retry_read(partial(_read_listing, coordinator, key, result), clock)
+        for key in _due(state, readers, now_ms, result)
+    ]
+    files = [file for listed in listings for file in listed or () if file.broker in state.brokers]
     live = live_places(coordinator, state, {file.path for file in files})
     return [file for file in files if file.broker not in live.get(file.path, ())]
 
@@ -104,16 +139,18 @@ def _due(state: State, readers: Announcements, now_ms: int, result: Swept) -> li
     return free
 
 
-def _readable(coordinator: Coordinator, keys: Iterable[str], result: Swept) -> Iterator[tuple[str, list[RemovedFile]]]:
-    for key in keys:
-        try:
-            yield key, list(read_removed(coordinator.store, key))
-        except ObjectNotFoundError:
-            if key in coordinator.refresh().removed_files:  # else another sweep has just dealt with it
-                result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
-                yield key, []
-        except CorruptMetadataError as error:
-            result.problems.append(error.message)
+def _read_listing(coordinator: Coordinator, key: str, result: Swept) -> list[RemovedFile] | None:
+    """The files that a listing names; None where another sweep has dealt with it, or nobody can read it."""
+    try:
+        return list(read_removed(coordinator.store, key))
+    except ObjectNotFoundError:
+        if key not in coordinator.refresh().removed_files:
+            return None
+        result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
+        return []
+    except CorruptMetadataError as error:
+        result.problems.append(error.message)
+        return None
 
 
 def live_places(coordinator: Coordinator, state: State, paths: Iterable[str]) -> dict[str, set[int]]:
@@ -181,6 +218,14 @@ def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) 
         return None
 
     return each(delete, files)
+
+
+def _forget(coordinator: Coordinator, listings: Sequence[str], result: Swept) -> None:
+    """Commit that nothing is left of these listings, then delete them."""
+    if listings:
+        coordinator.submit(partial(_forgotten, listings=listings))
+        each(coordinator.store.delete, listings)
+        result.listings += len(listings)
 
 
 def _forgotten(state: State, listings: Iterable[str]) -> Decision:

@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from sparklog.coordinator import Coordinator
@@ -32,13 +33,14 @@ from sparklog.coordinator.leases import LEASES, lease_key
 from sparklog.errors import InvalidRequestError, ObjectNotFoundError, SparklogError
 from sparklog.log.cleanup import newest_version_before
 from sparklog.log.parallel import each
-from sparklog.log.removals import REMOVED, read_removed
+from sparklog.log.removals import REMOVED, RemovedFile, read_removed
 from sparklog.maintenance.deletion import Swept, due_files, remove_expired_announcements, sweep
 from sparklog.maintenance.surplus import remove_surplus
 from sparklog.protocol.commits import FenceWriters
 from sparklog.protocol.decision import Decision
 from sparklog.protocol.file_names import NO_VERSION, begun_at
 from sparklog.protocol.state import State
+from sparklog.retry import retry_read
 from sparklog.store.base import ObjectInfo, Store
 
 DEFAULT_AGE_MS = 7 * 86_400_000
@@ -155,10 +157,15 @@ class _Needed:
                         self._paths.update(table.column("path").to_pylist())
         for key in sorted(state.removed_files):
             with suppress(ObjectNotFoundError):  # of a listing that was lost a vacuum is what finds the files
-                self._paths.update(file.path for file in read_removed(coordinator.store, key))
+                files = retry_read(partial(_listed, coordinator.store, key), coordinator.log.clock)
+                self._paths.update(file.path for file in files)
 
     def has(self, key: str) -> bool:
         return (key.removesuffix(".index") + ".log" if key.endswith(".index") else key) in self._paths
+
+
+def _listed(store: Store, key: str) -> list[RemovedFile]:
+    return list(read_removed(store, key))
 
 
 def _vacuum_broker(

@@ -14,7 +14,7 @@ import msgspec
 
 from sparklog import limits
 from sparklog.config.cluster_configs import ClusterConfig, validate_cluster_configs
-from sparklog.config.effects import check_misleading
+from sparklog.config.effects import check_misleading, misleading
 from sparklog.config.topic_configs import canonical_topic_configs, validate_topic_configs
 from sparklog.errors import (
     InvalidConfigurationError,
@@ -260,10 +260,11 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
         where = f"topic {topic!r}" if topic else "the cluster"
         raise InvalidConfigurationError(f"{where} has no dynamic config {', '.join(absent)} to delete", topic=topic)
     canonical = canonical_topic_configs(changes) if topic else validate_cluster_configs(changes)
+    check_misleading(topic, canonical)
     kept = {name: value for name, value in current.items() if name not in deletions}
     if topic:  # some values only make sense together
-        validate_topic_configs({**kept, **canonical}, state.configs)
-    check_misleading(topic, canonical)
+        sound = {name: value for name, value in kept.items() if name not in misleading(topic, kept)}
+        validate_topic_configs({**sound, **canonical}, state.configs)
     if not canonical and not deletions:
         return Decision([], None)
     return Decision([AlterConfig(topic=topic, set=canonical, delete=list(deletions))], None)

@@ -67,7 +67,8 @@ CALM_SECONDS = 15.0
 """without torments before the end: two sessions and a bit, after which every group must be at work again."""
 
 LONGEST_CALM_SECONDS = 180.0
-"""what a slow machine has, beyond the length of the run, until all is done that is asked of one."""
+"""what a slow machine has, beyond the length of the run, until all is done that is asked of one; a third of the length
+where that is more."""
 
 LEAST_DONE_PER_SECOND = ("send", "transaction", "poll", "commit_offsets")
 LEAST_ASSIGNMENTS = 10
@@ -147,7 +148,7 @@ class Soak:
 
     def finish(self, seconds: float) -> list[str]:
         """Go on without torments until nothing is unfinished or the patience ends; returns what is unfinished then."""
-        until = time.monotonic() + LONGEST_CALM_SECONDS
+        until = time.monotonic() + max(LONGEST_CALM_SECONDS, seconds / 3)
         while True:
             unfinished = self.stuck() or self.undone(seconds)
             if not unfinished or time.monotonic() > until:

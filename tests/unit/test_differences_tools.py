@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import sparklog
 from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator
+from sparklog.coordinator.brokers import add_broker
 from sparklog.coordinator.leases import lease_key
 from sparklog.coordinator.membership import GroupMember
 from tests.unit.cli.conftest import Run, cluster, root, run  # noqa: F401
@@ -315,6 +317,19 @@ def test_settings_without_effect(run: Run, cluster: Coordinator) -> None:
 
 def test_endpoints_are_locations(run: Run, cluster: Coordinator) -> None:
     assert run("cluster", "list-endpoints").lines[1].split()[1:3] == [cluster.store.root, "-1"]
+
+
+def test_log_dirs_of_a_lost_broker(run: Run, cluster: Coordinator) -> None:
+    add_broker(cluster, f"{cluster.store.root}-1")
+    shutil.rmtree(f"{cluster.store.root}-1")
+    brokers = json.loads(run("log-dirs", "--describe", "--json").out)["brokers"]
+    assert brokers[1]["logDirs"] == [
+        {
+            "logDir": f"{cluster.store.root}-1",
+            "error": "org.apache.kafka.common.errors.KafkaStorageException",
+            "partitions": [],
+        }
+    ]
 
 
 # -- exit codes

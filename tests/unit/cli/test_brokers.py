@@ -12,6 +12,7 @@ import pytest
 
 from sparklog.client.producer import Producer
 from sparklog.coordinator import Coordinator, probes
+from sparklog.coordinator.brokers import add_broker
 from sparklog.log.locations import note_key, read_allowed, read_check
 from sparklog.protocol.commits import ChangeBroker
 
@@ -217,3 +218,62 @@ def test_a_place_elsewhere_is_allowed_and_taken_off_the_list(run: Run, cluster: 
     assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not allowed any more.\n"
     assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not on the list.\n"
     assert run("brokers", "allow", "--location", "/disk1/log").out == "Brokers below /disk1/log are already allowed.\n"
+
+
+@pytest.fixture
+def one_is_gone(run: Run, cluster: Coordinator, tmp_path: Path) -> Coordinator:
+    """Three brokers, which all hold partition 0 of orders; no controller has noticed that the location of 1 is gone."""
+    for number in (1, 2):
+        run("brokers", "add", "--location", str(tmp_path / f"disk{number}"))
+    cluster.refresh()
+    cluster.create_topic("orders", assignment=[[0, 1, 2]])
+    shutil.rmtree(tmp_path / "disk1")
+    return cluster
+
+
+def test_endpoints_are_those_of_brokers_that_answer(run: Run, one_is_gone: Coordinator) -> None:
+    listed = run("cluster", "list-endpoints")
+    assert [line.split()[0] for line in listed.lines[1:]] == ["0", "2"]
+    assert listed.err.startswith("broker 1 did not answer: ")
+    states = [
+        (one["id"], one["state"]) for one in json.loads(run("cluster", "list-endpoints", "--json").out)["endpoints"]
+    ]
+    assert states == [(0, "unfenced"), (2, "unfenced")]
+    with_fenced = run("cluster", "list-endpoints", "--include-fenced-brokers")
+    assert [(line.split()[0], line.split()[4]) for line in with_fenced.lines[1:]] == [
+        ("0", "unfenced"), ("1", "fenced"), ("2", "unfenced")
+    ]  # fmt: skip
+
+
+def test_the_log_dir_of_a_broker_that_is_gone_has_kafkas_error(run: Run, one_is_gone: Coordinator) -> None:
+    described = run("log-dirs", "--describe")
+    assert described.lines[1] == "Received log directory information from brokers 0,1,2"
+    brokers = json.loads(described.lines[2])["brokers"]
+    dirs = [
+        (one["broker"], log_dir["error"], len(log_dir["partitions"])) for one in brokers for log_dir in one["logDirs"]
+    ]
+    assert dirs == [(0, None, 1), (1, "org.apache.kafka.common.errors.KafkaStorageException", 0), (2, None, 1)]
+    assert (described.code, described.err.count("\n")) == (0, 1)
+    assert described.err.startswith("broker 1 did not answer: ")
+    only = run("log-dirs", "--describe", "--broker-list", "2", "--json")
+    assert ([one["broker"] for one in json.loads(only.out)["brokers"]], only.err) == ([2], "")
+
+
+def test_a_description_of_the_cluster_says_which_broker_is_gone(
+    run: Run, one_is_gone: Coordinator, tmp_path: Path
+) -> None:
+    described = run("cluster", "describe")
+    assert f"1 ({tmp_path / 'disk1'}, unreachable), 2 ({tmp_path / 'disk2'})\n" in described.out
+    brokers = json.loads(run("cluster", "describe", "--json").out)["brokers"]
+    assert [(one["online"], one["state"]) for one in brokers] == [
+        (True, "online"), (True, "unreachable"), (True, "online")
+    ]  # fmt: skip
+
+
+def test_a_broker_that_a_controller_took_out_is_offline_everywhere(run: Run, cluster: Coordinator) -> None:
+    add_broker(cluster, f"{cluster.store.root}-1")
+    commit(cluster, ChangeBroker(broker=1, online=False))
+    assert len(run("cluster", "list-endpoints").lines) == 2
+    gone = json.loads(run("log-dirs", "--describe", "--json").out)["brokers"][1]["logDirs"][0]
+    assert gone["error"] == "org.apache.kafka.common.errors.KafkaStorageException"
+    assert json.loads(run("cluster", "describe", "--json").out)["brokers"][1]["state"] == "offline"

@@ -32,6 +32,7 @@ def test_existing_cluster_is_refused_unless_told_otherwise(run: Run, root: str) 
     result = run("cluster", "create")
     assert result.code == 1
     assert "already holds cluster" in result.err
+    assert "; --if-not-exists leaves the one that is there as it is" in result.err
     assert run("cluster", "create", "--if-not-exists") == (0, "", "")
 
 

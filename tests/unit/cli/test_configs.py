@@ -9,8 +9,9 @@ import pytest
 from sparklog.cli.common import UsageError
 from sparklog.cli.configs import parse_add_config
 from sparklog.coordinator import Coordinator
+from sparklog.protocol.commits import AlterConfig
 
-from .conftest import Run
+from .conftest import Run, commit
 
 USAGE = "\n`sparklog configs --help` lists the options.\n"
 
@@ -200,6 +201,17 @@ def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinato
     assert altered == (0, "Completed updating config for topic t.\n", said)
     defaults = run("configs", "--alter", "--broker-defaults", "--add-config", "log.cleaner.threads=2")
     assert "Note: stored, has no effect here: log.cleaner.threads=2" in defaults.err
+
+
+def test_what_an_older_version_stored_is_said_when_something_else_is_changed(run: Run, cluster: Coordinator) -> None:
+    cluster.create_topic("t")
+    commit(cluster, AlterConfig(topic="t", set={"remote.storage.enable": "true"}, delete=[]))
+    altered = run("configs", "--alter", "--topic", "t", "--add-config", "cleanup.policy=compact")
+    assert (altered.code, altered.out) == (0, "Completed updating config for topic t.\n")
+    assert altered.err.startswith("Note: stored by an older version, has no effect here: remote.storage.enable=true (")
+    assert altered.err.endswith("; delete it\n")
+    deleted = run("configs", "--alter", "--topic", "t", "--delete-config", "remote.storage.enable")
+    assert deleted == (0, "Completed updating config for topic t.\n", "")
 
 
 def test_tiered_storage_is_refused(run: Run, cluster: Coordinator) -> None:

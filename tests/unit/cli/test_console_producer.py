@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sparklog.cli import console_producer
 from sparklog.cli.common import UsageError
 from sparklog.cli.line_reader import LineReader
+from sparklog.cli.main import main
 from sparklog.cli.throughput import StopRequest
 from sparklog.client.reader import ConsumerRecord, LogReader
 from sparklog.client.records import Record
@@ -258,9 +259,25 @@ def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 5000)
-    with open(reader) as stream, pytest.raises(RefusedRecordError, match="a line has over 1,000 bytes"):
+    with open(reader) as stream, pytest.raises(RefusedRecordError, match=r"line number 1: .* over 1,000 bytes"):
         console_producer._Input(stream, StopRequest()).next_line(None)
     os.close(writer)
+
+
+def test_a_line_longer_than_any_record_is_named_and_the_lines_before_it_are_sent(
+    cluster: Coordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console_producer.limits, "MAX_RECORD_BYTES", 1000)
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nb\n" + b"x" * 1500)
+    with open(reader) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["console-producer", "--topic", "t"]) == 1
+    os.close(writer)
+    assert capsys.readouterr().err == (
+        "line number 3: this line and those after it were not sent: it has over 1,000 bytes, more than a record may\n"
+    )
+    assert values(cluster) == [b"a", b"b"]
 
 
 Text = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\t,:"), max_size=8)

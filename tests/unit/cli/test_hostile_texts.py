@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,8 +19,10 @@ from sparklog.log.commit_log import Outcome
 from sparklog.log.layout import segment_key
 from sparklog.protocol.commits import (
     Action,
+    ApplicationWrite,
     CommitOffsets,
     CommittedOffset,
+    CreateTopic,
     InitProducer,
     JoinGroup,
     RegisterBroker,
@@ -31,6 +35,7 @@ from tests.unit.cli.conftest import Run
 
 FORGED = "evil\x1b[2J\r\nforged-row\t0 \u202e\u2028x\x9b"
 SHOWN = "evil\\x1b[2J\\r\\nforged-row\\t0 \\u202e\\u2028x\\x9b"
+ANYTHING = r"[\s\S]*"
 HARMLESS = "größe-☃ 数"
 
 
@@ -87,6 +92,73 @@ def test_every_table_has_its_own_lines_and_nothing_else(run: Run, command: list[
     assert len(said) == lines, done.out
     assert SHOWN in done.out
     assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+
+
+@pytest.fixture
+def forged_topic(cluster: Coordinator) -> Coordinator:
+    """A topic, an application and a location whose names no decision would let in."""
+    commit(
+        cluster,
+        RegisterBroker(broker=1, url=f"{cluster.store.root}-{FORGED}"),
+        CreateTopic(topic=FORGED, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", replicas=[[0]], configs={"retention.ms": "1"}),
+        ApplicationWrite(application=FORGED, application_version=7),
+    )
+    return cluster
+
+
+ASKED = {
+    "topics": (["topics", "--list"], 1),
+    "topics with details": (["topics", "--describe"], 2),
+    "settings": (["configs", "--describe", "--entity-type", "topics"], 2),
+    "offsets": (["get-offsets", "--topic", ANYTHING], 1),
+    "cluster": (["cluster", "describe"], 14),
+    "endpoints": (["cluster", "list-endpoints", "--include-fenced-brokers"], 3),
+    "applications": (["applications", "--list"], 2),
+    "application": (["applications", "--delete", "--application", FORGED], 1),
+    "reset": (["consumer-groups", "--reset-offsets", "--group", "g", "--topic", FORGED, "--to-latest"], 2),
+    "replicas": (["replica-verification", "--topics-include", ANYTHING], 2),
+}
+
+
+@pytest.mark.usefixtures("forged_topic")
+@pytest.mark.parametrize(("command", "lines"), ASKED.values(), ids=ASKED.keys())
+def test_names_of_topics_and_applications_forge_no_line(run: Run, command: list[str], lines: int) -> None:
+    done = run(*command)
+    said = [line for line in done.out.split("\n") if line.strip()]
+    assert len(said) == lines, (done.out, done.err)
+    assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err)
+
+
+def test_answers_of_brokers_and_cluster_are_one_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    place, elsewhere = f"{tmp_path}/x\ny", f"{tmp_path}/z\x1b[2Jq"
+    assert run("brokers", "add", "--location", place).out == f"Added broker 1 at {tmp_path}/x\\ny.\n"
+    os.rename(place, elsewhere)
+    shown = f"{tmp_path}/z\\x1b[2Jq"
+    assert run("brokers", "move", "--id", "1", "--location", elsewhere).out == f"Broker 1 is at {shown}.\n"
+    assert run("brokers", "allow", "--location", elsewhere).out.startswith(f"Brokers below {shown} are ")
+    assert run("brokers", "disallow", "--location", elsewhere).out.startswith(f"{shown} is ")
+    created = run("cluster", "create", "--bootstrap-server", place)
+    assert created.out.endswith(f" at {tmp_path}/x\\ny.\n")
+    mirrored = run("cluster", "mirror", "--to", f"{tmp_path}/m\nn")
+    assert mirrored.out.startswith(f"{tmp_path}/m\\nn mirrors version ")
+    promoted = run("cluster", "promote", "--to", f"{tmp_path}/m\nn")
+    assert (promoted.code, promoted.out.count("\n")) == (0, 1)
+
+
+def test_names_in_files_of_scripts_forge_no_line(run: Run, cluster: Coordinator, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    partition = {"topic": FORGED, "partition": 0, "offset": 1, "replicas": [0]}
+    path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    for command in (
+        ["delete-records", "--offset-json-file", str(path)],
+        ["leader-election", "--election-type", "preferred", "--path-to-json-file", str(path)],
+        ["reassign-partitions", "--verify", "--reassignment-json-file", str(path)],
+        ["reassign-partitions", "--cancel", "--reassignment-json-file", str(path)],
+        ["reassign-partitions", "--execute", "--reassignment-json-file", str(path)],
+    ):
+        done = run(*command)
+        assert SHOWN in done.out + done.err, command
+        assert all(c.isprintable() or c in "\n\t" for c in done.out + done.err), command
 
 
 @pytest.mark.usefixtures("hostile")

@@ -5,7 +5,9 @@ After a change of a struct write these again, by ``python scripts/write_cli_json
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -22,20 +24,22 @@ from sparklog.cli.json_reference import render_document, render_schema, schema
 from sparklog.cli.main import COMMANDS
 from sparklog.client.consumer import Consumer
 from sparklog.client.producer import Producer
+from sparklog.client.records import Record, append_records
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.brokers import add_broker
 from sparklog.protocol.commits import ApplicationWrite
+from sparklog.protocol.segments import index_path
 
-from .conftest import Run, change_partition, commit
+from .conftest import Result, Run, change_partition, commit
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cli-json.md"
 SCHEMA = ROOT / "docs" / "cli-json.schema.json"
 
-OTHERS = {
-    "completion", "console-producer", "console-consumer", "dump-log", "verifiable-producer", "verifiable-consumer",
-}  # fmt: skip
+OTHERS = {"completion", "console-producer", "console-consumer", "verifiable-producer", "verifiable-consumer"}
 """Commands that print records, lines of their own, or JSON as Kafka's do."""
+LOOKS = ("list", "describe", "find", "verify")
+"""What the actions that change nothing begin with."""
 
 
 def test_the_document_is_what_the_structs_say() -> None:
@@ -176,11 +180,23 @@ LINES: dict[str, Sequence[str]] = {
 """A command line for each document but that of a loop, which has a test of its own."""
 
 FAILING = {"delete-records": 1}
+NOT_ACTIONS = {"--verify-index-only"}
+"""Options that begin like an action."""
 
 
 def test_every_document_has_a_test() -> None:
-    assert {*LINES, "maintain --loop"} == set(DOCUMENTS)
+    assert {*LINES, "maintain --loop", "dump-log"} == set(DOCUMENTS)
     assert {document.split()[0] for document in DOCUMENTS} == set(COMMANDS) - OTHERS
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_action_that_lists_or_describes_has_a_document(command: str) -> None:
+    parser = importlib.import_module(f"sparklog.cli.{command.replace('-', '_')}").parser()
+    flags = {flag for action in parser.optional_actions() for flag in action.option_strings}
+    assert ("--json" in flags) == (command not in OTHERS)
+    actions = [*parser.actions, *(flag for flag in flags if flag.startswith("--"))]
+    looks = {action for action in actions if re.match(rf"(--)?({'|'.join(LOOKS)})(-|$)", action)} - NOT_ACTIONS
+    assert {f"{command} {action}" for action in looks} <= set(DOCUMENTS)
 
 
 @pytest.mark.parametrize("command", LINES)
@@ -289,6 +305,75 @@ def test_a_loop_prints_an_object_a_line(busy: Coordinator) -> None:
     steps = [checked("maintain --loop", line) for line in [first, *rest.splitlines()]]
     assert steps[0]["step"] == "replication"
     assert steps[0]["counts"]["replicas_in_sync_again"] > 0
+
+
+# -- dump-log, whose lines are objects
+
+
+@pytest.fixture
+def segment(cluster: Coordinator) -> str:
+    """A .log of three batches."""
+    cluster.create_topic("big")
+    append_records(cluster, "big", [Record(value=b"x" * 100_000)] * 29 + [Record(b"k\n", None, [("h", b"1")])])
+    (found,) = cluster.segments("big", cluster.refresh()).partition(0)
+    return f"{cluster.store.root}/{found.path}"
+
+
+def dumped(result: Result, part: str) -> list[dict[str, Any]]:
+    """What the lines have of this kind; each line is of the schema."""
+    found = [checked("dump-log", line) for line in result.lines]
+    assert all(sum(line[name] is not None for name in ("start", "batch", "entry", "end")) == 1 for line in found)
+    return [line[part] for line in found if line[part] is not None]
+
+
+def test_a_dump_has_a_line_for_each_batch_with_its_records(run: Run, cluster: Coordinator, segment: str) -> None:
+    result = run("dump-log", "--files", segment, "--print-data-log", "--json")
+    assert (result.code, result.err, result.out.isascii(), len(result.lines)) == (0, "", True, 5)
+    assert {json.loads(line)["file"] for line in result.lines} == {segment}
+    batches = dumped(result, "batch")
+    assert [batch["base_offset"] for batch in batches] == [0, *(batch["last_offset"] + 1 for batch in batches[:-1])]
+    assert sum(batch["count"] for batch in batches) == 30
+    last = batches[-1]["records"][-1]
+    assert (last["offset"], last["key"], last["value"]) == (29, "k\n", None)
+    assert (last["key_size"], last["value_size"], last["header_keys"]) == (2, None, ["h"])
+    assert [batch["records"] for batch in dumped(run("dump-log", "--files", segment, "--json"), "batch")] == [None] * 3
+    assert dumped(result, "start") == [{"base_offset": 0, "runs": None, "index_fault": None}]
+    assert dumped(result, "end")[0]["sound"]
+    placed = run("dump-log", "--files", segment, "--json", "--bootstrap-server", cluster.store.root)
+    (run_of_batches,) = dumped(placed, "start")[0]["runs"]
+    assert (run_of_batches["topic"], run_of_batches["end_offset"], run_of_batches["batches"]) == ("big", 30, 3)
+
+
+def test_a_dumped_index_has_a_line_for_each_entry(run: Run, segment: str) -> None:
+    positions = [batch["position"] for batch in dumped(run("dump-log", "--files", segment, "--json"), "batch")]
+    result = run("dump-log", "--files", index_path(segment), "--json")
+    assert [entry["position"] for entry in dumped(result, "entry")] == positions
+    for check in ("--index-sanity-check", "--verify-index-only"):
+        alone = run("dump-log", "--files", index_path(segment), "--json", check)
+        assert (alone.code, dumped(alone, "entry"), dumped(alone, "end")[0]["sound"]) == (0, [], True)
+
+
+def test_a_damaged_dump_says_what_is_wrong_in_its_objects_and_its_exit_code(run: Run, segment: str) -> None:
+    data = bytearray(Path(segment).read_bytes())
+    data[data.index(b"xxxx")] ^= 1
+    Path(segment).write_bytes(data)
+    result = run("dump-log", "--files", f"{segment},{index_path(segment)}", "--print-data-log", "--json")
+    assert result.code == 1
+    batches = dumped(result, "batch")
+    assert [batch["fault"] is None for batch in batches] == [False, True, True]
+    assert batches[0]["records"] is None
+    assert batches[0]["fault"] in result.err
+    of_log, of_index = dumped(result, "end")
+    assert (of_log["sound"], of_index["sound"]) == (False, False)
+    assert [(one["batch"], one["what"]) for one in of_index["mismatches"]] == [(0, "crc")]
+
+
+def test_a_dump_that_is_cut_short_says_so_and_a_missing_file_has_no_end(run: Run, segment: str) -> None:
+    cut = run("dump-log", "--files", segment, "--max-bytes", "1", "--json")
+    assert ([end["complete"] for end in dumped(cut, "end")], len(dumped(cut, "batch"))) == ([False], 1)
+    missing = run("dump-log", "--files", f"{segment},{segment}2.log", "--json")
+    assert (missing.code, len(dumped(missing, "end"))) == (1, 1)
+    assert f"{segment}2.log" in missing.err
 
 
 @pytest.mark.parametrize(

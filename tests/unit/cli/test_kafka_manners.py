@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,14 @@ def parser_of(command: str) -> CommandParser:
 def single_valued(command: str) -> list[argparse.Action]:
     actions = parser_of(command).optional_actions()
     return [one for one in actions if one.nargs != 0 and not isinstance(one, argparse._AppendAction)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_says_which_options_may_be_given_more_than_once(command: str) -> None:
+    parser = parser_of(command)
+    said = " ".join(parser.format_help().split())
+    shown = [one for one in parser.optional_actions() if isinstance(one, argparse._AppendAction)]
+    assert len(re.findall(r"[;,] (?:repeatable|may be repeated)", said)) == len(shown)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,13 +6,13 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from sparklog.client.admin import DEFAULTS as ADMIN_DEFAULTS
 from sparklog.client.admin import NO_EFFECT, AdminClient
-from sparklog.client.arguments import AdminArguments, ConsumerArguments, ProducerArguments
+from sparklog.client.arguments import Acks, AdminArguments, ConsumerArguments, ProducerArguments
 from sparklog.client.assignors import RangePartitionAssignor, RoundRobinPartitionAssignor
 from sparklog.client.config import SOCKET_ARGUMENTS, answer_brokers_with, root_of
 from sparklog.client.consumer import Consumer
@@ -50,6 +50,10 @@ def test_the_types_name_what_the_clients_take(arguments: type, names: set[str]) 
 WRONG = {
     "Producer(bootstrap_servers='/data/log', linger=5)": 'Unexpected keyword argument "linger" for "Producer"',
     "Producer(bootstrap_servers='/data/log', linger_ms='5')": '"linger_ms"',
+    "Producer(acks=2)": '"acks"',
+    "Producer(acks='1')": '"acks"',
+    "Producer(batch_size=1.5)": '"batch_size"',
+    "Consumer(session_timeout_ms=6000.5)": '"session_timeout_ms"',
     "Producer(compression_type='zst')": '"compression_type"',
     "Producer(value_serializer=5)": '"value_serializer"',
     "Consumer('orders', group='billing')": 'Unexpected keyword argument "group" for "Consumer"',
@@ -68,6 +72,8 @@ Producer(value_serializer=kafka.JsonSerializer(), partitioner=Mine(), compressio
 Consumer("orders", "returns", group_id="billing", key_deserializer=bytes.decode, value_deserializer=json.loads)
 Consumer(partition_assignment_strategy=[RangePartitionAssignor], auto_offset_reset="earliest")
 AdminClient(bootstrap_servers="s3://bucket/log", storage_options={"anon": False})
+Producer(acks=-1, linger_ms=5.5, max_block_ms=math.inf)
+Consumer(group_id=b"billing", max_poll_interval_ms=math.inf, session_timeout_ms=6000)
 arguments: ProducerArguments = {"acks": 1, "linger_ms": 5}
 Producer(**arguments)
 given: dict[str, Any] = {}
@@ -113,6 +119,41 @@ def test_mypy_finds_each_misspelt_and_mistyped_argument_and_nothing_else(tmp_pat
     assert sorted(errors) == list(range(first, first + len(WRONG))), found.stdout
     for number, (statement, message) in enumerate(WRONG.items(), first):
         assert message in errors[number], f"{statement}: {errors[number]}"
+
+
+TYPES: dict[Any, Any] = {Producer: ProducerArguments, Consumer: ConsumerArguments, AdminClient: AdminArguments}
+UNCHECKED = {*SOCKET_ARGUMENTS, *NO_EFFECT, "fetch_min_bytes", "retries"}
+
+
+def names_of(kind: type) -> list[Any]:
+    """The arguments that are numbers of this type, and have an effect, with their client."""
+    return [
+        pytest.param(client, name, id=f"{client.__name__}({name})")
+        for client, arguments in TYPES.items()
+        for name, hint in get_type_hints(arguments).items()
+        if (hint is kind or kind in get_args(hint)) and name not in UNCHECKED
+    ]
+
+
+@pytest.mark.parametrize(("client", "name"), names_of(float))
+def test_what_is_typed_as_a_float_takes_fractions(client: Any, name: str, root: str) -> None:
+    with client(bootstrap_servers=root, **{name: 1500.5}) as made:
+        assert made.config[name] == 1500.5
+
+
+@pytest.mark.parametrize(("client", "name"), names_of(int))
+def test_what_is_typed_as_an_int_takes_whole_numbers_alone(client: Any, name: str, root: str) -> None:
+    codec = {"compression_type": name.split("_")[1]} if name.startswith("compression_") else {}
+    with pytest.raises(InvalidConfigurationError, match=name.replace("_", ".")):
+        client(bootstrap_servers=root, **codec, **{name: 1.5})
+
+
+def test_acks_takes_what_its_type_says(root: str) -> None:
+    for acks in get_args(Acks):
+        Producer(bootstrap_servers=root, acks=acks).close()
+    for wrong in (2, -2, "1", "-1", "none", True, 1.0, None):
+        with pytest.raises(InvalidConfigurationError, match="acks"):
+            Producer(bootstrap_servers=root, acks=wrong)  # type: ignore[arg-type]
 
 
 # -- config

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,11 +15,16 @@ from sparklog.client.admin import AdminClient
 from sparklog.client.admin_types import ConfigResource, NewTopic
 from sparklog.client.consumer import Consumer
 from sparklog.client.producer import Producer
+from sparklog.client.records import Record, append_records
+from sparklog.client.subscription import ConsumerRebalanceListener
+from sparklog.clock import Clock, ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import InvalidSessionTimeoutError, KafkaTimeoutError
+from sparklog.log.layout import BOUNDARY_KEY
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import Call, FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
+from tests.unit.client.consumers import read, together, until
 
 PATIENCE_SECONDS = 20
 """How long a call that has a tenth of a second may take on a busy machine before it counts as one that hangs."""
@@ -27,29 +33,58 @@ PLACE = TopicPartition("t", 0)
 
 
 class Blocked:
-    """A cluster whose storage answers until ``block``, and then no call until ``unblock``."""
+    """A cluster whose storage answers until ``block``, and then no call, or none of some, until ``unblock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: int = 1, clock: Clock | None = None) -> None:
         self._answers = threading.Event()
         self._answers.set()
+        self._blocks: Callable[[Call], bool] = _every
+        self.asked = threading.Event()
+        """Whether a call waits, or has waited."""
         store = MemoryStore(uuid.uuid4().hex)
-        create_cluster(store).create_topic("t")
+        self.admin = create_cluster(store, clock=clock)
+        self.admin.create_topic("t", partitions)
         self.store = FaultyStore(store, before=self._wait)
-        self.coordinator: Coordinator = open_cluster(self.store)
+        self.coordinator: Coordinator = open_cluster(self.store, clock=clock)
 
     def _wait(self, step: int, call: Call) -> None:
-        self._answers.wait()
+        if not self._answers.is_set() and self._blocks(call):
+            self.asked.set()
+            self._answers.wait()
 
-    def block(self) -> None:
+    def block(self, calls: Callable[[Call], bool] | None = None) -> None:
+        self._blocks = calls or _every
+        self.asked.clear()
         self._answers.clear()
 
     def unblock(self) -> None:
         self._answers.set()
 
 
+def _every(call: Call) -> bool:
+    return True
+
+
+def _commits(call: Call) -> bool:
+    return call.operation == "put_if_absent"
+
+
+def _records(call: Call) -> bool:
+    """The files that records are in."""
+    return call.key.endswith((".log", ".index"))
+
+
 @pytest.fixture
 def blocked() -> Iterator[Blocked]:
     cluster = Blocked()
+    yield cluster
+    cluster.unblock()
+
+
+@pytest.fixture
+def halves() -> Iterator[Blocked]:
+    """One with a topic of two partitions, so that two members have one each."""
+    cluster = Blocked(partitions=2)
     yield cluster
     cluster.unblock()
 
@@ -61,6 +96,17 @@ def in_time(action: Callable[[], Any]) -> Any:
         return threads.submit(action).result(PATIENCE_SECONDS)
     finally:
         threads.shutdown(wait=False)
+
+
+@contextmanager
+def consumer_of(cluster: Blocked, *topics: str, **configs: Any) -> Iterator[Consumer]:
+    """One that is closed once the storage answers again, so that a test that fails comes to its end."""
+    consumer = Consumer(*topics, cluster=cluster.coordinator, **configs)
+    try:
+        yield consumer
+    finally:
+        cluster.unblock()
+        consumer.close()
 
 
 PRODUCER_CALLS: list[Callable[[Producer], Any]] = [
@@ -171,6 +217,248 @@ def test_a_poll_in_a_group_that_has_nothing_to_do_but_read_ends_in_time(blocked:
         in_time(lambda: consumer.close(timeout_ms=100))
     finally:
         blocked.unblock()
+
+
+# -- in a group
+
+
+class Told(ConsumerRebalanceListener):
+    """What a listener is told, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, set[TopicPartition]]] = []
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.said.append(("revoked", revoked))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.said.append(("assigned", assigned))
+
+
+def test_a_poll_that_joins_ends_in_time_and_the_next_one_continues_with_it(blocked: Blocked) -> None:
+    told = Told()
+    with consumer_of(blocked, group_id="g") as consumer:
+        consumer.subscribe(["t"], listener=told)
+        blocked.block()
+        for _ in range(3):
+            assert in_time(lambda: consumer.poll(100)) == {}
+        assert told.said == []
+        blocked.unblock()
+        until(lambda: consumer.assignment() == {PLACE}, lambda: consumer.poll(10))
+        assert told.said == [("assigned", {PLACE})]
+        assert consumer.group_metadata().generation_id == 1  # it has joined once
+        assert len(blocked.admin.refresh().groups["g"].members) == 1
+
+
+def test_a_join_that_takes_longer_than_each_poll_comes_to_its_end(blocked: Blocked) -> None:
+    tries: list[Call] = []
+    with consumer_of(blocked, "t", group_id="g") as consumer:
+        blocked.block(lambda call: _commits(call) and not tries.append(call))
+        assert in_time(consumer.poll) == {}
+        assert blocked.asked.is_set()
+        assert in_time(consumer.poll) == {}
+        assert len(tries) == 1
+        blocked.unblock()
+        until(consumer.assignment, consumer.poll)
+
+
+def test_what_was_wrong_with_a_join_is_raised_by_the_poll_that_finds_its_end(blocked: Blocked) -> None:
+    with consumer_of(blocked, "t", group_id="g", session_timeout_ms=4000) as consumer:
+        blocked.block()
+        assert in_time(consumer.poll) == {}
+        blocked.unblock()
+        with pytest.raises(InvalidSessionTimeoutError):
+            until(consumer.assignment, consumer.poll)
+
+
+def test_a_consumer_that_leaves_while_it_joins_is_in_no_group_afterwards(blocked: Blocked) -> None:
+    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g", request_timeout_ms=100, fetch_max_wait_ms=10)
+    blocked.block(_commits)
+    assert in_time(consumer.poll) == {}
+    assert blocked.asked.is_set()
+    in_time(consumer.unsubscribe)
+    assert not blocked.admin.refresh().groups
+    blocked.unblock()
+    until(lambda: blocked.admin.refresh().groups and not blocked.admin.state.groups["g"].members)
+    consumer.subscribe(["t"])
+    until(consumer.assignment, consumer.poll)
+    consumer.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_poll_in_a_rebalance_ends_in_time_and_the_next_one_continues_with_it(halves: Blocked, strategy: str) -> None:
+    told = Told()
+    settings: Any = {"group_id": "g", "partition_assignment_strategy": strategy, "auto_offset_reset": "earliest"}
+    append_records(halves.admin, "t", [Record(value=b"v", partition=number) for number in (0, 1)])
+    second = Consumer("t", cluster=open_cluster(halves.store), **settings)
+    with second, consumer_of(halves, **settings) as first:
+        first.subscribe(["t"], listener=told)
+        assert len(read(first, 2)) == 2
+        second.poll()
+        halves.block(_commits)
+        until(lambda: len(told.said) > 1, lambda: in_time(lambda: first.poll(10)))
+        assert in_time(lambda: first.poll(100)) == {}
+        halves.unblock()
+        until(lambda: len(first.assignment()) == len(second.assignment()) == 1, together(first, second))
+        assert first.assignment() | second.assignment() == {PLACE, TopicPartition("t", 1)}
+        assert [what for what, places in told.said if places][:2] == ["assigned", "revoked"]
+        assert sum(what == "revoked" for what, _ in told.said) == 1
+        given_up = next(iter(second.assignment()))
+        assert second.committed(given_up) == 1
+
+
+def test_a_rebalance_waits_in_time_for_the_commits_that_were_begun_before(halves: Blocked) -> None:
+    told = Told()
+    second = Consumer("t", cluster=open_cluster(halves.store), group_id="g")
+    with second, consumer_of(halves, group_id="g", enable_auto_commit=False) as first:
+        first.subscribe(["t"], listener=told)
+        until(first.assignment, first.poll)
+        before = list(told.said)
+        second.poll()
+        halves.block(_commits)
+        future = first.commit_async({PLACE: OffsetAndMetadata(0)})
+        halves.coordinator.refresh()
+        for _ in range(2):
+            assert in_time(lambda: first.poll(100)) == {}
+        assert not future.is_done
+        assert told.said == before
+        halves.unblock()
+        until(lambda: len(first.assignment()) == len(second.assignment()) == 1, together(first, second))
+        assert future.succeeded()
+        assert [what for what, _ in told.said[len(before) :]].count("revoked") == 1
+
+
+def test_a_poll_that_renews_an_overdue_lease_ends_in_time_and_returns_nothing() -> None:
+    clock = ManualClock()
+    blocked = Blocked(clock=clock)
+    append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
+    settings: Any = {"group_id": "g", "heartbeat_interval_ms": 44_000, "auto_offset_reset": "earliest"}
+    consumer = Consumer("t", cluster=blocked.coordinator, **settings)
+    until(lambda: consumer.highwater(PLACE) if consumer.assignment() else 0, consumer.poll)
+    consumer.seek(PLACE, 0)
+    blocked.block()
+    clock.advance(46)
+    try:
+        assert in_time(consumer.poll) == {}
+        assert in_time(consumer.poll) == {}
+    finally:
+        blocked.unblock()
+    assert [record.value for record in read(consumer, 1)] == [b"v"]
+    consumer.close()
+
+
+def test_a_wakeup_ends_a_poll_of_another_thread(blocked: Blocked) -> None:
+    with consumer_of(blocked, "t", group_id="g") as consumer:
+        consumer.wakeup()
+        assert in_time(lambda: consumer.poll(10**9)) == {}
+        until(consumer.assignment, lambda: consumer.poll(10))
+        blocked.block()
+        threads = ThreadPoolExecutor(1)
+        polling = threads.submit(lambda: consumer.poll(10**9))
+        consumer.wakeup()
+        assert polling.result(PATIENCE_SECONDS) == {}
+        blocked.unblock()
+        threads.shutdown()
+
+
+def test_a_consumer_that_joins_for_long_is_closed_by_another_thread(blocked: Blocked) -> None:
+    consumer = Consumer("t", cluster=blocked.coordinator, group_id="g")
+    blocked.block()
+    threads = ThreadPoolExecutor(1)
+    polling = threads.submit(lambda: consumer.poll(10**9))
+    assert blocked.asked.wait(PATIENCE_SECONDS)
+    in_time(lambda: consumer.close(timeout_ms=100))
+    assert polling.result(PATIENCE_SECONDS) == {}
+    blocked.unblock()
+    threads.shutdown()
+
+
+def test_another_assignment_is_not_held_up_by_the_last_commit(blocked: Blocked) -> None:
+    settings: Any = {"group_id": "g", "request_timeout_ms": 100, "fetch_max_wait_ms": 10}
+    consumer = Consumer(cluster=blocked.coordinator, **settings)
+    consumer.assign([PLACE])
+    consumer.poll()
+    blocked.block()
+    in_time(lambda: consumer.assign([TopicPartition("t", 1)]))
+    assert consumer.assignment() == {TopicPartition("t", 1)}
+    in_time(lambda: consumer.close(timeout_ms=100))
+
+
+# -- files
+
+
+FILE_CALLS: list[Callable[[Consumer], Any]] = [
+    lambda consumer: consumer.offsets_for_times({PLACE: 0}, timeout_ms=100),
+    lambda consumer: consumer.position(PLACE, timeout_ms=100),
+]
+
+
+@pytest.mark.parametrize("call", FILE_CALLS)
+def test_a_call_that_reads_files_ends_in_time(blocked: Blocked, call: Callable[[Consumer], Any]) -> None:
+    append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
+    consumer = Consumer(cluster=blocked.coordinator, auto_offset_reset="by_duration:PT1H")
+    consumer.assign([PLACE])
+    waiting: list[Call] = []
+    blocked.block(lambda call: _records(call) and not waiting.append(call))
+    for _ in range(3):
+        with pytest.raises(KafkaTimeoutError):
+            in_time(lambda: call(consumer))
+    assert blocked.asked.is_set()
+    assert len(waiting) == 1
+    assert consumer.end_offsets([PLACE], timeout_ms=PATIENCE_SECONDS * 1000) == {PLACE: 1}  # which asks no file
+    blocked.unblock()
+    assert consumer.position(PLACE) == 0
+    assert consumer.offsets_for_times({PLACE: 0})[PLACE] is not None
+    in_time(consumer.close)
+
+
+def test_the_offsets_of_the_groups_offsets_are_told_in_time(blocked: Blocked) -> None:
+    place = TopicPartition("__consumer_offsets", 0)
+    with consumer_of(blocked) as consumer:
+        blocked.block(lambda call: call.key == BOUNDARY_KEY and threading.current_thread().name != "sparklog-call")
+        for call in (consumer.beginning_offsets, consumer.end_offsets):
+            with pytest.raises(KafkaTimeoutError):
+                in_time(lambda call=call: call([place], timeout_ms=100))
+        blocked.unblock()
+        assert consumer.beginning_offsets([place]) == {place: 0}
+
+
+def test_a_poll_that_looks_for_a_time_ends_in_time_and_the_next_one_continues_with_it(halves: Blocked) -> None:
+    for number in (0, 1):
+        append_records(halves.admin, "t", [Record(value=b"v", partition=number)])
+    looks: list[Call] = []
+    with consumer_of(halves, auto_offset_reset="by_duration:PT1H") as consumer:
+        consumer.assign([PLACE, TopicPartition("t", 1)])
+        halves.block(lambda call: _records(call) and not looks.append(call))
+        for _ in range(3):
+            assert in_time(lambda: consumer.poll(10)) == {}
+        assert len(looks) == 1
+        halves.unblock()
+        assert len(read(consumer, 2)) == 2
+
+
+def test_a_position_that_was_looked_for_in_vain_does_not_come_after_a_seek(blocked: Blocked) -> None:
+    append_records(blocked.admin, "t", [Record(value=value, partition=0) for value in (b"a", b"b")])
+    with consumer_of(blocked, auto_offset_reset="by_duration:PT1H") as consumer:
+        consumer.assign([PLACE])
+        blocked.block(_records)
+        assert in_time(consumer.poll) == {}
+        consumer.seek(PLACE, 1)
+        blocked.unblock()
+        assert [record.value for record in read(consumer, 1)] == [b"b"]
+        assert consumer.position(PLACE) == 2
+
+
+def test_an_offset_that_is_gone_is_replaced_by_one_found_by_time_without_waiting_for_it(blocked: Blocked) -> None:
+    append_records(blocked.admin, "t", [Record(value=b"v", partition=0)])
+    with consumer_of(blocked, auto_offset_reset="by_duration:PT1H") as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 100)
+        blocked.block(_records)
+        until(blocked.asked.is_set, lambda: in_time(lambda: consumer.poll(10)))
+        assert in_time(lambda: consumer.poll(10)) == {}
+        blocked.unblock()
+        assert [record.offset for record in read(consumer, 1)] == [0]
 
 
 def test_who_gives_up_again_and_again_makes_no_crowd_of_threads(blocked: Blocked) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from array import array
 
@@ -104,6 +105,36 @@ def test_a_callback_that_fails_is_logged_and_harms_no_other(
         resolve(batch)
     assert called == [future.value]
     assert "a callback of a producer's future failed" in caplog.text
+
+
+def test_what_would_end_a_thread_is_logged_by_the_thread_that_resolves(
+    batch: RecordBatchResult, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[object] = []
+    future = FutureRecordMetadata(batch, 0).add_callback(_exit).add_callback(called.append)
+    thread = threading.Thread(target=lambda: called.append(resolve(batch)))
+    thread.start()
+    thread.join(30)
+    assert called == [future.value, None]
+    assert "SystemExit" in caplog.text
+
+
+def test_the_main_thread_is_interrupted_once_all_callbacks_have_run(batch: RecordBatchResult) -> None:
+    called: list[object] = []
+    future = FutureRecordMetadata(batch, 0).add_callback(_interrupt).add_callback(_exit).add_callback(called.append)
+    with pytest.raises(KeyboardInterrupt):
+        resolve(batch)
+    assert called == [future.value]
+    with pytest.raises(SystemExit):
+        future.add_callback(_exit)
+
+
+def _exit(_: object) -> None:
+    sys.exit("a callback wants to end the program")
+
+
+def _interrupt(_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_who_waits_in_another_thread_is_woken(batch: RecordBatchResult) -> None:

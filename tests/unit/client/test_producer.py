@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -495,6 +496,36 @@ def test_a_callback_may_send_but_not_wait(cluster: Coordinator, producer: Produc
     producer.flush()
     assert values(cluster, "t") == [b"first", b"second"]
     assert len(refused) == 1
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_no_callback_ends_the_producers_thread(cluster: Coordinator, raised: type[BaseException]) -> None:
+    def fail(_: object) -> None:
+        raise raised
+
+    called = threading.Event()
+    with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
+        first = producer.send("t", b"first").add_callback(fail)
+        second = producer.send("t", b"second").add_callback(lambda _: called.set())
+        producer.flush(WAIT)
+        assert called.wait(WAIT)
+        third = producer.send("t", b"third")
+        producer.flush(WAIT)
+        assert [future.get(0).offset for future in (first, second, third)] == [0, 1, 2]
+
+
+def test_no_errback_ends_the_producers_thread(cluster: Coordinator) -> None:
+    cluster.create_topic("gone")
+    called = threading.Event()
+    with Producer(cluster=cluster, linger_ms=LONG_MS) as producer:
+        lost = producer.send("gone", b"v").add_errback(lambda _: sys.exit(1)).add_errback(lambda _: called.set())
+        cluster.delete_topic("gone")
+        producer.flush(WAIT)
+        assert called.wait(WAIT)
+        assert lost.failed()
+        kept = producer.send("t", b"v")
+        producer.flush(WAIT)
+        assert kept.get(0).offset == 0
 
 
 def test_a_callback_may_close_the_producer(cluster: Coordinator) -> None:

@@ -70,6 +70,54 @@ def test_a_topic_that_has_what_misleads_from_before_can_be_altered(cluster: Coor
     assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
 
 
+@pytest.fixture
+def older(cluster: Coordinator) -> Coordinator:
+    """A topic with a setting that an older version let in, and that contradicts what is asked for below."""
+    cluster.create_topic("orders", configs={"local.retention.ms": "5000"})
+    old = AlterConfig(topic="orders", set={"remote.storage.enable": "true"}, delete=[])
+    cluster.submit(lambda _: Decision([old], None))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cleanup.policy": "compact"}, {"retention.ms": "1000"}, {"min.insync.replicas": "2"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_misleads_from_before_stands_in_nobodys_way(older: Coordinator, change: dict[str, str]) -> None:
+    older.alter_configs("orders", change)
+    kept = {"local.retention.ms": "5000", "remote.storage.enable": "true"}
+    assert older.refresh().topic("orders").configs == {**kept, **change}
+
+
+def test_a_change_of_what_misleads_itself_is_refused(older: Coordinator) -> None:
+    with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
+        older.alter_configs("orders", {"remote.storage.enable": "true", "retention.ms": "1000"})
+    older.alter_configs("orders", {"remote.storage.enable": "false"})
+    assert older.refresh().topic("orders").configs["remote.storage.enable"] == "false"
+
+
+def test_a_value_that_never_was_valid_stands_in_nobodys_way_either(cluster: Coordinator) -> None:
+    cluster.create_topic("orders")
+    forged = AlterConfig(topic="orders", set={"remote.storage.enable": "perhaps"}, delete=[])
+    cluster.submit(lambda _: Decision([forged], None))
+    cluster.alter_configs("orders", {"retention.ms": "1000"})
+    cluster.alter_configs("orders", {}, ["remote.storage.enable"])
+    assert cluster.refresh().topic("orders").configs == {"retention.ms": "1000"}
+
+
+def test_changes_beside_what_misleads_are_answered_with_a_warning(
+    older: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "topic orders: stored by an older version, has no effect here: remote.storage.enable=true (Tiered Storage"
+    with AdminClient(cluster=older) as admin, caplog.at_level(logging.WARNING, "sparklog"):
+        admin.alter_configs([ConfigResource("topic", "orders", {"cleanup.policy": "compact"})])
+        assert [message[: len(said)] for message in caplog.messages] == [said]
+        caplog.clear()
+        admin.reset_configs([ConfigResource("topic", "orders", ["remote.storage.enable"])])
+        assert caplog.messages == []
+
+
 def test_no_topic_is_created_with_a_setting_that_misleads(cluster: Coordinator) -> None:
     with pytest.raises(InvalidConfigurationError, match="Tiered Storage functionality is disabled"):
         cluster.create_topic("orders", configs={"remote.storage.enable": "true"})

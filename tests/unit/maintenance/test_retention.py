@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,15 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     StorageError,
     StoragePermissionError,
+    StorageUnavailableError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.fetch import Fetcher
 from sparklog.log.layout import segment_key
 from sparklog.log.removals import REMOVED
-from sparklog.maintenance import retention
-from sparklog.maintenance.deletion import sweep
+from sparklog.maintenance import deletion, retention
+from sparklog.maintenance.deletion import FAILURES_IN_A_ROW, sweep
 from sparklog.maintenance.retention import retain
 from sparklog.protocol.commits import ChangeBroker, ChangePartition, RegisterBroker
 from sparklog.protocol.decide import AppendRequest
@@ -441,3 +442,54 @@ def test_a_listing_that_was_lost_does_not_hold_the_sweep_up() -> None:
     result = sweep(coordinator)
     assert "vacuum" in result.problems[0]
     assert not coordinator.refresh().removed_files
+
+
+def several_listings(count: int) -> tuple[Coordinator, ManualClock, list[str]]:
+    """A cluster with so many listings that are due, of one file each."""
+    coordinator, clock = cluster(retention_ms="-1", file_delete_delay_ms="0")
+    fill(coordinator, count)
+    for offset in range(1, count + 1):
+        coordinator.delete_records({("orders", 0): offset})
+        retain(coordinator)
+    clock.advance(1)
+    listings = sorted(coordinator.refresh().removed_files)
+    assert len(listings) == count
+    return coordinator, clock, listings
+
+
+def failing_for(coordinator: Coordinator, clock: ManualClock, keys: Collection[str], calls: list[str]) -> Coordinator:
+    """The cluster on a storage that does not give these objects."""
+
+    def refuse(step: int, call: Call) -> None:
+        calls.append(call.key)
+        if call.operation == "get" and call.key in keys:
+            raise StorageUnavailableError("it does not answer", path=call.key)
+
+    return open_cluster(FaultyStore(coordinator.store, before=refuse), clock=clock)
+
+
+def test_a_listing_that_cannot_be_read_now_costs_only_its_own_files() -> None:
+    coordinator, clock, listings = several_listings(5)
+    result = sweep(failing_for(coordinator, clock, {listings[0], listings[3]}, []))
+    assert (result.listings, result.files) == (3, 3)
+    assert [key for key in listings if any(key in problem for problem in result.problems)] == [listings[0], listings[3]]
+    assert sorted(coordinator.refresh().removed_files) == [listings[0], listings[3]]
+    assert sweep(coordinator).files == 2
+    assert log_files(coordinator) == []
+
+
+def test_a_sweep_stops_where_the_storage_is_away() -> None:
+    coordinator, clock, listings = several_listings(6)
+    calls: list[str] = []
+    with pytest.raises(StorageUnavailableError):
+        sweep(failing_for(coordinator, clock, set(listings), calls))
+    assert sum(key in listings for key in calls) == FAILURES_IN_A_ROW
+    assert sweep(coordinator).files == 6
+
+
+def test_what_a_sweep_has_done_before_the_storage_went_away_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "LISTINGS_PER_COMMIT", 2)
+    coordinator, clock, listings = several_listings(7)
+    with pytest.raises(StorageUnavailableError):
+        sweep(failing_for(coordinator, clock, set(listings[4:]), []))
+    assert sorted(coordinator.refresh().removed_files) == listings[4:]

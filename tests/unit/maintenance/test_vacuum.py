@@ -14,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.announcements import READERS
 from sparklog.coordinator.leases import Lease, lease_key
-from sparklog.errors import InvalidRequestError, StaleWriteError
+from sparklog.errors import InvalidRequestError, StaleWriteError, StorageUnavailableError
 from sparklog.log import cleanup
 from sparklog.log.append import RunTarget, SegmentFileWriter
 from sparklog.log.layout import segment_key
@@ -37,6 +37,8 @@ from sparklog.protocol.decide import AppendRequest, PartitionAppend
 from sparklog.protocol.decide_groups import JoinRequest
 from sparklog.protocol.decision import Decision
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.faults import Call
+from sparklog.testing.faulty_store import FaultyStore
 from tests.unit.maintenance.logs import Written, append, batch_of, log_files, records
 
 DAY = 86_400.0
@@ -310,3 +312,25 @@ def test_unfinished_files_older_than_the_limit_go(tmp_path: Path) -> None:
         os.utime(file, (then, then))
     assert vacuum(coordinator, dry_run=False).unfinished == 1
     assert [file.name for file in folder.iterdir()] == [".tmp-young"]
+
+
+def test_a_vacuum_reads_a_listing_again_that_could_not_be_read_at_first() -> None:
+    """Without it a storage that fails now and then never lets a vacuum of many listings come to its end."""
+    coordinator, clock = cluster()
+    (orphan,) = written(coordinator)
+    later(coordinator, clock)
+    coordinator.delete_records({("orders", 0): 1})
+    retain(coordinator)
+    (listing,) = coordinator.refresh().removed_files
+    refused: list[str] = []
+
+    def refuse_twice(step: int, call: Call) -> None:
+        if call.operation == "get" and call.key == listing and len(refused) < 2:
+            refused.append(call.key)
+            raise StorageUnavailableError("it does not answer", path=call.key)
+
+    failing = open_cluster(FaultyStore(coordinator.store, before=refuse_twice), clock=clock)
+    report = vacuum(failing, dry_run=False)
+    assert len(refused) == 2
+    assert orphan.run.path in [found.path for found in report.files]
+    assert values(coordinator) == [b"later", b"now"]
