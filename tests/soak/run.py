@@ -241,7 +241,7 @@ class Soak:
             self.processes[name].send_signal(signal.SIGCONT)
         for process in self.processes.values():
             process.terminate()
-        until = time.monotonic() + 30
+        until = time.monotonic() + LONGEST_CALM_SECONDS
         for name, process in self.processes.items():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))

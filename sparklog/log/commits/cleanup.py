@@ -11,9 +11,10 @@ Rules:
   by listing.
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
   named them; that all of them are still there is looked up right before the boundary moves.
-* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least, and the newest ones anyhow. A process that was away for longer
-  than half of that does not rely on the boundary, which a stalled clean-up may have set back, but looks for the newest
-  checkpoint by listing (``CommitLog``). A boundary that went back is noticed by the next clean-up, and mended.
+* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least, by their timestamp and by the time at which they were stored:
+  a machine that slept between the two stores a commit that looks old. The newest ones stay anyhow. A process that was
+  away for longer than half of that does not rely on the boundary, which a stalled clean-up may have set back, but looks
+  for the newest checkpoint by listing (``CommitLog``). The next clean-up notices a boundary that went back.
 * A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
   Ages are differences of the storage's own times. Manifests go before the files they name. What no manifest names goes
   only once there is a newer checkpoint: its writer may be about to name it, however old it is. A process that still
@@ -25,7 +26,7 @@ Not for: writing checkpoints (``checkpoint``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
 
 from msgspec import structs
@@ -80,25 +81,33 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
     stored = _stored(store)
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
         return CleanUp(present.boundary, 0, 0)
-    oldest = min((version for version, _ in stored if version > present.boundary), default=present.boundary + 1)
+    oldest = min(
+        (commit.version for commit in stored if commit.version > present.boundary), default=present.boundary + 1
+    )
     boundary = _mended(store, oldest - 1, newest.version)
-    kept = [one for one in stored if one[0] > boundary.boundary]
-    excess = sum(size for _, size in kept) - _bytes_limit(configs)
-    due = [version for version, _ in kept if version <= newest.version - limits.MIN_COMMITS_KEPT]
-    old_enough = _older(store, due, clock.now_ms() - limits.MIN_COMMIT_AGE_MS)
+    kept = [commit for commit in stored if commit.version > boundary.boundary]
+    excess = sum(commit.size for commit in kept) - _bytes_limit(configs)
+    stored_before_ms = clock.now_ms() - limits.MIN_COMMIT_AGE_MS
+    last_due = newest.version - limits.MIN_COMMITS_KEPT
+    due = [
+        commit.version
+        for commit in takewhile(lambda commit: commit.modified_ms < stored_before_ms, kept)
+        if commit.version <= last_due
+    ]
+    old_enough = _older(store, due, stored_before_ms)
     by_age = _older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
     by_size = 0
-    for _, size in kept[:old_enough]:
+    for commit in kept[:old_enough]:
         if excess <= 0:
             break
-        excess -= size
+        excess -= commit.size
         by_size += 1
     count = max(by_age, by_size)
     if count:
-        gone_bytes = sum(size for _, size in kept[:count])
+        gone_bytes = sum(commit.size for commit in kept[:count])
         last = due[count - 1]
         boundary = _advance(store, _after(boundary, last, gone_bytes, _time_of(store, last)))
-    gone = [version for version, _ in stored if version <= boundary.boundary]
+    gone = [commit.version for commit in stored if commit.version <= boundary.boundary]
     _delete(store, map(commit_key, gone))
     _delete_actions(store, boundary.boundary)
     return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
@@ -122,7 +131,7 @@ def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], 
         age_ms = clock.now_ms() - timestamp_ms
         too_many = newest.commit_bytes - present.removed_bytes > _bytes_limit(configs)
         is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
-        if is_due and checkpoint.is_whole(store, newest):
+        if is_due and _is_stored_for_long(store, end, clock) and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(each(lambda key: _size(store, key), keys))
             _advance(store, _after(present, end, size, timestamp_ms))
@@ -132,10 +141,27 @@ def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], 
     return 0
 
 
-def _stored(store: Store) -> list[tuple[int, int]]:
-    """The commits that are there with their bytes, oldest first; files of other names are nobody's."""
-    found = ((commit_version(info.key), info.size) for info in store.list(COMMITS))
-    return sorted((version, size) for version, size in found if version is not None)
+class _Stored(NamedTuple):
+    """A commit as the storage lists it."""
+
+    version: int
+    size: int
+    modified_ms: int
+
+
+def _stored(store: Store) -> list[_Stored]:
+    """The commits that are there, oldest first; files of other names are ignored."""
+    listed = ((commit_version(info.key), info.size, info.modified_ms) for info in store.list(COMMITS))
+    return sorted(_Stored(version, size, modified_ms) for version, size, modified_ms in listed if version is not None)
+
+
+def _is_stored_for_long(store: Store, version: int, clock: Times) -> bool:
+    """Whether a commit, and so all before it, was stored longer ago than commits are kept at least."""
+    try:
+        modified_ms = store.info(commit_key(version)).modified_ms
+    except ObjectNotFoundError:  # another clean-up is at it
+        return False
+    return clock.now_ms() - modified_ms > limits.MIN_COMMIT_AGE_MS
 
 
 def _delete_actions(store: Store, boundary: int) -> None:

@@ -154,6 +154,29 @@ def test_young_commits_stay_whatever_the_limits_say() -> None:
     assert clean(coordinator).commits == coordinator.state.version + 1
 
 
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_commit_that_was_stored_just_now_stays_however_old_its_timestamp_is(inline: bool) -> None:
+    """Its machine slept between the two. Removed immediately, its number could be taken again by a writer that stalled
+    for seconds only, and so does not look whether it was away."""
+    store, clock = clocked_memory()
+    coordinator = cluster(store, clock, metadata_max_retention_bytes="0", metadata_max_retention_ms="0")
+    newest = coordinator.state.version
+    clock.advance(limits.MIN_COMMIT_AGE_MS / 1000 + 1)
+    for version in (newest - 1, newest):
+        store.put(commit_key(version), store.get(commit_key(version)))
+    if inline:
+        manifest = checkpoint.read_newest_listed(store)
+        assert manifest is not None
+        while cleanup.remove_some_commits(store, clock, coordinator.state.configs, manifest):
+            pass
+    else:
+        clean(coordinator)
+    assert stored(store) == [newest - 1, newest]
+    clock.advance(limits.MIN_COMMIT_AGE_MS / 1000 + 1)
+    clean(coordinator)
+    assert stored(store) == []
+
+
 def test_the_newest_commits_before_a_checkpoint_stay_however_old_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MIN_COMMITS_KEPT", 15)
     store, clock = clocked_memory()
