@@ -374,7 +374,8 @@ class Consumer(Shown, PositionCalls):
             self._positions.stale = True
 
     def _waits_for_group(self) -> bool:
-        """Return whether a rebalance is under way; until it is over no records are returned, as in kafka-python."""
+        """Return whether a join or a rebalance is in progress; until it is over ``poll`` returns no records, as in
+        kafka-python."""
         return self._group is not None and self._subscription.automatic and self._group.is_rebalancing
 
     def _take(self, limit: int | None, seconds: float) -> list[Chunk]:

@@ -262,13 +262,13 @@ class GroupSession:
             self._take_step(partial(self._commit_last, _as_dict(last)), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
-        self._log_refusal(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
+        self._commit_or_log(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
         self._last_offsets = {}
 
     def _commit_last(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        self._log_refusal(partial(self._member.commit, offsets))
+        self._commit_or_log(partial(self._member.commit, offsets))
 
-    def _log_refusal(self, commit: Callable[[], None]) -> None:
+    def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:
             commit()
         except CommitFailedError as error:
@@ -322,10 +322,8 @@ class GroupSession:
                 logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
         self._stop_heartbeats(seconds)
         self._change = None
-        until, then = (
-            self._clock.monotonic() + seconds,
-            "if it fails, the group removes this member after its session timeout",
-        )
+        until = self._clock.monotonic() + seconds
+        then = "if it fails, the group removes this member after its session timeout"
         self._take_step(partial(self._leave, reason), "leaving", until, then)
 
     def _leave(self, reason: str) -> None:

@@ -139,9 +139,8 @@ class Positions:
             )
         left = max(until - self._reader.clock.monotonic(), 0)
         if not search.call.wait(left):
-            raise timed_out(
-                f"finding the start offset of {position.topic_partition}", left, "the next call continues with it"
-            )
+            what = f"finding the start offset of {position.topic_partition}"
+            raise timed_out(what, left, "the next call continues with it")
         del self._searches[position.topic_partition]
         return search.call.result()
 
@@ -258,7 +257,7 @@ class Positions:
         """Return the first record at or after each time in milliseconds, or None if there is none."""
         if not isinstance(timestamps, Mapping):
             raise InvalidArgumentTypeError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
-        wanted = [(as_partition(partition), timestamp_ms) for partition, timestamp_ms in timestamps.items()]
+        wanted = ((as_partition(partition), timestamp_ms) for partition, timestamp_ms in timestamps.items())
         return {partition: self._find_offset_for_time(partition, at, until) for partition, at in wanted}
 
     def _find_offset_for_time(
