@@ -532,9 +532,9 @@ def _claim_check(coordinator: Coordinator, pause: float) -> bool:
 
 def _out_of_range_error(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:
     topic, partition = stream.topic_partition
-    why = "was created again since" if stream.topic_id not in ("", bounds.topic_id) else "has"
+    verb = "was recreated and has" if stream.topic_id not in ("", bounds.topic_id) else "has"
     return OffsetOutOfRangeError(
-        f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {why} offsets {bounds.start} to "
+        f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {verb} offsets {bounds.start} to "
         f"{bounds.end}; seek to one of them, or set auto_offset_reset to earliest or latest",
         topic=topic,
         partition=partition,

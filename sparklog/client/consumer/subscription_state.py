@@ -269,7 +269,7 @@ def _compile(pattern: object) -> re.Pattern[str]:
 
 
 def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetadata:
-    """Return an offset to commit; metadata and leader epoch may be omitted. Raises InvalidArgumentError and its
+    """Return an offset to commit; its metadata and leader epoch may be None. Raises InvalidArgumentError and its
     subclasses."""
     if isinstance(at, int):
         return OffsetAndMetadata(as_offset(partition, at))
