@@ -1,5 +1,8 @@
-"""What the parts of ``AdminClient`` share: the cluster, whether the client is open, one commit for many requests, and
-the time that a call may take."""
+"""The base of the parts of ``AdminClient``: the cluster, whether the client is open, one commit for many requests, and
+the deadline of a call.
+
+Not for: the requests themselves.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
 
 UNKNOWN_OPERATIONS = -(2**31)
-"""What Kafka answers where it was not asked which operations the caller is authorized for."""
+"""Kafka's value when the authorized operations were not requested."""
 
 Result = dict[str, Any]
-"""A result as kafka-python has it: a response of Kafka's as a dict."""
+"""A result as in kafka-python: a response of Kafka as a dict."""
 
 
 class Response(dict[str, Any]):
-    """A result that is read as a dict, and as kafka-python's responses are: by attributes, by the number of a field,
-    and with ``to_dict()``."""
+    """A result that can be read as a dict and as the responses of kafka-python: by attribute, by field number, and with
+    ``to_dict()``."""
 
     def __missing__(self, field: object) -> Any:
         if isinstance(field, int):
@@ -41,25 +44,25 @@ class Response(dict[str, Any]):
             raise AttributeError(name) from None
 
     def to_dict(self) -> Result:
-        """The same in plain dicts."""
+        """Return the response as plain dicts."""
         return {name: _plain(value) for name, value in self.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.to_dict() if isinstance(value, Response) else value
 
 
-class Answer(NamedTuple):
-    """What one of many requests came to."""
+class RequestOutcome(NamedTuple):
+    """The outcome of one of several requests."""
 
     name: str
     result: Any
     error: SparklogError | None
 
     def codes(self) -> Result:
-        """``error_code`` and ``error_message`` of a response."""
+        """Return the ``error_code`` and ``error_message`` of a response."""
         return {
             "error_code": error_code(self.error),
             "error_message": None if self.error is None else self.error.message,
@@ -72,29 +75,29 @@ class AdminBase:
     _coordinator: Coordinator
     _closed: bool = False
     _request_timeout: float = math.inf
-    """seconds that a call may take which has no ``timeout_ms`` of its own"""
+    """Seconds that a call without a ``timeout_ms`` may take."""
 
     def _opened(self) -> Coordinator:
-        """The coordinator. Raises IllegalStateError once the client is closed."""
+        """Return the coordinator. Raises IllegalStateError once the client is closed."""
         if self._closed:
-            raise IllegalStateError("this AdminClient is closed; open another")
+            raise IllegalStateError("this AdminClient is closed; create a new one")
         return self._coordinator
 
     def _state(self) -> State:
-        """The newest state of the cluster."""
+        """Read and return the newest state of the cluster."""
         return self._opened().refresh()
 
-    def _together(
+    def _submit_all(
         self,
         names: Sequence[str],
         decide: Callable[[State, int], Decision],
         validate_only: bool,
         raise_errors: bool,
-    ) -> list[Answer]:
-        """Decide a request for each name, by its place, and commit those that can be in one commit.
+    ) -> list[RequestOutcome]:
+        """Decide the request of each name by its index, and commit all that succeed in one commit.
 
-        ``decide`` has to tell by itself what the requests before it in the list change. With ``raise_errors`` the first
-        error is raised, once the others are committed, as Kafka does it.
+        ``decide`` gets the state without the effects of the earlier requests and has to account for them itself. With
+        ``raise_errors`` the first error is raised after the other requests were committed, as in Kafka.
         """
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -102,68 +105,68 @@ class AdminBase:
 
         def decide_all(state: State) -> Decision:
             actions: list[Any] = []
-            answers: list[Answer] = []
-            for place, name in enumerate(names):
+            outcomes: list[RequestOutcome] = []
+            for index, name in enumerate(names):
                 try:
-                    decision = decide(state, place)
+                    decision = decide(state, index)
                 except SparklogError as error:
-                    answers.append(Answer(name, None, error))
+                    outcomes.append(RequestOutcome(name, None, error))
                 else:
                     actions += decision.actions
-                    answers.append(Answer(name, decision.result, None))
-            return Decision(actions, answers)
+                    outcomes.append(RequestOutcome(name, decision.result, None))
+            return Decision(actions, outcomes)
 
-        answers: list[Answer]
+        outcomes: list[RequestOutcome]
         if validate_only:
-            answers = decide_all(self._state()).result
+            outcomes = decide_all(self._state()).result
         else:
-            answers = self._opened().submit(decide_all)
-        failed = next((answer.error for answer in answers if answer.error is not None), None)
+            outcomes = self._opened().submit(decide_all)
+        failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if raise_errors and failed is not None:
             raise failed
-        return answers
+        return outcomes
 
 
 _Client = TypeVar("_Client", bound=type[AdminBase])
 
-_within_a_call = threading.local()
-"""Whether this thread makes a call that has its time already: methods call each other."""
+_current_call = threading.local()
+"""Whether this thread is in a call that has a deadline already: public methods call each other."""
 
 
 def with_deadlines(without: Collection[str]) -> Callable[[_Client], _Client]:
-    """Give each public method of a client its time, but not those ``without``: they ask no storage."""
+    """Return a class decorator that gives each public method a deadline, except those in ``without``."""
 
     def decorate(client: _Client) -> _Client:
         for name, method in inspect.getmembers(client, inspect.isfunction):
             if not name.startswith("_") and name not in without:
-                setattr(client, name, _in_time(name, method))
+                setattr(client, name, _add_deadline(name, method))
         return client
 
     return decorate
 
 
-def _in_time(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _add_deadline(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
     @functools.wraps(method)
     def call(self: AdminBase, *args: Any, **options: Any) -> Any:
-        if getattr(_within_a_call, "active", False):
+        if getattr(_current_call, "active", False):
             return method(self, *args, **options)
-        given = signature.bind(self, *args, **options).arguments.get("timeout_ms")
+        timeout_ms = signature.bind(self, *args, **options).arguments.get("timeout_ms")
 
         def run() -> Any:
-            _within_a_call.active = True
+            _current_call.active = True
             try:
                 return method(self, *args, **options)
             finally:
-                _within_a_call.active = False
+                _current_call.active = False
 
-        seconds = as_seconds(given) if given else self._request_timeout
+        seconds = as_seconds(timeout_ms) if timeout_ms else self._request_timeout
         return within(seconds, run, f"AdminClient.{name}()")
 
     return call
 
 
 def text_configs(configs: Mapping[str, object]) -> dict[str, str]:
-    """Configs as the text they are stored as: true and false in lower case, as Kafka writes them."""
+    """Return configs as the text that is stored: true and false in lower case, as in Kafka."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}

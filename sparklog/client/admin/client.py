@@ -1,13 +1,14 @@
-"""The admin client: kafka-python's KafkaAdminClient over a log on shared storage.
+"""``AdminClient``: kafka-python's ``KafkaAdminClient`` for a log on shared storage.
 
     with AdminClient(bootstrap_servers="/data/log") as admin:
         admin.create_topics([NewTopic("orders", num_partitions=8)])
         admin.describe_groups(["billing"])
 
-Every call reads the newest state of the cluster or makes a commit; there is no server to wait for, only the storage.
-See docs/admin.md for what differs from Kafka.
+Every call reads the newest state of the cluster or creates a commit; there is no server, only the storage. For the
+differences from Kafka see docs/admin.md.
 
-Rules: thread-safe. Names from kafka-python 2 work too (``list_consumer_groups`` …), with the results they had there.
+Rules: thread-safe. The names of kafka-python 2 (``list_consumer_groups`` …) work too, with the results they had there.
+Not for: decisions (``protocol.decide``).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ __all__ = [
 ]
 
 DEFAULTS: Mapping[str, object] = {**CLUSTER_ARGUMENTS, "client_id": None, "request_timeout_ms": 30_000}
-"""What ``AdminClient`` takes, with the default of each."""
+"""The arguments of ``AdminClient`` with their defaults."""
 
 NO_EFFECT = SOCKET_ARGUMENTS | {
     *METRIC_ARGUMENTS,
@@ -98,10 +99,10 @@ NO_EFFECT = SOCKET_ARGUMENTS | {
     "metadata_max_age_ms",
     "retry_backoff_ms",
 }
-"""What it takes too and does nothing with."""
+"""Arguments that are accepted without effect."""
 
 _WITHOUT_STORAGE = frozenset({"close", "bootstrap_connected", "wait_for_topics"})
-"""Calls without a deadline of their own; ``wait_for_topics`` looks at its ``timeout_ms`` itself."""
+"""Methods that get no deadline; ``wait_for_topics`` watches its ``timeout_ms`` itself."""
 
 
 DEFAULT_CONFIG: Mapping[str, object] = {
@@ -112,7 +113,7 @@ DEFAULT_CONFIG: Mapping[str, object] = {
     "retry_backoff_ms": 100,
     **DEFAULTS,
 }
-"""Both together, but for what only kafka-python 2 has: ``AdminClient.DEFAULT_CONFIG``."""
+"""The defaults of both, except arguments that only kafka-python 2 has: ``AdminClient.DEFAULT_CONFIG``."""
 
 
 class MemberInformation(NamedTuple):
@@ -142,12 +143,12 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
     """Manages topics, configs and groups of a cluster. Thread-safe.
 
     Arguments have kafka-python's names; unknown ones raise InvalidClientConfigurationError. ``bootstrap_servers`` is
-    the cluster's root, a folder or an address (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to its
-    storage's client; ``cluster`` is a coordinator that is open already. ``config`` has all of them,
-    those that were not given by default.
+    the root of the cluster, a folder or URL (default: SPARKLOG_BOOTSTRAP_SERVER); ``storage_options`` go to the client
+    of its storage; ``cluster`` is a coordinator that is already open. ``config`` holds all arguments, with defaults for
+    those not given.
 
-    A call that the storage does not answer within its ``timeout_ms``, else ``request_timeout_ms`` (30 s), raises
-    KafkaTimeoutError. What it began goes on, so a change may still be made: look, or call it again.
+    A call that takes longer than its ``timeout_ms``, or else ``request_timeout_ms`` (30 s), raises KafkaTimeoutError.
+    Its outcome is unknown then, since the request continues: read the result back, or repeat the call.
 
         >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
         ...     _ = admin.create_topics([sparklog.NewTopic("payments", num_partitions=4)])
@@ -180,17 +181,17 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
         }
 
     def close(self) -> None:
-        """Every later call raises IllegalStateError. May be called again."""
+        """Close the client; later calls raise IllegalStateError. Idempotent."""
         self._closed = True
 
     def bootstrap_connected(self) -> bool:
-        """Whether the client is open: the cluster was read when it was made."""
+        """Return whether the client is open; the cluster was read when it was created."""
         return not self._closed
 
     # -- the names and results of kafka-python 2
 
     def list_consumer_groups(self, broker_ids: Iterable[int] | None = None) -> list[tuple[str, str]]:
-        """(group, protocol type) of all groups: ``list_groups`` as it was in kafka-python 2."""
+        """Return (group, protocol type) of all groups: ``list_groups`` as in kafka-python 2."""
         return [(group["group_id"], group["protocol_type"]) for group in self.list_groups(broker_ids)]
 
     def describe_consumer_groups(
@@ -199,21 +200,21 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,
     ) -> list[GroupInformation]:
-        """``describe_groups`` as it was in kafka-python 2."""
+        """Describe groups: ``describe_groups`` as in kafka-python 2."""
         return [
             GroupInformation(
-                error_code=0 if found["error"] is None else 69,
+                error_code=0 if group["error"] is None else 69,
                 group=name,
-                state=found["group_state"],
-                protocol_type=found["protocol_type"],
-                protocol=found["protocol_data"],
+                state=group["group_state"],
+                protocol_type=group["protocol_type"],
+                protocol=group["protocol_data"],
                 members=[
                     MemberInformation(*(member[field] for field in MemberInformation._fields))
-                    for member in found["members"]
+                    for member in group["members"]
                 ],
                 authorized_operations=None,
             )
-            for name, found in self.describe_groups(group_ids).items()
+            for name, group in self.describe_groups(group_ids).items()
         ]
 
     def list_consumer_group_offsets(
@@ -222,13 +223,13 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
         group_coordinator_id: int | None = None,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """``list_group_offsets`` of one group as it was in kafka-python 2."""
+        """Return the offsets of one group: ``list_group_offsets`` as in kafka-python 2."""
         return self.list_group_offsets({group_id: partitions})[group_id]
 
     def delete_consumer_groups(
         self, group_ids: Iterable[str], group_coordinator_id: int | None = None
     ) -> list[tuple[str, ErrorClass]]:
-        """``delete_groups`` as it was in kafka-python 2: (group, error class)."""
+        """Delete groups; return (group, error class) of each: ``delete_groups`` as in kafka-python 2."""
         classes: dict[str, ErrorClass] = {
             "OK": NoError,
             "GroupIdNotFoundError": GroupIdNotFoundError,
@@ -242,5 +243,5 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[str] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[str, Any]:
-        """``elect_leaders`` as it was called in kafka-python 2."""
+        """Elect leaders: ``elect_leaders`` under its name in kafka-python 2."""
         return self.elect_leaders(election_type, topic_partitions, timeout_ms)

@@ -1,6 +1,6 @@
-"""The cluster itself in ``AdminClient``: its storage locations, and what there is no server for.
+"""The methods of ``AdminClient`` for the cluster itself: its brokers, and requests that would need a server.
 
-Methods of Kafka's that make no sense here are there, and refuse with why and what to do.
+Methods of Kafka that make no sense here exist, and raise an error that says why and what to do instead.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from sparklog.client.admin.transactions import coordinator_of
 from sparklog.errors import InvalidRequestError, SecurityDisabledError
 
 PERMISSIONS = (
-    "there are no servers that could check it: who may read and write is decided by the permissions of the storage, so "
-    "set them there"
+    "there are no servers that could check it: the permissions of the storage decide which clients may read and write, "
+    "so set them there"
 )
-NO_SERVERS = "there are no servers, so there are no versions to ask for or to change; the format is in cluster.json"
+NO_SERVERS = "there are no servers, so there are no versions to query or change; the format version is in cluster.json"
 
 
 class ClusterAdmin(AdminBase):
-    """The methods of ``AdminClient`` for the cluster, and those that are refused. Thread-safe."""
+    """The methods of ``AdminClient`` for the cluster, and those that are not supported. Thread-safe."""
 
     def describe_cluster(self) -> Result:
-        """Cluster id and brokers, which are storage locations: ``host`` is the address, and there is no port.
+        """Return the cluster id and the brokers, which are storage locations: ``host`` is the URL, and ``port`` is -1.
 
-        One that does not pass its checks is fenced. The controller is no broker: the first
-        one stands for it.
+        A location that fails its checks is fenced. The controller is not a broker; the first broker stands for it.
 
             >>> [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
             [0]
@@ -45,51 +44,51 @@ class ClusterAdmin(AdminBase):
                 }
                 for number in sorted(state.brokers)
             ],
-            "authorized_operations": None,  # what the storage allows is not known before it is tried
+            "authorized_operations": None,  # not known before the storage is accessed
         }
 
-    # -- what there is no server for
+    # -- requests that would need a server
 
     def create_acls(self, acls: object) -> NoReturn:
-        """Raises SecurityDisabledError: the storage's permissions decide."""
+        """Raise SecurityDisabledError: the permissions of the storage decide."""
         raise SecurityDisabledError(f"create_acls: {PERMISSIONS}")
 
     def describe_acls(self, acl_filter: object) -> NoReturn:
-        """Raises SecurityDisabledError: the storage's permissions decide."""
+        """Raise SecurityDisabledError: the permissions of the storage decide."""
         raise SecurityDisabledError(f"describe_acls: {PERMISSIONS}")
 
     def delete_acls(self, acl_filters: object) -> NoReturn:
-        """Raises SecurityDisabledError: the storage's permissions decide."""
+        """Raise SecurityDisabledError: the permissions of the storage decide."""
         raise SecurityDisabledError(f"delete_acls: {PERMISSIONS}")
 
     def alter_user_scram_credentials(self, alterations: object) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
+        """Raise InvalidRequestError: the permissions of the storage decide."""
         raise InvalidRequestError(f"alter_user_scram_credentials: {PERMISSIONS}")
 
     def describe_user_scram_credentials(self, users: object = None) -> NoReturn:
-        """Raises InvalidRequestError: the storage's permissions decide."""
+        """Raise InvalidRequestError: the permissions of the storage decide."""
         raise InvalidRequestError(f"describe_user_scram_credentials: {PERMISSIONS}")
 
     def describe_metadata_quorum(self) -> NoReturn:
-        """Raises InvalidRequestError: the commit log arbitrates, not a quorum."""
+        """Raise InvalidRequestError: the commit log arbitrates, not a quorum."""
         raise InvalidRequestError(
             "describe_metadata_quorum: there is no quorum; the storage's put-if-absent arbitrates between writers"
         )
 
     def api_versions(self) -> NoReturn:
-        """Raises InvalidRequestError: there are no servers."""
+        """Raise InvalidRequestError: there are no servers."""
         raise InvalidRequestError(f"api_versions: {NO_SERVERS}")
 
     def get_broker_version_data(self, broker_id: int) -> NoReturn:
-        """Raises InvalidRequestError: there are no servers."""
+        """Raise InvalidRequestError: there are no servers."""
         raise InvalidRequestError(f"get_broker_version_data: {NO_SERVERS}")
 
     def describe_features(self, send_request_to_controller: bool = False) -> NoReturn:
-        """Raises InvalidRequestError: there are no servers."""
+        """Raise InvalidRequestError: there are no servers."""
         raise InvalidRequestError(f"describe_features: {NO_SERVERS}")
 
     def update_features(
         self, feature_updates: object, validate_only: bool = False, timeout_ms: int = 60_000
     ) -> NoReturn:
-        """Raises InvalidRequestError: there are no servers."""
+        """Raise InvalidRequestError: there are no servers."""
         raise InvalidRequestError(f"update_features: {NO_SERVERS}")

@@ -1,7 +1,9 @@
-"""Configs of ``AdminClient``: of topics, and of the cluster under the name of Kafka's brokers.
+"""The methods of ``AdminClient`` for configs: of topics, and of the cluster in the place of Kafka's brokers.
 
-A BROKER resource with an empty name is the cluster. One with a number is that broker, which has no settings of its
-own, since it is a storage location: it can be described and not altered.
+A BROKER resource with an empty name is the cluster. One with a number is that broker: a storage location without
+settings of its own, which can be described but not altered.
+
+Not for: the configs themselves (``config``).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from sparklog.protocol.state import State
 logger = logging.getLogger(__name__)
 
 Configs = dict[str, dict[str, dict[str, Result]]]
-"""By type of resource, name of the resource, and name of the config."""
+"""Configs by resource type, resource name and config name."""
 
 Operations = dict[str, tuple[AlterConfigOp, str]]
 
@@ -49,25 +51,25 @@ class ConfigAdmin(AdminBase):
         include_synonyms: bool = False,
         config_filter: ConfigFilterType | str = "modified",
     ) -> Configs:
-        """Configs by resource type, resource and name: those that were set (``modified``), or ``all``, and so on.
+        """Return configs by resource type, resource and name: only those that were set (``modified``), ``all``, ….
 
-        A topic that does not exist has none, as in kafka-python. Raises InvalidArgumentError.
+        A topic that does not exist has no configs, as in kafka-python. Raises InvalidArgumentError.
 
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs=["retention.ms"])
-            >>> found = admin.describe_configs([orders], config_filter="all")
+            >>> configs = admin.describe_configs([orders], config_filter="all")
         """
         state = self._state()
         wanted = member_of(ConfigFilterType, config_filter)
-        found: Configs = {}
+        result: Configs = {}
         for resource in _resources(config_resources):
             names = None if resource.configs is None else set(resource.configs)
             configs = {
                 entry.name: config_data(entry, resource.kind, include_synonyms)
-                for entry in _entries(state, resource)
+                for entry in _config_entries(state, resource)
                 if _is_shown(entry, resource.kind, wanted) and (names is None or entry.name in names)
             }
-            found.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = configs
-        return found
+            result.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = configs
+        return result
 
     def alter_configs(
         self,
@@ -76,16 +78,16 @@ class ConfigAdmin(AdminBase):
         raise_on_unknown: bool = True,
         incremental: bool | None = None,
     ) -> dict[str, dict[str, str]]:
-        """Change configs: a value to set, or (AlterConfigOp, value). What is not named stays as it is.
+        """Change configs: a value to set, or (AlterConfigOp, value). Other configs do not change.
 
-        Returns ``OK`` or the error for each resource. Raises InvalidConfigurationError with ``raise_on_unknown`` for a
-        name that there is not; then nothing is changed.
+        Returns ``OK`` or the error for each resource. With ``raise_on_unknown`` an unknown name raises
+        InvalidConfigurationError, and nothing is changed.
 
             >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs={"retention.ms": "86400000"})
             >>> _ = admin.alter_configs([orders])
         """
         resources = _resources(config_resources)
-        changes = [_operations(resource) for resource in resources]
+        changes = [_parse_operations(resource) for resource in resources]
         return self._alter(resources, changes, validate_only, raise_on_unknown)
 
     def reset_configs(
@@ -95,7 +97,8 @@ class ConfigAdmin(AdminBase):
         raise_on_unknown: bool = True,
         incremental: bool | None = None,
     ) -> dict[str, dict[str, str]]:
-        """Set configs back to their defaults: the named ones, or all of a resource that names none. As above."""
+        """Reset configs to their defaults: the named ones, or all of a resource that names none. Returns and raises as
+        ``alter_configs``."""
         resources = _resources(config_resources)
         changes = [dict.fromkeys(resource.configs or (), (AlterConfigOp.DELETE, "")) for resource in resources]
         return self._alter(resources, changes, validate_only, raise_on_unknown, all_if_none=True)
@@ -103,14 +106,14 @@ class ConfigAdmin(AdminBase):
     def list_config_resources(
         self, resource_types: Iterable[ConfigResourceType | str] | None = None
     ) -> dict[str, list[str]]:
-        """The names of what has configs: the topics, and the brokers, which all have the cluster's."""
+        """Return the resources that have configs: the topics, and the brokers, which share those of the cluster."""
         state = self._state()
         wanted = [member_of(ConfigResourceType, kind) for kind in resource_types or ()]
-        found = {
+        resources = {
             ConfigResourceType.TOPIC: sorted(state.topics),
             ConfigResourceType.BROKER: [str(broker) for broker in sorted(state.brokers)],
         }
-        return {kind.name.lower(): names for kind, names in found.items() if not wanted or kind in wanted}
+        return {kind.name.lower(): names for kind, names in resources.items() if not wanted or kind in wanted}
 
     def _alter(
         self,
@@ -126,35 +129,35 @@ class ConfigAdmin(AdminBase):
 
         kept: dict[int, Mapping[str, str]] = {}
 
-        def alter(state: State, place: int) -> Decision:
-            topic = _topic_of(resources[place])
+        def alter(state: State, index: int) -> Decision:
+            topic = _topic_name(resources[index])
             current = state.topic(topic).configs if topic else state.configs
-            operations = changes[place]
+            operations = changes[index]
             if not operations and all_if_none:
                 operations = dict.fromkeys(current, (AlterConfigOp.DELETE, ""))
-            new, gone = _changed(operations, current, TOPIC_CONFIGS if topic else CLUSTER_CONFIGS)
-            kept[place] = {name: value for name, value in current.items() if name not in new and name not in gone}
-            return alter_configs(state, topic, new, gone)
+            new, removed = _apply_operations(operations, current, TOPIC_CONFIGS if topic else CLUSTER_CONFIGS)
+            kept[index] = {name: value for name, value in current.items() if name not in new and name not in removed}
+            return alter_configs(state, topic, new, removed)
 
         names = [f"{resource.kind.name} {resource.name or ''}" for resource in resources]
-        found: dict[str, dict[str, str]] = {}
-        answers = self._together(names, alter, validate_only, raise_errors=False)
-        for place, (resource, operations, answer) in enumerate(zip(resources, changes, answers, strict=True)):
-            shown = "OK" if answer.error is None else _shown(answer.error)
-            if answer.error is None:
-                _warn_without_effect(_topic_of(resource), operations, kept[place])
-            found.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = shown
-        return found
+        result: dict[str, dict[str, str]] = {}
+        outcomes = self._submit_all(names, alter, validate_only, raise_errors=False)
+        for index, (resource, operations, outcome) in enumerate(zip(resources, changes, outcomes, strict=True)):
+            text = "OK" if outcome.error is None else _format_error(outcome.error)
+            if outcome.error is None:
+                _warn_of_ineffective(_topic_name(resource), operations, kept[index])
+            result.setdefault(resource.kind.name.lower(), {})[resource.name or ""] = text
+        return result
 
 
-def _warn_without_effect(topic: str, operations: Operations, kept: Mapping[str, str]) -> None:
-    """Log what was set and nothing acts on, and what was kept and would be refused today."""
+def _warn_of_ineffective(topic: str, operations: Operations, kept: Mapping[str, str]) -> None:
+    """Warn of new configs without effect, and of kept ones that would be rejected today."""
     values = {name: value for name, (kind, value) in operations.items() if kind is AlterConfigOp.SET}
     for line in [*without_effect(topic, values), *still_misleading(topic, kept)]:
         logger.warning("%s: %s", f"topic {topic}" if topic else "the cluster", line)
 
 
-def _shown(error: SparklogError) -> str:
+def _format_error(error: SparklogError) -> str:
     return f"{type(error).__name__}: {error.message}"
 
 
@@ -162,23 +165,23 @@ def _shown(error: SparklogError) -> str:
 
 
 def _resources(given: Iterable[ConfigResource]) -> list[ConfigResource]:
-    """Those that have configs here. Raises InvalidArgumentError for others."""
+    """Return the resources, checked. Raises InvalidArgumentError for types that have no configs here."""
     if isinstance(given, ConfigResource):
-        raise InvalidArgumentTypeError("config_resources takes a list of ConfigResource objects, not one of them")
-    found = list(given)
-    for resource in found:
+        raise InvalidArgumentTypeError("config_resources takes a list of ConfigResource objects, not a single one")
+    resources = list(given)
+    for resource in resources:
         if not isinstance(resource, ConfigResource):
-            raise InvalidArgumentTypeError(f"config_resources has {resource!r}, which is not a ConfigResource")
+            raise InvalidArgumentTypeError(f"invalid item of config_resources: {resource!r} is not a ConfigResource")
         if resource.kind not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
             raise InvalidArgumentError(
-                f"{resource.kind.name} {resource.name!r} has no configs here: topics have, and the cluster, which is "
-                "ConfigResource('BROKER', '')"
+                f"{resource.kind.name} {resource.name!r} has no configs here: only topics have, and the cluster, "
+                "which is ConfigResource('BROKER', '')"
             )
-    return found
+    return resources
 
 
-def _topic_of(resource: ConfigResource) -> str:
-    """The topic's name, empty for the cluster. Raises InvalidRequestError for a single broker."""
+def _topic_name(resource: ConfigResource) -> str:
+    """Return the topic name, empty for the cluster. Raises InvalidRequestError for a single broker."""
     if resource.kind is ConfigResourceType.TOPIC:
         if not resource.name:
             raise InvalidArgumentError("a topic's ConfigResource needs its name")
@@ -191,24 +194,24 @@ def _topic_of(resource: ConfigResource) -> str:
     return ""
 
 
-def _operations(resource: ConfigResource) -> Operations:
-    """What to do with each config. Raises InvalidArgumentError."""
+def _parse_operations(resource: ConfigResource) -> Operations:
+    """Return the operation for each config. Raises InvalidArgumentError."""
     if resource.configs is not None and not isinstance(resource.configs, Mapping):
         raise InvalidArgumentTypeError(
             f"configs of {resource.name!r} must be a dict of name to value, not {resource.configs!r}"
         )
-    found: Operations = {}
+    operations: Operations = {}
     for name, given in (resource.configs or {}).items():
         operation, value = given if isinstance(given, tuple) and len(given) == 2 else (AlterConfigOp.SET, given)
         kind = member_of(AlterConfigOp, operation)
         if kind is not AlterConfigOp.DELETE and value is None:
             raise InvalidConfigurationError(f"{name} has no value to {kind.name.lower()}", config=name)
-        found[name] = (kind, text_configs({name: value})[name])
-    return found
+        operations[name] = (kind, text_configs({name: value})[name])
+    return operations
 
 
 def _check_names(resource: ConfigResource, names: Iterable[str]) -> None:
-    """Raises InvalidConfigurationError for a name that there is not, with the nearest that there is."""
+    """Raise InvalidConfigurationError for an unknown name, suggesting the nearest known one."""
     for name in names:
         if resource.kind is ConfigResourceType.TOPIC:
             TopicConfig.resolve({}).get(name)
@@ -216,22 +219,23 @@ def _check_names(resource: ConfigResource, names: Iterable[str]) -> None:
             ClusterConfig.resolve({}).get(name)
 
 
-def _changed(
+def _apply_operations(
     operations: Operations, current: Mapping[str, str], definitions: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[str]]:
-    """What to set and what to delete. Raises InvalidConfigurationError for an operation of lists on what is none."""
+    """Return configs to set and names to delete. Raises InvalidConfigurationError for APPEND or SUBTRACT on a
+    config that is not a list."""
     new: dict[str, str] = {}
-    gone: list[str] = []
+    removed: list[str] = []
     for name, (operation, value) in operations.items():
         if operation is AlterConfigOp.SET:
             new[name] = value
         elif operation is AlterConfigOp.DELETE:
-            gone += [name] if name in current else []
+            removed += [name] if name in current else []
         else:
             definition = definitions.get(name)
             if definition is None or definition.kind != "list":
                 raise InvalidConfigurationError(
-                    f"{name} is not a list, so nothing can be added to or taken from it; set it", config=name
+                    f"{name} is not a list, so no items can be added or removed; set its value", config=name
                 )
             items = [item for item in current.get(name, definition.default or "").split(",") if item]
             given = [item.strip() for item in value.split(",") if item.strip()]
@@ -240,15 +244,15 @@ def _changed(
             else:
                 items = [item for item in items if item not in given]
             new[name] = ",".join(items)
-    return new, gone
+    return new, removed
 
 
 # -- results
 
 
-def _entries(state: State, resource: ConfigResource) -> list[ConfigEntry]:
+def _config_entries(state: State, resource: ConfigResource) -> list[ConfigEntry]:
     if resource.kind is ConfigResourceType.TOPIC:
-        topic = state.topics.get(_topic_of(resource))
+        topic = state.topics.get(_topic_name(resource))
         return [] if topic is None else TopicConfig.resolve(topic.configs, state.configs).describe(everything=True)
     if resource.name and resource.name not in map(str, state.brokers):
         raise InvalidArgumentError(f"there is no broker {resource.name}; there are {sorted(state.brokers)}")
@@ -265,7 +269,7 @@ def _is_shown(entry: ConfigEntry, kind: ConfigResourceType, wanted: ConfigFilter
 
 
 def config_data(entry: ConfigEntry, kind: ConfigResourceType, include_synonyms: bool = False) -> Result:
-    """A config as Kafka's DescribeConfigs answers it."""
+    """Return a config as in Kafka's DescribeConfigs response."""
     definition = (TOPIC_CONFIGS if kind is ConfigResourceType.TOPIC else CLUSTER_CONFIGS)[entry.name]
     synonyms = entry.synonyms if include_synonyms else ()
     return {
@@ -274,7 +278,7 @@ def config_data(entry: ConfigEntry, kind: ConfigResourceType, include_synonyms: 
         "config_source": entry.source,
         "is_default": entry.source == DEFAULT_CONFIG,
         "is_sensitive": False,
-        "synonyms": [{"name": one.name, "value": one.value, "source": one.source} for one in synonyms],
+        "synonyms": [{"name": entry.name, "value": entry.value, "source": entry.source} for entry in synonyms],
         "config_type": definition.kind.upper(),
         "documentation": definition.description,
     }

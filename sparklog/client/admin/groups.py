@@ -1,7 +1,9 @@
-"""Consumer groups of ``AdminClient``, and offsets of partitions. Results are those of kafka-python 3.
+"""The methods of ``AdminClient`` for consumer groups and offsets of partitions. Results are those of kafka-python 3.
 
-Offsets can be set from outside only while a group has no members, as in Kafka. Methods that answer per partition or
-member give error classes, ``NoError`` for what worked.
+Offsets of a group can be set from outside only while it has no members, as in Kafka. Methods with a result per
+partition or member return error classes, ``NoError`` for success.
+
+Not for: membership (``coordinator.membership``).
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-"""Kafka's protocol type of groups with members; empty for a group that only ever had offsets."""
+"""Kafka's protocol type of groups that have had members; empty for a group that only has offsets."""
 NO_OFFSET = OffsetAndMetadata(-1, "", -1)
-"""What Kafka answers for a partition without a committed offset."""
+"""Kafka's result for a partition without a committed offset."""
 
 ErrorClass = type[SparklogError]
 
@@ -55,14 +57,14 @@ class GroupAdmin(AdminBase):
         states_filter: Iterable[GroupState | str] | None = None,
         types_filter: Iterable[GroupType | str] | None = None,
     ) -> list[Result]:
-        """All groups by name, or those in these states and of these types. All groups are the whole cluster's.
+        """Return all groups by name, or those of these states and types. ``broker_ids`` has no effect.
 
         >>> _ = admin.alter_group_offsets("billing", {sparklog.TopicPartition("orders", 0): 0})
         >>> [group["group_id"] for group in admin.list_groups()]
         ['billing']
         """
-        wanted_states = {member_of(GroupState, one) for one in states_filter or ()}
-        wanted_types = {member_of(GroupType, one) for one in types_filter or ()}
+        wanted_states = {member_of(GroupState, state) for state in states_filter or ()}
+        wanted_types = {member_of(GroupType, kind) for kind in types_filter or ()}
         if wanted_types and GroupType.CLASSIC not in wanted_types:
             return []
         return [
@@ -72,7 +74,7 @@ class GroupAdmin(AdminBase):
                 "group_state": group.name_of_state,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for name, group in sorted(self._living(self._state().groups).items())
+            for name, group in sorted(self._with_live_members(self._state().groups).items())
             if not wanted_states or GroupState(group.name_of_state) in wanted_states
         ]
 
@@ -82,23 +84,23 @@ class GroupAdmin(AdminBase):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,
     ) -> dict[str, Result]:
-        """State, assignor and members of these groups; one that there is not is Dead and has its ``error``.
+        """Return state, assignor and members of these groups; a group that does not exist is Dead with an ``error``.
 
-        Members whose process died are left out once their session timeout is over.
+        Members whose process died are left out after their session timeout.
         """
-        known, names = self._state().groups, _names(group_ids, "group_ids")
-        groups = self._living({name: known[name] for name in names if name in known})
+        existing, names = self._state().groups, _name_list(group_ids, "group_ids")
+        groups = self._with_live_members({name: existing[name] for name in names if name in existing})
         return {name: _group_data(name, groups.get(name)) for name in names}
 
-    def _living(self, groups: Mapping[str, states.GroupState]) -> dict[str, states.GroupState]:
-        """The groups as they are once dead members are taken out of those that have no others."""
+    def _with_live_members(self, groups: Mapping[str, states.GroupState]) -> dict[str, states.GroupState]:
+        """Return the groups; those whose members are all dead are returned without members."""
         return abandoned_emptied(self._opened(), groups)
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
-        """Delete groups with their offsets: ``OK`` or the name of the error for each."""
+        """Delete groups with their offsets; return ``OK`` or the name of the error for each."""
         coordinator = self._opened()
         results: dict[str, str] = {}
-        for name in _names(group_ids, "group_ids"):
+        for name in _name_list(group_ids, "group_ids"):
             try:
                 without_dead_members(coordinator, name, partial(coordinator.delete_group, name))
             except (GroupIdNotFoundError, NonEmptyGroupError) as error:
@@ -110,27 +112,28 @@ class GroupAdmin(AdminBase):
     def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
     ) -> dict[str, ErrorClass]:
-        """Take members out of a group by id or instance; what they hold goes to others. Error class by member.
+        """Remove members from a group, by id or instance; return an error class by member. Others get their partitions.
 
-        A member that is still alive finds out at its next poll, and joins again.
+        A member that is still alive notices at its next poll, and rejoins.
         """
         coordinator = self._opened()
         group = self._state().groups.get(group_id, states.GroupState())
-        found: dict[str, str] = {}
+        names_by_id: dict[str, str] = {}
         results: dict[str, ErrorClass] = {}
         reasons: list[str] = []
         for member in members:
-            shown = member.member_id or member.group_instance_id
-            if not shown:
+            name = member.member_id or member.group_instance_id
+            if not name:
                 raise InvalidArgumentError("a member to remove needs member_id or group_instance_id", group=group_id)
-            actual = member.member_id or member_of_instance(group, member.group_instance_id or "")
-            results[shown] = UnknownMemberIdError
-            if actual in group.members:
-                found[actual] = shown
+            member_id = member.member_id or member_of_instance(group, member.group_instance_id or "")
+            results[name] = UnknownMemberIdError
+            if member_id in group.members:
+                names_by_id[member_id] = name
                 reasons += [member.reason] if member.reason else []
-        if found:
-            for actual in coordinator.leave_group(group_id, list(found), reason=reasons[0] if reasons else "removed"):
-                results[found[actual]] = NoError
+        if names_by_id:
+            reason = reasons[0] if reasons else "removed"
+            for member_id in coordinator.leave_group(group_id, list(names_by_id), reason=reason):
+                results[names_by_id[member_id]] = NoError
         return results
 
     # -- offsets of groups
@@ -138,9 +141,9 @@ class GroupAdmin(AdminBase):
     def list_group_offsets(
         self, group_specs: str | Sequence[str] | Mapping[str, Iterable[tuple[str, int]] | None]
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """Committed offsets of a group, of several, or of some partitions: ``{group: [TopicPartition, …] or None}``.
+        """Return committed offsets of one group, of several, or ``{group: [TopicPartition, …] or None}`` (None: all).
 
-        A partition that was named and has none is at offset -1; a group that there is not has none.
+        A named partition without a committed offset has offset -1; a group that does not exist has no offsets.
 
             >>> first = sparklog.TopicPartition("orders", 0)
             >>> _ = admin.alter_group_offsets("billing", {first: 0})
@@ -151,12 +154,12 @@ class GroupAdmin(AdminBase):
             group_specs = [group_specs]
         specs = dict(group_specs) if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
         state = self._state()
-        found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        result: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for name, partitions in specs.items():
-            known = committed(state, name)
-            places = sorted(known) if partitions is None else [TopicPartition(*place) for place in partitions]
-            found[name] = {place: _position(known.get(place)) for place in places}
-        return found
+            offsets = committed(state, name)
+            wanted = sorted(offsets) if partitions is None else [TopicPartition(*partition) for partition in partitions]
+            result[name] = {partition: _to_offset_and_metadata(offsets.get(partition)) for partition in wanted}
+        return result
 
     def alter_group_offsets(
         self,
@@ -164,22 +167,22 @@ class GroupAdmin(AdminBase):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, ErrorClass]:
-        """Commit offsets of a group that has no members: the error class of each partition.
+        """Commit offsets of a group that has no members; return the error class of each partition.
 
-        Raises InvalidArgumentError for an offset that none can be; then nothing is committed.
+        Raises InvalidArgumentError for an invalid offset; then nothing is committed.
         """
         state = self._state()
         results: dict[TopicPartition, ErrorClass] = {}
         wanted: dict[tuple[str, int], OffsetAndMetadata | int] = {}
-        for place, position in offsets.items():
-            results[TopicPartition(*place)] = NoError if _exists(state, place) else UnknownTopicOrPartitionError
-            if _exists(state, place):
-                wanted[place[0], place[1]] = position
+        for partition, position in offsets.items():
+            results[TopicPartition(*partition)] = NoError if _exists(state, partition) else UnknownTopicOrPartitionError
+            if _exists(state, partition):
+                wanted[partition[0], partition[1]] = position
         try:
             coordinator = self._opened()
             without_dead_members(coordinator, group_id, lambda: coordinator.commit_offsets(group_id, wanted))
         except UnknownMemberIdError:
-            results.update({TopicPartition(*place): UnknownMemberIdError for place in wanted})
+            results.update({TopicPartition(*partition): UnknownMemberIdError for partition in wanted})
         return results
 
     def reset_group_offsets(
@@ -188,58 +191,63 @@ class GroupAdmin(AdminBase):
         offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, Result]:
-        """Set offsets by OffsetSpec, by OffsetTimestamp, or to a number, within what each partition has.
+        """Set offsets by OffsetSpec, by OffsetTimestamp, or to a number, clamped to the log of each partition.
 
         Returns the error class and the offset of each. Raises UnknownTopicOrPartitionError.
 
             >>> first = sparklog.TopicPartition("orders", 0)
-            >>> found = admin.reset_group_offsets("billing", {first: sparklog.OffsetSpec.LATEST})
-            >>> found[first]["offset"]
+            >>> results = admin.reset_group_offsets("billing", {first: sparklog.OffsetSpec.LATEST})
+            >>> results[first]["offset"]
             0
         """
         state = self._state()
-        known = committed(state, group_id)
-        asked = {place: spec for place, spec in offset_specs.items() if isinstance(spec, OffsetSpec | OffsetTimestamp)}
-        found = self.list_partition_offsets(asked) if asked else {}
+        before = committed(state, group_id)
+        to_look_up = {
+            partition: spec
+            for partition, spec in offset_specs.items()
+            if isinstance(spec, OffsetSpec | OffsetTimestamp)
+        }
+        looked_up = self.list_partition_offsets(to_look_up) if to_look_up else {}
         positions: dict[TopicPartition, OffsetAndMetadata | int] = {}
-        for place, spec in offset_specs.items():
-            raw = found[place].offset if place in found else spec
+        for partition, spec in offset_specs.items():
+            raw = looked_up[partition].offset if partition in looked_up else spec
             if isinstance(raw, bool) or not isinstance(raw, int):
                 raise InvalidArgumentTypeError(
-                    f"the offset of {TopicPartition(*place)} is {raw!r}; give an OffsetSpec, an OffsetTimestamp or a "
-                    "whole number",
-                    topic=place[0],
-                    partition=place[1],
+                    f"invalid offset {raw!r} for {TopicPartition(*partition)}: give an OffsetSpec, an OffsetTimestamp "
+                    "or a whole number",
+                    topic=partition[0],
+                    partition=partition[1],
                 )
-            log = state.partition(place[0], place[1])
+            log = state.partition(partition[0], partition[1])
             offset = log.high_watermark if raw < 0 else min(max(raw, log.log_start_offset), log.high_watermark)
-            positions[place] = (_position(known[place]) if place in known else OffsetAndMetadata(0))._replace(
-                offset=offset
-            )
+            current = _to_offset_and_metadata(before[partition]) if partition in before else OffsetAndMetadata(0)
+            positions[partition] = current._replace(offset=offset)
         errors = self.alter_group_offsets(group_id, positions)
-        return {place: {"error": errors[place], "offset": _offset(positions[place])} for place in positions}
+        return {
+            partition: {"error": errors[partition], "offset": _offset(positions[partition])} for partition in positions
+        }
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, ErrorClass]:
-        """Forget a group's offsets of these partitions, except of topics that its members read
-        (GroupSubscribedToTopicError).
+        """Delete a group's offsets of these partitions; those of topics that its members read are refused
+        (GroupSubscribedToTopicError). Returns an error class by partition.
 
         Raises GroupIdNotFoundError.
         """
         by_topic: dict[str, list[tuple[str, int]]] = {}
-        for topic, partition in partitions:
-            by_topic.setdefault(topic, []).append((topic, partition))
+        for topic, number in partitions:
+            by_topic.setdefault(topic, []).append((topic, number))
         results: dict[TopicPartition, ErrorClass] = {}
-        for places in by_topic.values():
+        for of_topic in by_topic.values():
             outcome: ErrorClass = NoError
             try:
                 coordinator = self._opened()
-                delete = partial(coordinator.delete_group_offsets, group_id, places)
+                delete = partial(coordinator.delete_group_offsets, group_id, of_topic)
                 without_dead_members(coordinator, group_id, delete)
             except NonEmptyGroupError:
                 outcome = GroupSubscribedToTopicError
-            results.update({TopicPartition(*place): outcome for place in places})
+            results.update({TopicPartition(*partition): outcome for partition in of_topic})
         return results
 
     # -- offsets of partitions
@@ -250,45 +258,43 @@ class GroupAdmin(AdminBase):
         isolation_level: IsolationLevel | str | int = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by OffsetSpec, or of the first record at or after a time in milliseconds; -1 where there is none.
+        """Return offsets by OffsetSpec, or of the first record at or after a time in milliseconds; -1 if there is none.
 
-        Raises UnknownTopicOrPartitionError, and InvalidArgumentError for what is no time.
+        Raises UnknownTopicOrPartitionError, and InvalidArgumentError for an invalid time.
         """
         member_of(IsolationLevel, isolation_level)
         state = self._state()
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         with LogReader(self._opened()) as reader:
-            for place, spec in topic_partition_specs.items():
-                topic, partition = place
-                epoch = state.partition(topic, partition).leader_epoch
-                offset, timestamp = _find(reader, topic, partition, spec)
-                known = offset >= 0
-                found[TopicPartition(topic, partition)] = OffsetAndTimestamp(
-                    offset, timestamp, epoch if known else None
+            for (topic, number), spec in topic_partition_specs.items():
+                epoch = state.partition(topic, number).leader_epoch
+                offset, timestamp = _find_offset(reader, topic, number, spec)
+                offsets[TopicPartition(topic, number)] = OffsetAndTimestamp(
+                    offset, timestamp, epoch if offset >= 0 else None
                 )
-        return found
+        return offsets
 
 
-# -- what is in the state
+# -- the state of groups
 
 
 def protocol_type(group: states.GroupState) -> str:
-    """``consumer``, or nothing for a group that nobody was ever a member of."""
+    """Return ``consumer``, or an empty string for a group that never had a member."""
     return PROTOCOL_TYPE if group.generation else ""
 
 
 def committed(state: State, group: str) -> dict[TopicPartition, GroupOffset]:
-    """What a group has committed of topics that exist; offsets of a topic that was created again do not count."""
+    """Return the committed offsets of a group in existing topics; those of a topic that was recreated do not count."""
     offsets = state.groups.get(group, states.GroupState()).offsets
     live = {(name, topic.topic_id) for name, topic in state.topics.items()}
     return {
-        TopicPartition(one.topic, one.partition): one
-        for _, one in sorted(offsets.items())
-        if (one.topic, one.topic_id) in live
+        TopicPartition(offset.topic, offset.partition): offset
+        for _, offset in sorted(offsets.items())
+        if (offset.topic, offset.topic_id) in live
     }
 
 
-def _position(offset: GroupOffset | None) -> OffsetAndMetadata:
+def _to_offset_and_metadata(offset: GroupOffset | None) -> OffsetAndMetadata:
     return NO_OFFSET if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
 
@@ -296,30 +302,30 @@ def _offset(position: OffsetAndMetadata | int) -> int:
     return position.offset if isinstance(position, OffsetAndMetadata) else position
 
 
-def _exists(state: State, place: tuple[str, int]) -> bool:
-    topic = state.topics.get(place[0])
-    return topic is not None and 0 <= place[1] < len(topic.partitions)
+def _exists(state: State, partition: tuple[str, int]) -> bool:
+    topic = state.topics.get(partition[0])
+    return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
-def _names(given: Iterable[str], what: str) -> list[str]:
-    """The names in a list. One name is no list, although it could be taken for one of letters."""
+def _name_list(given: Iterable[str], what: str) -> list[str]:
+    """Return the distinct names of a list. A single string is refused, not read as a list of letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
     return list(dict.fromkeys(given))
 
 
-def _find(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:
-    """The offset and the time in milliseconds of the record, each -1 where there is none."""
+def _find_offset(reader: LogReader, topic: str, partition: int, spec: object) -> tuple[int, int]:
+    """Return the offset and the timestamp in milliseconds of the record, each -1 if there is none."""
     if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
         kind = InvalidArgumentError if isinstance(spec, int) else InvalidArgumentTypeError
         raise kind(
-            f"the offset of {topic}-{partition} is asked for as {spec!r}; give an OffsetSpec, or a time in "
-            "milliseconds since 1970",
+            f"invalid offset spec {spec!r} for {topic}-{partition}: give an OffsetSpec, or a time in milliseconds "
+            "since the epoch",
             topic=topic,
             partition=partition,
         )
     if spec == OffsetSpec.LATEST_TIERED:
-        return -1, -1  # what Kafka answers without tiered storage
+        return -1, -1  # Kafka's result without tiered storage
     if spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
         return reader.state.partition(topic, partition).log_start_offset, -1
     if spec == OffsetSpec.LATEST:
@@ -364,21 +370,24 @@ def _member_data(group: states.GroupState, name: str) -> Result:
         "member_metadata": {
             "topics": list(member.topics),
             "user_data": None,
-            "owned_partitions": _topics_data(held(member)),
+            "owned_partitions": _partitions_by_topic(held(member)),
             "generation_id": group.generation,
             "rack_id": None,
         },
-        "member_assignment": {"assigned_partitions": _topics_data(_listed(member.assigned)), "user_data": None},
+        "member_assignment": {
+            "assigned_partitions": _partitions_by_topic(_to_topic_partitions(member.assigned)),
+            "user_data": None,
+        },
     }
 
 
-def _listed(partitions: Partitions) -> set[TopicPartition]:
+def _to_topic_partitions(partitions: Partitions) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
 
 
-def _topics_data(places: set[TopicPartition]) -> list[dict[str, Any]]:
-    """``[{"topic": …, "partitions": […]}]``, in order."""
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(places):
-        found.setdefault(topic, []).append(number)
-    return [{"topic": topic, "partitions": numbers} for topic, numbers in found.items()]
+def _partitions_by_topic(partitions: set[TopicPartition]) -> list[dict[str, Any]]:
+    """Return ``[{"topic": …, "partitions": […]}]``, in order."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        by_topic.setdefault(topic, []).append(number)
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in by_topic.items()]

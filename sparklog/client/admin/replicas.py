@@ -1,7 +1,9 @@
-"""Replicas of ``AdminClient``: who leads, where the copies of partitions are and are to be, how much is in each place.
+"""The methods of ``AdminClient`` for replicas: leader election, reassignment, and the bytes at each broker.
 
-Results are those of kafka-python 3. A broker is one storage location, so Kafka's log dirs are one per broker. Moving
-replicas is written down here; the replication of ``sparklog maintain`` copies them.
+Results are those of kafka-python 3. A broker is one storage location, so it has one log dir. A reassignment is only
+recorded here; the replication of ``sparklog maintain`` copies the replicas.
+
+Not for: the decisions (``protocol.decide``).
 """
 
 from __future__ import annotations
@@ -27,52 +29,53 @@ from sparklog.types import TopicPartition
 
 ErrorClass = type[SparklogError]
 
-Given = Mapping[str, Iterable[int]] | Iterable[str] | None
-"""Which partitions: ``{topic: [partition, …]}``, all of these topics, or all there are."""
+PartitionSpec = Mapping[str, Iterable[int]] | Iterable[str] | None
+"""Partitions: ``{topic: [partition, …]}``, all partitions of a list of topics, or None for all."""
 
 STORAGE_ERROR = 56
-"""Kafka's KAFKA_STORAGE_ERROR: a log dir that is offline."""
+"""Kafka's KAFKA_STORAGE_ERROR: the log dir is offline."""
 
 UNKNOWN_LAG = -1
-"""``offset_lag`` of a replica that is not in sync: how far it is, only a listing of its location would tell."""
+"""``offset_lag`` of a replica that is not in sync; only a listing of its location would tell how far it is."""
 
 
 class ReplicaAdmin(AdminBase):
     """The methods of ``AdminClient`` for replicas. Thread-safe."""
 
-    def describe_log_dirs(self, topic_partitions: Given = None, brokers: Iterable[int] | None = None) -> list[Result]:
-        """Bytes of the segments by broker and partition: of all topics, of these, or ``{topic: [partition, …]}``.
+    def describe_log_dirs(
+        self, topic_partitions: PartitionSpec = None, brokers: Iterable[int] | None = None
+    ) -> list[Result]:
+        """Return the bytes of segments by broker and partition: of all topics, a list, or ``{topic: [partition, …]}``.
 
-        A location that does not pass its checks has error code 56. Raises UnknownTopicOrPartitionError.
+        A location that fails its checks has error code 56. Raises UnknownTopicOrPartitionError.
         """
         state = self._state()
         wanted = sorted(state.brokers) if brokers is None else list(brokers)
         for number in wanted:
             if number not in state.brokers:
                 raise InvalidArgumentError(f"there is no broker {number}; there are {sorted(state.brokers)}")
-        places = _places(state, topic_partitions)
+        partitions = _checked_partitions(state, topic_partitions)
         return [
-            {"broker": number, "log_dirs": [_log_dir(state, number, self._coordinator.store.root, places)]}
+            {"broker": number, "log_dirs": [_log_dir(state, number, self._coordinator.store.root, partitions)]}
             for number in wanted
         ]
 
     def elect_leaders(
         self,
         election_type: ElectionType | str | int,
-        topic_partitions: Given = None,
+        topic_partitions: PartitionSpec = None,
         timeout_ms: int | None = None,
         raise_errors: bool = True,
     ) -> Response:
-        """Let the preferred leaders lead (0), or where nobody leads, a replica that is not in sync (1: UNCLEAN).
+        """Elect preferred leaders (0: PREFERRED), or an out-of-sync replica where there is no leader (1: UNCLEAN).
 
-        Of all topics, of these, or ``{topic: [partition, …]}``. With UNCLEAN the records that the new leader lacks are
-        lost. Raises PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError,
-        UnknownTopicOrPartitionError with ``raise_errors``, once the others are elected; that no election is needed is
-        no error.
+        Of all topics, a list, or ``{topic: [partition, …]}``. UNCLEAN loses the records that the new leader lacks. With
+        ``raise_errors`` raises PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError or
+        UnknownTopicOrPartitionError after the other elections; ElectionNotNeededError is not raised.
         """
         kind = member_of(ElectionType, election_type)
         state = self._state()
-        wanted = [(topic, number) for topic, numbers in _named(state, topic_partitions) for number in numbers]
+        wanted = [(topic, number) for topic, numbers in _partitions_of(state, topic_partitions) for number in numbers]
         if kind is ElectionType.PREFERRED:
             outcome = self._opened().submit(partial(elect_preferred, partitions=wanted))
         else:
@@ -81,13 +84,13 @@ class ReplicaAdmin(AdminBase):
             for error in outcome.values():
                 if error is not None and not isinstance(error, ElectionNotNeededError):
                     raise error
-        return Response(throttle_time_ms=0, error_code=0, replica_election_results=_by_topic(outcome))
+        return Response(throttle_time_ms=0, error_code=0, replica_election_results=_election_results(outcome))
 
     def _elect_unclean(
         self, state: State, wanted: Sequence[tuple[str, int]]
     ) -> dict[TopicPartition, SparklogError | None]:
         outcome: dict[TopicPartition, SparklogError | None] = {}
-        looked_at: list[UncleanElection] = []
+        elections: list[UncleanElection] = []
         for topic, number in wanted:
             try:
                 leader = state.partition(topic, number).leader
@@ -95,83 +98,86 @@ class ReplicaAdmin(AdminBase):
                     raise ElectionNotNeededError(
                         f"broker {leader} leads {topic}-{number}", topic=topic, partition=number
                     )
-                looked_at.append(find_unclean_leader(self._coordinator, state, topic, number))
+                elections.append(find_unclean_leader(self._coordinator, state, topic, number))
             except SparklogError as error:
                 outcome[TopicPartition(topic, number)] = error
-        if looked_at:
-            outcome.update(self._opened().submit(partial(elect_unclean, elections=looked_at)))
+        if elections:
+            outcome.update(self._opened().submit(partial(elect_unclean, elections=elections)))
         return outcome
 
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int | None = None
     ) -> dict[TopicPartition, ErrorClass | None]:
-        """Begin to move partitions to these brokers, the preferred leader first; None cancels a move under way.
+        """Start to reassign partitions to these brokers, preferred leader first; None cancels a reassignment.
 
-        Returns an error class by partition, None for those accepted: UnknownTopicOrPartitionError,
+        Returns an error class by partition, None if accepted: UnknownTopicOrPartitionError,
         InvalidReplicaAssignmentError, NoReassignmentInProgressError. Raises InvalidArgumentError for an empty list.
         """
-        for place, replicas in reassignments.items():
+        for partition, replicas in reassignments.items():
             if replicas is not None and not list(replicas):
-                raise InvalidArgumentError(f"no brokers for {place}; name some, or give None to cancel a move")
-        wanted = {(place[0], place[1]): replicas for place, replicas in reassignments.items()}
+                raise InvalidArgumentError(
+                    f"no brokers for {partition}; name some, or give None to cancel its reassignment"
+                )
+        wanted = {(partition[0], partition[1]): replicas for partition, replicas in reassignments.items()}
         outcome = self._opened().submit(partial(alter_reassignments, wanted=wanted))
-        return {place: None if error is None else type(error) for place, error in outcome.items()}
+        return {partition: None if error is None else type(error) for partition, error in outcome.items()}
 
     def list_partition_reassignments(
         self,
         topic_partitions: Mapping[str, Iterable[int]] | Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, Result]:
-        """The moves under way: all replicas, those to come and those to go. Of all partitions, or of these."""
+        """Return the reassignments in progress, of these partitions or all: replicas, and those to add and remove."""
         if topic_partitions is None:
             wanted = None
         elif isinstance(topic_partitions, Mapping):
             wanted = [(topic, number) for topic, numbers in topic_partitions.items() for number in numbers]
         else:
-            wanted = [(place[0], place[1]) for place in topic_partitions]
+            wanted = [(partition[0], partition[1]) for partition in topic_partitions]
         return {
-            place: {
-                "replicas": list(found.replicas),
-                "adding_replicas": list(found.adding),
-                "removing_replicas": list(found.removing),
+            partition: {
+                "replicas": list(reassignment.replicas),
+                "adding_replicas": list(reassignment.adding),
+                "removing_replicas": list(reassignment.removing),
             }
-            for place, found in reassignments(self._state(), wanted).items()
+            for partition, reassignment in reassignments(self._state(), wanted).items()
         }
 
     def alter_replica_log_dirs(self, replica_assignments: object) -> NoReturn:
-        """Raises InvalidRequestError: a broker is one location."""
+        """Raise InvalidRequestError: a broker is one location."""
         raise InvalidRequestError(
-            "alter_replica_log_dirs: a broker is one storage location here, within which there is nowhere to move to; "
-            "alter_partition_reassignments moves replicas to other brokers"
+            "alter_replica_log_dirs: a broker has a single log dir, its storage location; call "
+            "alter_partition_reassignments to move replicas to other brokers"
         )
 
 
-def _places(state: State, given: Given) -> dict[str, list[int]]:
-    """Partitions by topic, in order. Raises UnknownTopicOrPartitionError."""
-    found = dict(_named(state, given))
-    for topic, numbers in found.items():
+def _checked_partitions(state: State, spec: PartitionSpec) -> dict[str, list[int]]:
+    """Return the partitions by topic, sorted. Raises UnknownTopicOrPartitionError."""
+    by_topic = dict(_partitions_of(state, spec))
+    for topic, numbers in by_topic.items():
         for number in numbers:
             state.partition(topic, number)
-    return {topic: found[topic] for topic in sorted(found)}
+    return {topic: by_topic[topic] for topic in sorted(by_topic)}
 
 
-def _named(state: State, given: Given) -> Iterable[tuple[str, list[int]]]:
-    """What is named, as it is named. Raises UnknownTopicOrPartitionError for a topic of which all are meant."""
-    if isinstance(given, str):
-        raise InvalidArgumentTypeError(f"topic_partitions={given!r}: give a dict or a list of topics")
-    if isinstance(given, Mapping):
-        return [(topic, list(numbers)) for topic, numbers in given.items()]
-    topics = sorted(state.topics) if given is None else given
+def _partitions_of(state: State, spec: PartitionSpec) -> Iterable[tuple[str, list[int]]]:
+    """Return the partitions by topic, in the given order. Raises UnknownTopicOrPartitionError for a topic without a
+    list of partitions; those lists are not checked."""
+    if isinstance(spec, str):
+        raise InvalidArgumentTypeError(f"topic_partitions={spec!r}: give a dict or a list of topics")
+    if isinstance(spec, Mapping):
+        return [(topic, list(numbers)) for topic, numbers in spec.items()]
+    topics = sorted(state.topics) if spec is None else spec
     return [(topic, list(range(len(state.topic(topic).partitions)))) for topic in topics]
 
 
-def _by_topic(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:
+def _election_results(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Response]:
     topics: dict[str, list[Response]] = {}
-    for place in sorted(outcome):
-        error = outcome[place]
-        topics.setdefault(place.topic, []).append(
+    for partition in sorted(outcome):
+        error = outcome[partition]
+        topics.setdefault(partition.topic, []).append(
             Response(
-                partition_id=place.partition,
+                partition_id=partition.partition,
                 error_code=error_code(error),
                 error_message=None if error is None else error.message,
             )
@@ -179,29 +185,29 @@ def _by_topic(outcome: Mapping[TopicPartition, SparklogError | None]) -> list[Re
     return [Response(topic=topic, partition_result=results) for topic, results in topics.items()]
 
 
-def _log_dir(state: State, broker: int, root: str, places: Mapping[str, list[int]]) -> Result:
-    found = state.brokers[broker]
+def _log_dir(state: State, broker: int, root: str, partitions: Mapping[str, list[int]]) -> Result:
+    broker_state = state.brokers[broker]
     topics: list[Result] = []
-    for topic, numbers in places.items():
-        partitions: list[Result] = []
+    for topic, numbers in partitions.items():
+        replicas: list[Result] = []
         for number in numbers:
-            held = state.partition(topic, number)
-            if broker in held.replicas:
-                partitions.append(
+            partition = state.partition(topic, number)
+            if broker in partition.replicas:
+                replicas.append(
                     {
                         "partition_index": number,
-                        "partition_size": held.size_bytes,
-                        "offset_lag": 0 if broker in held.isr else UNKNOWN_LAG,
-                        "is_future_key": broker in held.adding,
+                        "partition_size": partition.size_bytes,
+                        "offset_lag": 0 if broker in partition.isr else UNKNOWN_LAG,
+                        "is_future_key": broker in partition.adding,
                     }
                 )
-        if partitions:
-            topics.append({"name": topic, "partitions": partitions})
+        if replicas:
+            topics.append({"name": topic, "partitions": replicas})
     return {
-        "error_code": 0 if found.online else STORAGE_ERROR,
-        "log_dir": found.url or root,
+        "error_code": 0 if broker_state.online else STORAGE_ERROR,
+        "log_dir": broker_state.url or root,
         "topics": topics,
         "total_bytes": -1,
         "usable_bytes": -1,
-        "is_cordoned": found.cordoned,
+        "is_cordoned": broker_state.cordoned,
     }

@@ -1,9 +1,9 @@
-"""ACLs, passwords and features as data: kafka-python's classes, by name and field.
+"""ACLs, SCRAM credentials and features as data: kafka-python's classes, by name and field.
 
-Programs build them and hand them to ``AdminClient``, which refuses the calls and says why (``admin_cluster``): the
-permissions of the storage decide who may do what.
+Programs build them and pass them to ``AdminClient``, whose methods raise an error that says why (``cluster``): the
+permissions of the storage control access.
 
-Rules: values alone. Passwords are not kept.
+Rules: values only. Passwords are not kept. Not for: enforcing anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog.errors import InvalidRequestError
 
 
 class ResourceType(IntEnum):
-    """What an ACL is for; ANY is for filters."""
+    """The type of resource that an ACL applies to; ANY is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -29,7 +29,7 @@ class ResourceType(IntEnum):
 
 
 class ACLOperation(IntEnum):
-    """What an ACL allows or denies; ANY is for filters."""
+    """The operation that an ACL allows or denies; ANY is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -58,7 +58,7 @@ class ACLPermissionType(IntEnum):
 
 
 class ACLResourcePatternType(IntEnum):
-    """How the name in an ACL is compared; ANY and MATCH are for filters."""
+    """How the name in an ACL is matched; ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -97,7 +97,7 @@ class ConfigSourceType(IntEnum):
 
 
 class UpdateFeatureType(IntEnum):
-    """How a feature of the servers is to change."""
+    """How a feature of the brokers changes."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -106,7 +106,7 @@ class UpdateFeatureType(IntEnum):
 
 
 class ScramMechanism(IntEnum):
-    """How a password is proven."""
+    """The SCRAM mechanism of a credential."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -122,25 +122,25 @@ class ResourcePatternFilter:
     pattern_type: ACLResourcePatternType
 
     def __post_init__(self) -> None:
-        _of_type("resource_type", self.resource_type, ResourceType)
-        _of_type("pattern_type", self.pattern_type, ACLResourcePatternType)
+        _check_type("resource_type", self.resource_type, ResourceType)
+        _check_type("pattern_type", self.pattern_type, ACLResourcePatternType)
 
 
 @dataclass(frozen=True)
 class ResourcePattern(ResourcePatternFilter):
-    """The resource of an ACL, which is never ANY."""
+    """The resource of an ACL; no field may be ANY."""
 
     pattern_type: ACLResourcePatternType = ACLResourcePatternType.LITERAL
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _not_any("resource_type", self.resource_type, ResourceType.ANY)
-        _not_any("pattern_type", self.pattern_type, ACLResourcePatternType.ANY, ACLResourcePatternType.MATCH)
+        _check_specific("resource_type", self.resource_type, ResourceType.ANY)
+        _check_specific("pattern_type", self.pattern_type, ACLResourcePatternType.ANY, ACLResourcePatternType.MATCH)
 
 
 @dataclass(frozen=True)
 class ACLFilter:
-    """Which ACLs are meant. Raises InvalidRequestError for values of other types."""
+    """A filter of ACLs. Raises InvalidRequestError for values of other types."""
 
     principal: str | None
     host: str | None
@@ -149,25 +149,25 @@ class ACLFilter:
     resource_pattern: ResourcePatternFilter
 
     def __post_init__(self) -> None:
-        _of_type("operation", self.operation, ACLOperation)
-        _of_type("permission_type", self.permission_type, ACLPermissionType)
-        _of_type("resource_pattern", self.resource_pattern, ResourcePatternFilter)
+        _check_type("operation", self.operation, ACLOperation)
+        _check_type("permission_type", self.permission_type, ACLPermissionType)
+        _check_type("resource_pattern", self.resource_pattern, ResourcePatternFilter)
 
 
 @dataclass(frozen=True)
 class ACL(ACLFilter):
-    """One ACL, nothing of which is ANY."""
+    """One ACL; no field may be ANY."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _not_any("operation", self.operation, ACLOperation.ANY)
-        _not_any("permission_type", self.permission_type, ACLPermissionType.ANY)
-        _of_type("resource_pattern", self.resource_pattern, ResourcePattern)
+        _check_specific("operation", self.operation, ACLOperation.ANY)
+        _check_specific("permission_type", self.permission_type, ACLPermissionType.ANY)
+        _check_type("resource_pattern", self.resource_pattern, ResourcePattern)
 
 
 @dataclass
 class UserScramCredentialDeletion:
-    """The password of a user, to be deleted."""
+    """A user's SCRAM credential to delete."""
 
     user: str
     mechanism: ScramMechanism | str | int
@@ -178,7 +178,7 @@ class UserScramCredentialDeletion:
 
 @dataclass
 class UserScramCredentialUpsertion:
-    """The password of a user, to be set. ``password`` and ``salt`` are not kept."""
+    """A user's SCRAM credential to set. ``password`` and ``salt`` are not kept."""
 
     user: str
     mechanism: ScramMechanism | str | int
@@ -191,11 +191,11 @@ class UserScramCredentialUpsertion:
         self.password, self.salt = b"", None
 
 
-def _of_type(name: str, value: object, kind: type) -> None:
+def _check_type(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        raise InvalidRequestError(f"{name}={value!r}: give a {kind.__name__}")
+        raise InvalidRequestError(f"invalid {name}={value!r}: give a {kind.__name__}")
 
 
-def _not_any(name: str, value: IntEnum, *filters: IntEnum) -> None:
+def _check_specific(name: str, value: IntEnum, *filters: IntEnum) -> None:
     if value in filters:
-        raise InvalidRequestError(f"{name}={value.name}: this is for filters; name one")
+        raise InvalidRequestError(f"invalid {name}={value.name}: it is for filters only; give a specific value")

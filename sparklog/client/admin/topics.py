@@ -1,7 +1,9 @@
-"""Topics and partitions of ``AdminClient``. Results are those of kafka-python 3: Kafka's responses as dicts.
+"""The methods of ``AdminClient`` for topics and partitions. Results are those of kafka-python 3: responses as dicts.
 
-All topics of a call are created, changed or deleted in one commit; those that cannot be are left out of it and their
-errors are in the result, or the first of them is raised.
+A call creates, changes or deletes all of its topics in one commit. Topics that fail are left out of it: the result has
+their errors, or the first error is raised.
+
+Not for: the decisions (``protocol.decide.topics``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sparklog.client.admin.base import UNKNOWN_OPERATIONS, AdminBase, Answer, Response, Result, text_configs
+from sparklog.client.admin.base import UNKNOWN_OPERATIONS, AdminBase, RequestOutcome, Response, Result, text_configs
 from sparklog.client.admin.configs import config_data
 from sparklog.client.admin.types import ConfigResourceType, NewPartitions, NewTopic, error_code
 from sparklog.config.cluster_configs import ClusterConfig
@@ -41,7 +43,7 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.1
-"""Between two looks for a topic that is waited for, as in kafka-python."""
+"""Seconds between two checks of ``wait_for_topics``, as in kafka-python."""
 _NO_ID = "A" * 22
 
 
@@ -49,7 +51,7 @@ class TopicAdmin(AdminBase):
     """The methods of ``AdminClient`` for topics. Thread-safe."""
 
     def list_topics(self) -> list[str]:
-        """The names of all topics, in order.
+        """Return the names of all topics, sorted.
 
         >>> admin.list_topics()
         ['orders']
@@ -57,7 +59,7 @@ class TopicAdmin(AdminBase):
         return sorted(self._state().topics)
 
     def describe_topics(self, topics: Iterable[str | uuid.UUID] | None = None) -> list[Result]:
-        """Partitions and replicas of these topics, by name or id, or of all; of a missing one, the error code.
+        """Return partitions and replicas of these topics, by name or id, or of all; a missing topic has an error code.
 
         >>> [(topic["name"], len(topic["partitions"])) for topic in admin.describe_topics(["orders"])]
         [('orders', 1)]
@@ -65,7 +67,7 @@ class TopicAdmin(AdminBase):
         state = self._state()
         if topics is None:
             return [_topic_data(state, state.topics[name]) for name in sorted(state.topics)]
-        return [_described(state, topic) for topic in _several(topics, "topics")]
+        return [_describe_topic(state, topic) for topic in _as_list(topics, "topics")]
 
     def create_topics(
         self,
@@ -83,68 +85,71 @@ class TopicAdmin(AdminBase):
 
         Raises:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
-            InvalidConfigurationError: with ``raise_errors``; the topics without an error are created all the same.
+            InvalidConfigurationError: with ``raise_errors``, after the topics without an error have been created.
         """
         if validate_only and wait_for_metadata:
-            raise InvalidArgumentError("validate_only creates no topic that wait_for_metadata could wait for")
-        wanted = _new_topics(new_topics)
+            raise InvalidArgumentError("validate_only and wait_for_metadata exclude each other: no topic is created")
+        wanted = _parse_new_topics(new_topics)
         names = [new.name for new in wanted]
         coordinator = self._opened()
         ids = [coordinator.new_topic_id() for _ in wanted]
-        taken: dict[str, str] = {}
+        names_by_key: dict[str, str] = {}
 
-        def create(state: State, place: int) -> Decision:
-            if place == 0:
-                taken.clear()
-            new = wanted[place]
+        def create(state: State, index: int) -> Decision:
+            if index == 0:
+                names_by_key.clear()
+            new = wanted[index]
             key = collision_key(validate_topic_name(new.name))
-            if key in taken:
+            if key in names_by_key:
                 raise InvalidTopicError(
-                    f"topics {taken[key]!r} and {new.name!r} cannot be created together: names may not differ only in "
-                    "'.' and '_', which metrics cannot tell apart",
+                    f"topics {names_by_key[key]!r} and {new.name!r} cannot be created together: names may not differ "
+                    "only in '.' and '_', which metrics cannot tell apart",
                     topic=new.name,
                 )
-            decision = create_topic(state, _decided_topic(state, new, ids[place]))
-            taken[key] = new.name
+            decision = create_topic(state, _to_request(state, new, ids[index]))
+            names_by_key[key] = new.name
             return decision
 
-        answers = self._together(names, create, validate_only, raise_errors)
-        for new, answer in zip(wanted, answers, strict=True):
-            if answer.error is None:
+        outcomes = self._submit_all(names, create, validate_only, raise_errors)
+        for new, outcome in zip(wanted, outcomes, strict=True):
+            if outcome.error is None:
                 for line in without_effect(new.name, text_configs(new.topic_configs or {})):
                     logger.warning("topic %s: %s", new.name, line)
         state = coordinator.state
-        return {"topics": [_created(state, new, answer) for new, answer in zip(wanted, answers, strict=True)]}
+        return {
+            "topics": [_creation_result(state, new, outcome) for new, outcome in zip(wanted, outcomes, strict=True)]
+        }
 
     def delete_topics(
         self, topics: Iterable[str | uuid.UUID], timeout_ms: int | None = None, raise_errors: bool = True
     ) -> Result:
         """Delete topics, by name or id, with all their records.
 
-        Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``; the others are deleted.
+        Raises UnknownTopicOrPartitionError, PolicyViolationError with ``raise_errors``, after the other topics have
+        been deleted.
 
             >>> _ = admin.delete_topics(["orders"])
             >>> admin.list_topics()
             []
         """
-        wanted = _several(topics, "topics")
-        names = _known_names(self._state(), wanted)
+        wanted = _as_list(topics, "topics")
+        names = _existing_names(self._state(), wanted)
         with deletion_of(self._opened(), names) as delete_topic:
-            answers = self._together(
+            outcomes = self._submit_all(
                 [str(topic) for topic in wanted],
-                lambda state, place: delete_topic(state, _name_of(state, wanted[place])),
+                lambda state, index: delete_topic(state, _resolve_name(state, wanted[index])),
                 False,
                 raise_errors,
             )
-        found = [
+        results = [
             {
                 "name": None if isinstance(topic, uuid.UUID) else topic,
-                "topic_id": str(as_uuid(answer.result or _NO_ID) if isinstance(topic, str) else topic),
-                **answer.codes(),
+                "topic_id": str(as_uuid(outcome.result or _NO_ID) if isinstance(topic, str) else topic),
+                **outcome.codes(),
             }
-            for topic, answer in zip(wanted, answers, strict=True)
+            for topic, outcome in zip(wanted, outcomes, strict=True)
         ]
-        return {"topics": found}
+        return {"topics": results}
 
     def create_partitions(
         self,
@@ -153,25 +158,26 @@ class TopicAdmin(AdminBase):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Response:
-        """Raise the numbers of partitions: ``{topic: total}``, or NewPartitions, or ``{"count": 8, "assignments": …}``.
+        """Add partitions to topics: ``{topic: total}``, NewPartitions, or ``{"count": 8, "assignments": …}``.
 
-        ``results`` of what it returns has the outcome of each topic. Raises UnknownTopicOrPartitionError,
-        InvalidPartitionsError, InvalidReplicationAssignmentError with ``raise_errors``; the others are raised.
+        ``results`` of the response has the outcome of each topic. Raises UnknownTopicOrPartitionError,
+        InvalidPartitionsError, InvalidReplicationAssignmentError with ``raise_errors``, after the other topics have
+        been changed.
 
             >>> _ = admin.create_partitions({"orders": 4})
         """
         names = list(topic_partitions)
-        wanted = [_new_partitions(name, topic_partitions[name]) for name in names]
-        answers = self._together(
+        wanted = [_parse_new_partitions(name, topic_partitions[name]) for name in names]
+        outcomes = self._submit_all(
             names,
-            lambda state, place: create_partitions(
-                state, names[place], wanted[place].total_count, wanted[place].new_assignments
+            lambda state, index: create_partitions(
+                state, names[index], wanted[index].total_count, wanted[index].new_assignments
             ),
             validate_only,
             raise_errors,
         )
         return Response(
-            throttle_time_ms=0, results=[Response(name=answer.name, **answer.codes()) for answer in answers]
+            throttle_time_ms=0, results=[Response(name=outcome.name, **outcome.codes()) for outcome in outcomes]
         )
 
     def delete_records(
@@ -180,10 +186,10 @@ class TopicAdmin(AdminBase):
         timeout_ms: int | None = None,
         partition_leader_id: int | None = None,
     ) -> dict[TopicPartition, Result]:
-        """Start partitions at these offsets: no earlier record can be read any more. -1 deletes all there are.
+        """Delete the records before these offsets; -1 deletes all records.
 
-        The result has the low watermark of each partition, where its log starts now. The space of the records is freed
-        by the next retention. ``partition_leader_id`` has no use here.
+        Returns the low watermark of each partition, which is its new log start offset. The next retention frees the
+        space. ``partition_leader_id`` has no effect.
 
             >>> _ = producer.send("orders", b"v").get()
             >>> first = sparklog.TopicPartition("orders", 0)
@@ -192,26 +198,26 @@ class TopicAdmin(AdminBase):
 
         Raises:
             UnknownTopicOrPartitionError, OffsetOutOfRangeError, PolicyViolationError, InvalidTopicError: of the first
-                partition that could not be; those of the others that can are deleted all the same, as in Kafka.
+                partition that failed, after the records of the other partitions have been deleted, as in Kafka.
         """
-        places = list(records_to_delete)
+        partitions = list(records_to_delete)
 
-        def delete(state: State, place: int) -> Decision:
-            topic, partition = places[place]
+        def delete(state: State, index: int) -> Decision:
+            topic, number = partitions[index]
             if is_internal_topic(topic):
                 raise InvalidTopicError(f"records of the internal topic {topic} are not deleted", topic=topic)
-            return decide_segments.delete_records(state, {(topic, partition): records_to_delete[places[place]]})
+            return decide_segments.delete_records(state, {(topic, number): records_to_delete[partitions[index]]})
 
-        answers = self._together([f"{topic}-{partition}" for topic, partition in places], delete, False, True)
+        outcomes = self._submit_all([f"{topic}-{number}" for topic, number in partitions], delete, False, True)
         return {
-            place: {"partition_index": place.partition, "low_watermark": low, "error_code": 0}
-            for place, answer in zip(places, answers, strict=True)
-            for low in answer.result.values()
+            partition: {"partition_index": partition.partition, "low_watermark": low, "error_code": 0}
+            for partition, outcome in zip(partitions, outcomes, strict=True)
+            for low in outcome.result.values()
         }
 
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: int = 10_000) -> None:
-        """Return once all these topics exist. Raises KafkaTimeoutError."""
-        names = _several(topic_names, "topic_names")
+        """Wait until all these topics exist. Raises KafkaTimeoutError."""
+        names = _as_list(topic_names, "topic_names")
         clock = self._opened().log.clock
         deadline = clock.monotonic() + timeout_ms / 1000
         while True:
@@ -228,29 +234,29 @@ class TopicAdmin(AdminBase):
     def describe_topic_partitions(
         self, topics: Iterable[str], response_partition_limit: int = 2000, cursor: Mapping[str, Any] | None = None
     ) -> Result:
-        """Partitions of these topics, a page of so many at a time; ``next_cursor`` names where the next one begins."""
+        """Return a page of partitions of these topics; pass its ``next_cursor`` as ``cursor`` to get the next page."""
         if response_partition_limit < 1:
             raise InvalidArgumentError(f"response_partition_limit={response_partition_limit!r}: give at least 1")
         state = self._state()
         after = (cursor["topic_name"], cursor["partition_index"]) if cursor else ("", 0)
         left = response_partition_limit
-        found: list[Result] = []
-        for name in sorted(set(_several(topics, "topics"))):
+        described: list[Result] = []
+        for name in sorted(set(_as_list(topics, "topics"))):
             if name < after[0]:
                 continue
-            data = _described(state, name)
-            del data["authorized_operations"]  # which has another name here
+            data = _describe_topic(state, name)
+            del data["authorized_operations"]  # it has another name in this response
             data["topic_authorized_operations"] = UNKNOWN_OPERATIONS
             first = after[1] if name == after[0] else 0
             partitions = data["partitions"][first:]
             if left == 0 and partitions:
-                return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": first}}
-            data["partitions"] = [{**one, **_NO_ELIGIBLE} for one in partitions[:left]]
-            found.append(data)
+                return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": first}}
+            data["partitions"] = [{**partition, **_NO_ELIGIBLE} for partition in partitions[:left]]
+            described.append(data)
             if len(partitions) > left:
-                return {"topics": found, "next_cursor": {"topic_name": name, "partition_index": first + left}}
+                return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": first + left}}
             left -= len(partitions)
-        return {"topics": found, "next_cursor": None}
+        return {"topics": described, "next_cursor": None}
 
 
 _NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_known_elr": None}
@@ -259,30 +265,30 @@ _NO_ELIGIBLE: Mapping[str, object] = {"eligible_leader_replicas": None, "last_kn
 # -- arguments
 
 
-def _several(given: Iterable[Any], what: str) -> list[Any]:
-    """The items of a list. One name is no list, although it could be taken for one of letters."""
+def _as_list(given: Iterable[Any], what: str) -> list[Any]:
+    """Return the items of a list. A single string is refused, not read as a list of letters."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgumentTypeError(f"{what}={given!r}: give a list")
     return list(given)
 
 
-def _new_topics(given: object) -> list[NewTopic]:
+def _parse_new_topics(given: object) -> list[NewTopic]:
     if isinstance(given, Mapping):
-        return [_topic_of(name, options) for name, options in given.items()]
+        return [_parse_new_topic(name, options) for name, options in given.items()]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise InvalidArgumentTypeError(f"new_topics={given!r}: give a list of names or NewTopic objects, or a dict")
-    found = [NewTopic(one) if isinstance(one, str) else one for one in given]
-    wrong = next((one for one in found if not isinstance(one, NewTopic)), None)
-    if wrong is not None or not found:
-        raise InvalidArgumentError(f"no valid topics found in new_topics: {wrong!r}; give names or NewTopic objects")
-    return found
+    topics = [NewTopic(item) if isinstance(item, str) else item for item in given]
+    invalid = next((topic for topic in topics if not isinstance(topic, NewTopic)), None)
+    if invalid is not None or not topics:
+        raise InvalidArgumentError(f"no valid topics found in new_topics: {invalid!r}; give names or NewTopic objects")
+    return topics
 
 
-def _topic_of(name: str, options: Mapping[str, Any]) -> NewTopic:
+def _parse_new_topic(name: str, options: Mapping[str, Any]) -> NewTopic:
     unknown = sorted(set(options) - {"num_partitions", "replication_factor", "assignments", "configs"})
     if unknown:
         raise InvalidArgumentError(
-            f"new topic {name!r} has the unknown option {unknown[0]!r}; it takes num_partitions, replication_factor, "
+            f"unknown option {unknown[0]!r} of new topic {name!r}; the options are num_partitions, replication_factor, "
             "assignments and configs",
             topic=name,
         )
@@ -295,27 +301,29 @@ def _topic_of(name: str, options: Mapping[str, Any]) -> NewTopic:
     )
 
 
-def _decided_topic(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
-    """The topic with the cluster's defaults for what is -1, and its assignment as a list by partition."""
+def _to_request(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
+    """Return the request for a topic: with cluster defaults for -1, and the assignment as a list by partition."""
     assignments = dict(new.replica_assignments or {})
     for what, number in (("num_partitions", new.num_partitions), ("replication_factor", new.replication_factor)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidArgumentTypeError(f"invalid {what} of topic {new.name!r}: {number!r}", topic=new.name)
     if assignments and (new.num_partitions, new.replication_factor) != (-1, -1):
         raise InvalidArgumentError(
-            f"topic {new.name!r} has both a replica assignment and a number of partitions or replicas; leave these -1",
+            f"topic {new.name!r} has a replica assignment and a number of partitions or replicas; leave these at -1",
             topic=new.name,
         )
     if sorted(assignments) != list(range(len(assignments))):
         raise InvalidPartitionsError(
-            f"the replica assignment of topic {new.name!r} names partitions {sorted(assignments)}, which are not 0 and "
-            "what follows it",
+            f"invalid replica assignment of topic {new.name!r}: partitions must be numbered from 0 without gaps, not "
+            f"{sorted(assignments)}",
             topic=new.name,
         )
     defaults = ClusterConfig.resolve(state.configs)
     partitions, factor = new.num_partitions, new.replication_factor
     if factor != -1 and factor < 1:
-        raise InvalidReplicationFactorError(f"topic {new.name!r} needs at least one replica", topic=new.name)
+        raise InvalidReplicationFactorError(
+            f"invalid replication factor {factor} of topic {new.name!r}: give at least 1", topic=new.name
+        )
     return TopicRequest(
         name=new.name,
         topic_id=topic_id,
@@ -326,7 +334,7 @@ def _decided_topic(state: State, new: NewTopic, topic_id: str) -> TopicRequest:
     )
 
 
-def _new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -> NewPartitions:
+def _parse_new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -> NewPartitions:
     if isinstance(given, NewPartitions):
         return given
     if isinstance(given, int) and not isinstance(given, bool):
@@ -334,57 +342,57 @@ def _new_partitions(name: str, given: int | NewPartitions | Mapping[str, Any]) -
     if isinstance(given, Mapping) and "count" in given:
         return NewPartitions(given["count"], given.get("assignments"))
     raise InvalidArgumentError(
-        f"new partitions of topic {name!r} are {given!r}; give a number, NewPartitions, or a dict with 'count'",
+        f"invalid new partitions of topic {name!r}: {given!r}; give a number, NewPartitions, or a dict with 'count'",
         topic=name,
     )
 
 
-def _known_names(state: State, topics: Iterable[str | uuid.UUID]) -> list[str]:
+def _existing_names(state: State, topics: Iterable[str | uuid.UUID]) -> list[str]:
     names: list[str] = []
     for topic in topics:
         with suppress(UnknownTopicOrPartitionError):
-            names.append(_name_of(state, topic))
+            names.append(_resolve_name(state, topic))
     return names
 
 
-def _name_of(state: State, topic: str | uuid.UUID) -> str:
-    """The name of a topic that was given by its id. Raises UnknownTopicOrPartitionError."""
+def _resolve_name(state: State, topic: str | uuid.UUID) -> str:
+    """Return the name of a topic given by name or id. Raises UnknownTopicOrPartitionError for an unknown id."""
     if not isinstance(topic, uuid.UUID):
         return topic
-    shown = urlsafe_b64encode(topic.bytes).rstrip(b"=").decode()
-    for name, found in state.topics.items():
-        if as_uuid(found.topic_id) == topic:
+    topic_id = urlsafe_b64encode(topic.bytes).rstrip(b"=").decode()
+    for name, topic_state in state.topics.items():
+        if as_uuid(topic_state.topic_id) == topic:
             return name
-    raise UnknownTopicOrPartitionError(f"there is no topic with the id {shown}")
+    raise UnknownTopicOrPartitionError(f"there is no topic with the id {topic_id}")
 
 
 # -- results
 
 
 def as_uuid(topic_id: str) -> uuid.UUID:
-    """A topic id as kafka-python takes it; results have it as text."""
+    """Return a topic id as the UUID that kafka-python accepts; results contain its text."""
     return uuid.UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 
-def _created(state: State, new: NewTopic, answer: Answer) -> Result:
-    data: Result = {"name": new.name, "topic_id": str(as_uuid(answer.result or _NO_ID)), **answer.codes()}
-    if answer.error is not None:
+def _creation_result(state: State, new: NewTopic, outcome: RequestOutcome) -> Result:
+    data: Result = {"name": new.name, "topic_id": str(as_uuid(outcome.result or _NO_ID)), **outcome.codes()}
+    if outcome.error is not None:
         return {**data, "num_partitions": -1, "replication_factor": -1, "configs": {}}
-    decided = _decided_topic(state, new, answer.result)
-    lists = decided.assignment
-    config = TopicConfig.resolve(decided.configs, state.configs)
+    request = _to_request(state, new, outcome.result)
+    lists = request.assignment
+    config = TopicConfig.resolve(request.configs, state.configs)
     entries = config.describe(everything=True)
     return {
         **data,
-        "num_partitions": decided.partitions if lists is None else len(lists),
-        "replication_factor": decided.replication_factor if lists is None else len(lists[0]),
+        "num_partitions": request.partitions if lists is None else len(lists),
+        "replication_factor": request.replication_factor if lists is None else len(lists[0]),
         "configs": {entry.name: config_data(entry, ConfigResourceType.TOPIC) for entry in entries},
     }
 
 
-def _described(state: State, topic: str | uuid.UUID) -> Result:
+def _describe_topic(state: State, topic: str | uuid.UUID) -> Result:
     try:
-        return _topic_data(state, state.topic(_name_of(state, topic)))
+        return _topic_data(state, state.topic(_resolve_name(state, topic)))
     except UnknownTopicOrPartitionError as error:
         by_id = isinstance(topic, uuid.UUID)
         return {
@@ -403,7 +411,7 @@ def _topic_data(state: State, topic: TopicState) -> Result:
         "name": topic.name,
         "topic_id": str(as_uuid(topic.topic_id)),
         "is_internal": is_internal_topic(topic.name),
-        "partitions": [_partition_data(state, number, one) for number, one in enumerate(topic.partitions)],
+        "partitions": [_partition_data(state, number, partition) for number, partition in enumerate(topic.partitions)],
         "authorized_operations": None,
     }
 

@@ -1,8 +1,10 @@
-"""Transactions of ``AdminClient``: who may commit them, and which producers a partition knows.
+"""The methods of ``AdminClient`` for transactions, and for the producers that partitions know.
 
-A transaction is one commit, so none is ever seen open, and none can hang: nothing of it is stored before it is
-committed. So there is nothing to abort from outside either; a producer that is to stop is fenced by a new one with its
-transactional id (``init_transactions``).
+A transaction is one commit: nothing of it is stored before, so it is never seen open, cannot hang, and cannot be
+aborted from outside. To stop a producer, fence it by calling ``init_transactions`` in another one with its
+transactional id.
+
+Not for: producing (``client.producer.transactions``).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from sparklog.types import TopicPartition
 
 NOTHING_HANGS = (
     "a transaction is one commit, and nothing of it is stored before: none is ever open or hanging, and there is "
-    "nothing to abort; to stop a producer, call init_transactions() with its transactional id in another, which fences "
-    "it"
+    "nothing to abort; to stop a producer, fence it: call init_transactions() in another producer with its "
+    "transactional id"
 )
 UNKNOWN_TIMEOUT = -1
 
@@ -51,53 +53,53 @@ class TransactionAdmin(AdminBase):
         duration_filter_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
-        """All transactional ids by name, under the first broker, since they are the whole cluster's.
+        """Return all transactional ids by name, under the first broker, since they belong to the whole cluster.
 
-        None has been running for any time, so with ``duration_filter_ms`` of 0 or more there is none.
+        No transaction is ever running, so a ``duration_filter_ms`` of 0 or more selects none.
         """
         state = self._state()
         producers = set(producer_id_filters or ())
-        wanted = {member_of(TransactionState, one) for one in state_filters or ()}
+        wanted = {member_of(TransactionState, state) for state in state_filters or ()}
         pattern = _pattern(transactional_id_pattern)
-        found: list[TransactionListing] = []
-        for producer_id, producer in transactional(state):
+        listings: list[TransactionListing] = []
+        for producer_id, producer in transactional_producers(state):
             if producers and producer_id not in producers:
                 continue
             if wanted and state_of(producer) not in wanted:
                 continue
             if pattern is None or pattern.fullmatch(producer.transactional_id):
-                found.append(TransactionListing(producer.transactional_id, producer_id, state_of(producer)))
-        running = duration_filter_ms is not None and duration_filter_ms >= 0
-        return {coordinator_of(state): [] if running else found}
+                listings.append(TransactionListing(producer.transactional_id, producer_id, state_of(producer)))
+        only_running = duration_filter_ms is not None and duration_filter_ms >= 0
+        return {coordinator_of(state): [] if only_running else listings}
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Producer and epoch of these ids. Raises TransactionalIdNotFoundError for one that nobody has used."""
+        """Return producer id and epoch of these ids. Raises TransactionalIdNotFoundError for an unused id."""
         if isinstance(transactional_ids, str):
-            raise InvalidArgumentTypeError(f"transactional_ids={transactional_ids!r}: give a list")
+            raise InvalidArgumentTypeError(f"invalid transactional_ids={transactional_ids!r}: give a list")
         state = self._state()
-        known = {producer.transactional_id: (number, producer) for number, producer in transactional(state)}
-        found: dict[str, TransactionDescription] = {}
+        by_id = {producer.transactional_id: (number, producer) for number, producer in transactional_producers(state)}
+        descriptions: dict[str, TransactionDescription] = {}
         for name in transactional_ids:
-            if name not in known:
+            if name not in by_id:
                 raise TransactionalIdNotFoundError(
                     f"transactional id {name!r} is not known: no producer has called init_transactions() with it, or "
                     "not for transactional.id.expiration.ms"
                 )
-            producer_id, producer = known[name]
-            found[name] = TransactionDescription(
+            producer_id, producer = by_id[name]
+            descriptions[name] = TransactionDescription(
                 coordinator_of(state), state_of(producer), producer_id, producer.epoch, UNKNOWN_TIMEOUT, -1, set()
             )
-        return found
+        return descriptions
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
-        """The idempotent producers that these partitions know. Raises UnknownTopicOrPartitionError."""
+        """Return the idempotent producers that these partitions know. Raises UnknownTopicOrPartitionError."""
         state = self._state()
-        found: dict[TopicPartition, PartitionProducerState] = {}
+        states_by_partition: dict[TopicPartition, PartitionProducerState] = {}
         for topic, number in partitions:
-            known = state.partition(topic, number).producers
-            found[TopicPartition(topic, number)] = PartitionProducerState(
+            producers = state.partition(topic, number).producers
+            states_by_partition[TopicPartition(topic, number)] = PartitionProducerState(
                 [
                     ProducerState(
                         producer_id=producer_id,
@@ -107,22 +109,22 @@ class TransactionAdmin(AdminBase):
                         coordinator_epoch=-1,
                         current_transaction_start_offset=-1,
                     )
-                    for producer_id, producer in sorted(known.items())
+                    for producer_id, producer in sorted(producers.items())
                 ]
             )
-        return found
+        return states_by_partition
 
     def find_hanging_transactions(
         self, broker_ids: Iterable[int] | None = None, max_transaction_timeout_ms: int = 900_000
     ) -> list[Result]:
-        """Always empty: nothing of a transaction is stored before its commit, so none can hang."""
+        """Return an empty list: nothing of a transaction is stored before its commit, so none can hang."""
         self._opened()
         return []
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> None:
-        """Stop whoever uses these transactional ids: what they have not committed yet never is.
+        """Fence the producers with these transactional ids: their open transactions can never be committed.
 
-        Raises TransactionalIdNotFoundError for one that nobody has used; then none is fenced.
+        Raises TransactionalIdNotFoundError for an unused id; then no producer is fenced.
         """
         names = list(transactional_ids)
         self.describe_transactions(names)
@@ -130,32 +132,32 @@ class TransactionAdmin(AdminBase):
             self._opened().init_producer(name)
 
     def forget_transactional_ids(self, transactional_ids: Iterable[str]) -> None:
-        """Forget these, as their expiration does: who uses one commits no more, and a new producer gets a new id.
+        """Expire these transactional ids: their producers can no longer commit, and a new one gets a new producer id.
 
-        Raises TransactionalIdNotFoundError for one that nobody has used; then none is forgotten.
+        Raises TransactionalIdNotFoundError for an unused id; then none is forgotten.
         """
         names = list(transactional_ids)
         self._opened().submit(lambda state: decide_expiry.forget_transactional_ids(state, names))
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> NoReturn:
-        """Raises InvalidTxnStateError: there is no open transaction to abort."""
+        """Raise InvalidTxnStateError: there is no open transaction to abort."""
         self._opened()
         raise InvalidTxnStateError(f"no transaction is open in {spec.topic_partition}: {NOTHING_HANGS}")
 
 
-def transactional(state: State) -> list[tuple[int, states.ProducerState]]:
-    """The producers with a transactional id, by that."""
-    found = [item for item in state.producers.items() if item[1].transactional_id]
-    return sorted(found, key=lambda item: item[1].transactional_id)
+def transactional_producers(state: State) -> list[tuple[int, states.ProducerState]]:
+    """Return the producers that have a transactional id, sorted by it."""
+    producers = [item for item in state.producers.items() if item[1].transactional_id]
+    return sorted(producers, key=lambda item: item[1].transactional_id)
 
 
 def state_of(producer: states.ProducerState) -> TransactionState:
-    """Whether a transactional id has committed something."""
+    """Return the state of a transactional id: COMPLETE_COMMIT once it has committed a transaction, EMPTY before."""
     return TransactionState.EMPTY if producer.committed_epoch < 0 else TransactionState.COMPLETE_COMMIT
 
 
 def coordinator_of(state: State) -> int:
-    """The broker that stands for the coordinator, which there is none of: the first."""
+    """Return the broker that stands for Kafka's coordinator, which does not exist here: the first one."""
     return min(state.brokers, default=0)
 
 

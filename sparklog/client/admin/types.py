@@ -1,8 +1,8 @@
-"""What goes into the calls of ``AdminClient`` and comes out of them: kafka-python's classes, by name and field.
+"""Arguments and results of ``AdminClient``: kafka-python's classes, by name and field.
 
-Enumerations are taken as members, by name in any case (``"topic"``, ``"preparing-rebalance"``), or by value.
+Enumerations are accepted as members, by name in any case (``"topic"``, ``"preparing-rebalance"``), or by value.
 
-Not for: what the calls do.
+Not for: the behaviour of the calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog import errors
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.types import TopicPartition
 
-Kind = TypeVar("Kind", bound=Enum)
+Member = TypeVar("Member", bound=Enum)
 
 
 _NEAREST: Mapping[type[SparklogError], int] = {
@@ -24,11 +24,11 @@ _NEAREST: Mapping[type[SparklogError], int] = {
     errors.KafkaTimeoutError: 7,
     errors.InvalidCallError: 42,
 }
-"""Numbers of Kafka's that say best what errors without one mean, by group."""
+"""The nearest error codes of Kafka for groups of errors that have none."""
 
 
 def error_code(error: SparklogError | None) -> int:
-    """Kafka's number of an error, or of what is nearest to it; 0 for none, -1 for what Kafka has no number for."""
+    """Return Kafka's code of an error, or the nearest one; 0 without an error, -1 (unknown) if none is near."""
     if error is None:
         return 0
     if error.errno is not None:
@@ -36,33 +36,33 @@ def error_code(error: SparklogError | None) -> int:
     return next((_NEAREST[kind] for kind in type(error).__mro__ if kind in _NEAREST), -1)
 
 
-def member_of(kind: type[Kind], given: object) -> Kind:
-    """The member of an enumeration that is meant. Raises InvalidArgumentError."""
-    if isinstance(given, kind):
-        return given
-    for one in kind:
-        if isinstance(given, str):
-            word = given.replace("-", "_").lower()
-            if word in (one.name.lower(), one.name.replace("_", "").lower(), str(one.value).lower()):
-                return one
-        elif given == one.value and not isinstance(given, bool):
-            return one
-    shown = ", ".join(one.name for one in kind)
-    raise InvalidArgumentError(f"invalid {kind.__name__}: {given!r}; give one of {shown}")
+def member_of(kind: type[Member], value: object) -> Member:
+    """Return the member of an enumeration, given as member, name or value. Raises InvalidArgumentError."""
+    if isinstance(value, kind):
+        return value
+    for member in kind:
+        if isinstance(value, str):
+            word = value.replace("-", "_").lower()
+            if word in (member.name.lower(), member.name.replace("_", "").lower(), str(member.value).lower()):
+                return member
+        elif value == member.value and not isinstance(value, bool):
+            return member
+    names = ", ".join(member.name for member in kind)
+    raise InvalidArgumentError(f"invalid {kind.__name__}: {value!r}; give one of {names}")
 
 
-class _Named:
-    """Members by what programs of kafka-python call them: ``build_from`` and ``value_for`` of its enumerations."""
-
-    @classmethod
-    def build_from(cls, given: object) -> Any:
-        """The member that is meant. Raises InvalidRequestError, which is a ValueError."""
-        return member_of(cls, given)  # type: ignore[type-var]
+class _KafkaEnum:
+    """The lookups ``build_from`` and ``value_for`` of kafka-python's enumerations."""
 
     @classmethod
-    def value_for(cls, given: object) -> Any:
-        """Its value. Raises as ``build_from``."""
-        return cls.build_from(given).value
+    def build_from(cls, value: object) -> Any:
+        """Return the member for a member, name or value. Raises InvalidRequestError, which is a ValueError."""
+        return member_of(cls, value)  # type: ignore[type-var]
+
+    @classmethod
+    def value_for(cls, value: object) -> Any:
+        """Return the value of a member, as ``build_from`` finds it."""
+        return cls.build_from(value).value
 
 
 # -- topics
@@ -92,7 +92,7 @@ class NewTopic:
 
 @dataclass
 class NewPartitions:
-    """How many partitions a topic is to have in all; ``new_assignments`` are broker ids of those that are added.
+    """The total number of partitions that a topic is to have; ``new_assignments`` are broker ids of the added ones.
 
     >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
     ...     _ = admin.create_partitions({"orders": sparklog.NewPartitions(2)})
@@ -105,19 +105,19 @@ class NewPartitions:
 
 
 class ElectionType(IntEnum):
-    """Which replica is to lead: the first of the list, or where none in sync is left, one that lacks records."""
+    """Which replica to elect: the first in the list, or if none in sync is left, one that may lack records."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
-class OffsetSpec(_Named, IntEnum):
-    """Which offset of a partition is asked for, where it is not a time.
+class OffsetSpec(_KafkaEnum, IntEnum):
+    """The offset of a partition to look up, other than by time.
 
     >>> first = sparklog.TopicPartition("orders", 0)
     >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
-    ...     found = admin.list_partition_offsets({first: sparklog.OffsetSpec.LATEST})
-    >>> found[first].offset
+    ...     offsets = admin.list_partition_offsets({first: sparklog.OffsetSpec.LATEST})
+    >>> offsets[first].offset
     0
     """
 
@@ -129,7 +129,7 @@ class OffsetSpec(_Named, IntEnum):
 
 
 class OffsetResetStrategy(IntEnum):
-    """Where a consumer begins without an offset, as the number that stands for it."""
+    """Where a consumer starts without a committed offset, as Kafka's number for it."""
 
     LATEST = -1
     EARLIEST = -2
@@ -137,7 +137,7 @@ class OffsetResetStrategy(IntEnum):
 
 
 class OffsetTimestamp(int):
-    """A time in milliseconds since the epoch, where a plain int would be an offset."""
+    """A timestamp in milliseconds since the epoch, for arguments where a plain int is an offset."""
 
     __slots__ = ()
 
@@ -145,8 +145,8 @@ class OffsetTimestamp(int):
         return f"OffsetTimestamp({int(self)})"
 
 
-class IsolationLevel(_Named, IntEnum):
-    """Both read the same here: what is not committed has no offset."""
+class IsolationLevel(_KafkaEnum, IntEnum):
+    """The isolation level of a read. Both levels are the same here: uncommitted records have no offsets."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -155,8 +155,8 @@ class IsolationLevel(_Named, IntEnum):
 # -- configs
 
 
-class ConfigResourceType(_Named, IntEnum):
-    """What has configs in Kafka; here topics have, and BROKER stands for the cluster's settings.
+class ConfigResourceType(_KafkaEnum, IntEnum):
+    """The resources that have configs in Kafka; here topics have, and BROKER stands for the cluster.
 
     >>> sparklog.ConfigResource(sparklog.ConfigResourceType.TOPIC, "orders").kind.name
     'TOPIC'
@@ -170,8 +170,8 @@ class ConfigResourceType(_Named, IntEnum):
     GROUP = 32
 
 
-class ConfigFilterType(_Named, IntEnum):
-    """Which configs ``describe_configs`` shows; DYNAMIC is ALL, since all can be changed at any time."""
+class ConfigFilterType(_KafkaEnum, IntEnum):
+    """Which configs ``describe_configs`` returns; DYNAMIC is ALL, since all can be changed at any time."""
 
     ALL = 0
     DYNAMIC = 1
@@ -180,7 +180,7 @@ class ConfigFilterType(_Named, IntEnum):
     STATIC = 4
 
 
-class AlterConfigOp(_Named, IntEnum):
+class AlterConfigOp(_KafkaEnum, IntEnum):
     """What ``alter_configs`` does with a value. APPEND and SUBTRACT are for lists."""
 
     SET = 0
@@ -191,7 +191,7 @@ class AlterConfigOp(_Named, IntEnum):
 
 @dataclass
 class ConfigResource:
-    """A topic, or with BROKER and an empty name the cluster; and the names of its configs, or their new values.
+    """A topic, or with BROKER and an empty name the cluster, with the names of its configs or their new values.
 
     >>> orders = sparklog.ConfigResource("TOPIC", "orders", configs={"retention.ms": "3600000"})
     >>> with sparklog.AdminClient(bootstrap_servers=root) as admin:
@@ -214,8 +214,8 @@ class ConfigResource:
 # -- groups
 
 
-class GroupState(_Named, str, Enum):
-    """Kafka's states of a group; groups here are EMPTY, PREPARING_REBALANCE or STABLE."""
+class GroupState(_KafkaEnum, str, Enum):
+    """Kafka's group states; groups here are EMPTY, PREPARING_REBALANCE or STABLE."""
 
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -227,8 +227,8 @@ class GroupState(_Named, str, Enum):
     RECONCILING = "Reconciling"
 
 
-class GroupType(_Named, str, Enum):
-    """Kafka's types of a group; groups here are CLASSIC: their members name the assignors."""
+class GroupType(_KafkaEnum, str, Enum):
+    """Kafka's group types; groups here are CLASSIC: their members name the assignors."""
 
     UNKNOWN = "Unknown"
     CLASSIC = "classic"
@@ -248,7 +248,7 @@ class MemberToRemove:
 # -- transactions
 
 
-class TransactionState(_Named, str, Enum):
+class TransactionState(_KafkaEnum, str, Enum):
     """Kafka's states of a transactional id; here EMPTY before its first commit and COMPLETE_COMMIT after it."""
 
     EMPTY = "Empty"
@@ -271,7 +271,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """One transactional id with its epoch. Times are -1: no transaction has begun that is not committed."""
+    """One transactional id with its epoch. Times are -1: no transaction is ever open."""
 
     coordinator_id: int
     state: TransactionState
@@ -283,7 +283,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of one idempotent producer. ``last_timestamp`` is milliseconds since the epoch."""
+    """The state of one idempotent producer in a partition. ``last_timestamp`` is milliseconds since the epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -300,7 +300,7 @@ class PartitionProducerState(NamedTuple):
 
 
 class AbortTransactionSpec(NamedTuple):
-    """An open transaction of Kafka's; there are none here."""
+    """An open transaction of Kafka; here there is none."""
 
     topic_partition: TopicPartition
     producer_id: int

@@ -3,8 +3,8 @@
     Consumer("orders", bootstrap_servers="/data/log", group_id="billing",
              partition_assignment_strategy=[CooperativeStickyAssignor])
 
-A group's members name assignors, and whoever completes a rebalance computes the assignment from the log; so assignors
-of a program's own are refused (``consumer_config``).
+Members name assignors, and the process that completes a rebalance computes the assignment from the log. Custom
+assignors are therefore refused (``config``).
 
 Rules: names and interface are kafka-python's (version 3); the results are those of Kafka's Java clients. Not for: the
 algorithms (``protocol.assignors``).
@@ -24,7 +24,7 @@ from sparklog.types import TopicPartition
 
 
 class RebalanceProtocol(IntEnum):
-    """Whether members give up all of their partitions in a rebalance, or only those that move."""
+    """Whether a rebalance revokes all partitions of the members, or only those that move."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -32,7 +32,7 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass
 class ConsumerProtocolSubscription:
-    """What a member asks for: topics, and (topic, partitions) of what it owns."""
+    """The subscription of a member: topics, and the partitions it owns as (topic, partitions)."""
 
     version: int = 0
     topics: Sequence[str] = ()
@@ -44,7 +44,7 @@ class ConsumerProtocolSubscription:
 
 @dataclass
 class ConsumerProtocolAssignment:
-    """What a member gets: a list of (topic, partitions)."""
+    """The assignment of a member: a list of (topic, partitions)."""
 
     version: int = 0
     assigned_partitions: Sequence[tuple[str, Sequence[int]]] = field(default_factory=list)
@@ -52,35 +52,35 @@ class ConsumerProtocolAssignment:
 
     @property
     def assignment(self) -> Sequence[tuple[str, Sequence[int]]]:
-        """``assigned_partitions`` under its older name."""
+        """Return ``assigned_partitions``; the older name of kafka-python."""
         return self.assigned_partitions
 
     def partitions(self) -> list[TopicPartition]:
-        """The same one by one."""
+        """Return the assigned partitions one by one."""
         return [TopicPartition(topic, number) for topic, numbers in self.assigned_partitions for number in numbers]
 
 
 class AbstractPartitionAssignor(ABC):
-    """What the assignors have in common."""
+    """Base class of the assignors."""
 
     version = 0
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What members call it."""
+        """Return the name by which members refer to it."""
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Eager by default."""
+        """Return the supported protocols; eager by default."""
         return [RebalanceProtocol.EAGER]
 
     @abstractmethod
     def assign(self, cluster: ClusterMetadata, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        """The assignment of each member, by its id. A member has ``member_id``, ``metadata`` (a
+        """Return the assignment of each member by member id. A member has ``member_id``, ``metadata`` (a
         ConsumerProtocolSubscription) and, if it is static, ``group_instance_id``."""
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """The subscription of a member with these topics."""
+        """Return the subscription of a member with these topics."""
         return ConsumerProtocolSubscription(self.version, sorted(topics))
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:  # noqa: B027 # optional
@@ -93,41 +93,41 @@ class _BuiltIn(AbstractPartitionAssignor):
     @classmethod
     def assign(cls, cluster: ClusterMetadata, members: Iterable[Any]) -> dict[str, ConsumerProtocolAssignment]:
         """See AbstractPartitionAssignor."""
-        subscriptions = {member.member_id: _subscription(member) for member in members}
+        subscriptions = {member.member_id: _to_subscription(member) for member in members}
         topics = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
         counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
         target = assignors.assign(cls.name, {topic: count for topic, count in counts.items() if count}, subscriptions)
         if cls.name == CooperativeStickyAssignor.name:
             target = assignors.withhold_owned(target, subscriptions)
-        return {member: _assignment(cls.version, given) for member, given in target.items()}
+        return {member: _to_assignment(cls.version, partitions) for member, partitions in target.items()}
 
 
 class RangePartitionAssignor(_BuiltIn):
-    """Each topic is cut into runs, one for each member in the order of their ids."""
+    """Divides each topic into ranges of partitions, one per member in the order of their ids."""
 
     name = "range"
 
 
 class RoundRobinPartitionAssignor(_BuiltIn):
-    """All partitions are dealt to the members in turn."""
+    """Assigns all partitions to the members in turn."""
 
     name = "roundrobin"
 
 
 class StickyPartitionAssignor(_BuiltIn):
-    """Evenly, with as few partitions as possible changing their member."""
+    """Assigns evenly, moving as few partitions as possible."""
 
     name = "sticky"
 
 
 class CooperativeStickyAssignor(_BuiltIn):
-    """As sticky; and members keep reading what does not move while the group rebalances."""
+    """Assigns as sticky does; members keep reading the partitions that do not move during a rebalance."""
 
     name = "cooperative-sticky"
     version = 1
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Cooperative only."""
+        """Return the supported protocols: cooperative only."""
         return [RebalanceProtocol.COOPERATIVE]
 
 
@@ -142,22 +142,22 @@ BUILT_IN: tuple[type[_BuiltIn], ...] = (
 class JavaAssignors(tuple[str, ...]):
     """Names and class names as Kafka's Java clients list them (default: range, cooperative-sticky).
 
-    There assignors of both protocols may stand in one list: all members move to another assignor by way of such lists.
-    kafka-python refuses them. The group assigns by what all of its members have in common.
+    Java clients allow assignors of both protocols in one list, as a path to migrate a group to another assignor;
+    kafka-python refuses such lists. The group uses an assignor that all of its members support.
     """
 
     __slots__ = ()
 
 
 def overrides_assign(item: object) -> bool:
-    """Whether a class or an object derived from these has an ``assign`` of its own."""
+    """Return whether a subclass of these assignors, or an instance of one, overrides ``assign``."""
     kind = item if isinstance(item, type) else type(item)
     if not issubclass(kind, AbstractPartitionAssignor):
         return False
     return getattr(kind.assign, "__func__", kind.assign) is not _BuiltIn.assign.__func__  # type: ignore[attr-defined]
 
 
-def _subscription(member: Any) -> assignors.Subscription:
+def _to_subscription(member: Any) -> assignors.Subscription:
     metadata = member.metadata
     return assignors.Subscription(
         tuple(metadata.topics),
@@ -167,8 +167,8 @@ def _subscription(member: Any) -> assignors.Subscription:
     )
 
 
-def _assignment(version: int, given: Sequence[TopicPartition]) -> ConsumerProtocolAssignment:
+def _to_assignment(version: int, partitions: Sequence[TopicPartition]) -> ConsumerProtocolAssignment:
     by_topic: dict[str, list[int]] = {}
-    for topic, number in given:
+    for topic, number in partitions:
         by_topic.setdefault(topic, []).append(number)
     return ConsumerProtocolAssignment(version, sorted(by_topic.items()))

@@ -1,7 +1,7 @@
 """The arguments of ``Consumer``: kafka-python's names and defaults, checked and typed, and a few of our own.
 
 Our own: ``storage_options`` and ``cluster`` beside ``bootstrap_servers``; ``tail_backoff_ms`` and
-``tail_backoff_max_ms``, the shortest and longest pause between two looks for new commits while none come.
+``tail_backoff_max_ms``, the shortest and longest pause between two checks for new commits while none appear.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from sparklog.protocol.group.assignors import ASSIGNORS
 from sparklog.protocol.names import validate_client_id
 
 LOCAL_TAIL_BACKOFF_MAX_MS = 10
-"""On a local disk a look costs a system call: some 100 of them a second while nothing comes."""
+"""On a local disk a check for commits is a system call: about 100 per second while idle."""
 
 REMOTE_TAIL_BACKOFF_MAX_MS = 1000
-"""On an object store a look is a request: one a second while nothing comes."""
+"""On an object store a check for commits is a request: one per second while idle."""
 
 DEFAULTS: Mapping[str, object] = {
     **CLUSTER_ARGUMENTS,
@@ -80,17 +80,17 @@ DEFAULTS: Mapping[str, object] = {
     "tail_backoff_max_ms": None,
     "value_deserializer": None,
 }
-"""What ``Consumer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
+"""The arguments of ``Consumer`` with their defaults; ``SOCKET_ARGUMENTS`` are also accepted, without effect."""
 
 DEFAULT_CONFIG: Mapping[str, object] = {
     **SOCKET_DEFAULTS,
     "ssl_ciphers": None,
     **DEFAULTS,
 }
-"""The same with those arguments of version 3 that do nothing: ``Consumer.DEFAULT_CONFIG``."""
+"""The defaults including the arguments of version 3 without effect: ``Consumer.DEFAULT_CONFIG``."""
 
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""(topic, headers, bytes or None) -> anything."""
+"""(topic, headers, bytes or None) -> any object."""
 
 EARLIEST_RESET = "earliest"
 LATEST_RESET = "latest"
@@ -109,7 +109,7 @@ _CLASS_NAMES = {
 
 @dataclass(frozen=True)
 class OffsetReset:
-    """Where to begin without a committed offset, or with one out of range. ``age_ms`` is how far back, by duration."""
+    """Where to start without a committed offset, or with one out of range; ``age_ms`` is the age for by_duration."""
 
     strategy: str
     age_ms: int = 0
@@ -117,7 +117,7 @@ class OffsetReset:
 
 @dataclass(frozen=True)
 class ConsumerConfig:
-    """Times are seconds, sizes are bytes, unless the name says something else."""
+    """The typed arguments. Times are in seconds and sizes in bytes unless the name says otherwise."""
 
     allow_internal: bool
     assignors: tuple[str, ...]
@@ -147,16 +147,15 @@ class ConsumerConfig:
     tail_backoff_max: float
 
     @property
-    def look_age(self) -> float:
-        """How many seconds old a look may be that says what there is: on a local disk a look is cheap."""
+    def max_check_age(self) -> float:
+        """Return for how many seconds a check for commits is current; 0 on a local disk, where checks are cheap."""
         return 0.0 if self.tail_backoff_max * 1000 <= LOCAL_TAIL_BACKOFF_MAX_MS else self.tail_backoff_max / 10
 
 
 def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordinator]:
-    """The checked arguments, and the cluster they name.
+    """Return the checked arguments, and the cluster that they name.
 
-    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
-    ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for an unknown name or an invalid value, and what ``cluster_of`` raises.
     """
     arguments = check_arguments("Consumer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -179,7 +178,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         auto_commit_interval=seconds("auto_commit_interval_ms"),
         client_id=_text(arguments, "client_id") or "sparklog",
         commit_callback=_callback(arguments["default_offset_commit_callback"]),
-        consumer_timeout=_endless(arguments),
+        consumer_timeout=_consumer_timeout(arguments),
         api_timeout=seconds("default_api_timeout_ms"),
         close_deserializers=lambda: _close(arguments["key_deserializer"], arguments["value_deserializer"]),
         deserialize_key=deserializer("key_deserializer", arguments["key_deserializer"]),
@@ -207,26 +206,26 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
 
 def _check_together(config: ConsumerConfig) -> None:
     if config.heartbeat_interval * 1000 >= config.session_timeout_ms:
-        raise _wrong(
+        raise _invalid_argument(
             "heartbeat_interval_ms",
             int(config.heartbeat_interval * 1000),
-            f"give less than session_timeout_ms={config.session_timeout_ms}, best a third of it",
+            f"give less than session_timeout_ms={config.session_timeout_ms}, preferably a third of it",
         )
     if config.instance_id and not config.group_id:
-        raise _wrong("group_instance_id", config.instance_id, "it needs a group_id")
+        raise _invalid_argument("group_instance_id", config.instance_id, "give a group_id as well")
 
 
 def _check_timeouts(arguments: Mapping[str, object], given: Mapping[str, object]) -> None:
-    """A request lasts longer than the wait for records in it, and a connection longer than a request."""
+    """Check that a request may last longer than its wait for records, and a connection longer than a request."""
     request_ms = milliseconds("Consumer", arguments, "request_timeout_ms")
     wait_ms = milliseconds("Consumer", arguments, "fetch_max_wait_ms")
     if wait_ms >= request_ms:
         if "fetch_max_wait_ms" in given:
-            raise _wrong("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
-        raise _wrong("request_timeout_ms", request_ms, f"give more than fetch_max_wait_ms={wait_ms}")
+            raise _invalid_argument("fetch_max_wait_ms", wait_ms, f"give less than request_timeout_ms={request_ms}")
+        raise _invalid_argument("request_timeout_ms", request_ms, f"give more than fetch_max_wait_ms={wait_ms}")
     idle_ms = given.get("connections_max_idle_ms")
     if isinstance(idle_ms, int | float) and idle_ms <= request_ms:
-        raise _wrong("connections_max_idle_ms", idle_ms, f"give more than request_timeout_ms={request_ms}")
+        raise _invalid_argument("connections_max_idle_ms", idle_ms, f"give more than request_timeout_ms={request_ms}")
 
 
 def _text(arguments: Mapping[str, object], name: str) -> str:
@@ -234,32 +233,32 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or (not value and name != "client_id"):
-        raise _wrong(name, value, "give a name, or leave it out")
+        raise _invalid_argument(name, value, "give a name, or omit it")
     return validate_client_id(value, name)
 
 
 def _group_id(arguments: Mapping[str, object]) -> str:
-    """The group, text or its UTF-8 bytes. What names a group is checked where it is used."""
+    """Return the group id, given as text or UTF-8 bytes. Whether it is a valid name is checked where it is used."""
     value = arguments["group_id"]
     with suppress(UnicodeDecodeError):
         value = value.decode() if isinstance(value, bytes) else value
     if value is None or (isinstance(value, str) and value):
         return value or ""
-    raise _wrong("group_id", arguments["group_id"], "give a name, or leave it out")
+    raise _invalid_argument("group_id", arguments["group_id"], "give a name, or omit it")
 
 
 def _callback(given: object) -> Callable[..., object] | None:
     if given is None or callable(given):
         return given
     what = "give a function of (offsets, exception or True)"
-    raise _wrong("default_offset_commit_callback", given, what, of_type=True)
+    raise _invalid_argument("default_offset_commit_callback", given, what, of_type=True)
 
 
-def _endless(arguments: Mapping[str, object]) -> float:
-    """Seconds that iteration waits for a record; kafka-python takes any negative number for infinity."""
+def _consumer_timeout(arguments: Mapping[str, object]) -> float:
+    """Return the seconds that iteration waits for a record; in kafka-python any negative number means forever."""
     value = arguments["consumer_timeout_ms"]
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise _wrong("consumer_timeout_ms", value, "give milliseconds, or math.inf")
+        raise _invalid_argument("consumer_timeout_ms", value, "give milliseconds, or math.inf")
     return math.inf if value < 0 else value / 1000
 
 
@@ -276,32 +275,34 @@ def _reset(value: object) -> OffsetReset:
     text = _RESETS.get(text, text)
     if text in (EARLIEST_RESET, LATEST_RESET, NO_RESET):
         return OffsetReset(text)
-    found = _DURATION.match(text)
-    if found is None or not any(found.groups()):
-        raise _wrong("auto_offset_reset", value, "give earliest, latest, none, or by_duration:PnDTnHnMnS")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    match = _DURATION.match(text)
+    if match is None or not any(match.groups()):
+        raise _invalid_argument("auto_offset_reset", value, "give earliest, latest, none, or by_duration:PnDTnHnMnS")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return OffsetReset(DURATION_RESET, int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
 
 
 def _assignors(given: object) -> tuple[str, ...]:
-    """The assignors' names, from names, class names of Kafka's clients, or classes that have a ``name``."""
+    """Return assignor names, given as names, class names of Kafka's clients, or classes that have a ``name``."""
     items = given if isinstance(given, list | tuple) else [given]
     names = tuple(dict.fromkeys(_assignor(item) for item in items))
     if not names:
-        raise _wrong("partition_assignment_strategy", given, f"give some of {', '.join(ASSIGNORS)}")
+        raise _invalid_argument("partition_assignment_strategy", given, f"give one or more of {', '.join(ASSIGNORS)}")
     if len(names) > 1 and CooperativeStickyAssignor.name in names and not isinstance(given, JavaAssignors):
-        raise _wrong(
+        raise _invalid_argument(
             "partition_assignment_strategy",
             names,
-            f"{CooperativeStickyAssignor.name} rebalances by another protocol than the others; give it alone",
+            f"{CooperativeStickyAssignor.name} uses another protocol than the other assignors; give it alone",
         )
     return names
 
 
 def _assignor(item: object) -> str:
     if overrides_assign(item):
-        raise _wrong(
-            "partition_assignment_strategy", item, f"an assignor of your own is not asked; give {', '.join(ASSIGNORS)}"
+        raise _invalid_argument(
+            "partition_assignment_strategy",
+            item,
+            f"an assignor of your own is not supported; give one of {', '.join(ASSIGNORS)}",
         )
     name: object = item if isinstance(item, str) else getattr(item, "name", None)
     if isinstance(name, str):
@@ -310,35 +311,35 @@ def _assignor(item: object) -> str:
         plain = name.rpartition(".")[2].lower().removesuffix("assignor").removesuffix("partition")
         if plain in _CLASS_NAMES:
             return _CLASS_NAMES[plain]
-    raise _wrong("partition_assignment_strategy", item, f"give some of {', '.join(ASSIGNORS)}")
+    raise _invalid_argument("partition_assignment_strategy", item, f"give one or more of {', '.join(ASSIGNORS)}")
 
 
 def deserializer(name: str, given: object) -> Deserialize | None:
-    """What makes a key or value of bytes, as one signature: from a function of the bytes, or from an object with
+    """Return a deserializer with one signature, given a function of the bytes, or an object with
     ``deserialize(topic, headers, bytes)`` or ``deserialize(topic, bytes)``. Raises InvalidClientConfigurationError."""
     if given is None:
         return None
     method: Any = getattr(given, "deserialize", None)
     if method is not None and callable(method):
-        if _takes(method, "topic", [], b""):
+        if _accepts(method, "topic", [], b""):
             return cast("Deserialize", method)
         return lambda topic, headers, data: method(topic, data)
     if callable(given):
         function: Any = given
         return lambda topic, headers, data: function(data)
-    raise _wrong(
+    raise _invalid_argument(
         name, given, "give a function of the bytes, or an object with deserialize(topic, headers, bytes)", of_type=True
     )
 
 
 def _close(*deserializers: object) -> None:
-    for one in deserializers:
-        close = getattr(one, "close", None)
+    for item in deserializers:
+        close = getattr(item, "close", None)
         if callable(close):
             close()
 
 
-def _takes(method: Callable[..., object], *arguments: object) -> bool:
+def _accepts(method: Callable[..., object], *arguments: object) -> bool:
     try:
         inspect.signature(method).bind(*arguments)
     except TypeError:
@@ -348,6 +349,6 @@ def _takes(method: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def _wrong(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
+def _invalid_argument(name: str, value: object, what: str, of_type: bool = False) -> InvalidClientConfigurationError:
     kind = InvalidClientConfigurationTypeError if of_type else InvalidClientConfigurationError
     return kind(f"Consumer({name}={value!r}): {what}", config=name, value=value)

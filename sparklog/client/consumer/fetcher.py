@@ -1,15 +1,16 @@
-"""Reads ahead for a consumer: one background thread that fills a bounded buffer and looks for new commits.
+"""Reads ahead for a consumer: one background thread fills a bounded buffer and checks for new commits.
 
-The consumer says where each partition is to be read from; the thread reads stored batches from there on, one of each
-partition in turn, until ``max_partition_fetch_bytes`` of it or ``fetch_max_bytes`` in all wait to be taken. Then,
-or when there is no more, it looks for the next commit: after ``tail_backoff`` at first, and ever more rarely up to
-``tail_backoff_max`` while none comes. A look is one request (does the next commit exist); what a checkpoint and its
-boundary may have hidden, every ``FULL_LOOK_EVERY`` looks find out.
+The consumer sets the offset from which each partition is read. The thread reads stored batches from there, one per
+partition in turn, until ``max_partition_fetch_bytes`` of a partition or ``fetch_max_bytes`` in all are buffered. When
+nothing is left to read it checks for the next commit, after ``tail_backoff`` at first; the interval grows up to
+``tail_backoff_max`` while no commit appears. A check is one request (does the next commit exist?). Every
+``FULL_CHECK_EVERY``-th check reads the whole tail of the log, since that commit may have been removed behind the
+boundary after a checkpoint.
 
-Rules: the thread alone touches the storage here; everything shared is guarded by one condition, never held while
-reading. What goes wrong is handed to the consumer with the partition, in the order of its records.
+Rules: only the thread accesses the storage here. One condition guards all shared state and is never held while reading.
+An error of a partition is raised to the consumer after the records that were read before it.
 
-Not for: positions, subscriptions, what a record looks like.
+Not for: positions, subscriptions, the shape of records.
 """
 
 from __future__ import annotations
@@ -47,67 +48,67 @@ from sparklog.types import CREATE_TIME, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FULL_LOOK_EVERY = 10
-"""Every so many looks ask for more than whether the next commit is there: it may have been removed already."""
+FULL_CHECK_EVERY = 10
+"""Every n-th check refreshes the state without asking for the next commit, which may have been removed."""
 
 WARNING_SECONDS = 60.0
-"""seconds between two warnings that the storage cannot be read."""
+"""Seconds between two warnings that the storage cannot be read."""
 
 _ERROR_PAUSE_SECONDS = 1.0
 
 _RETRY_SECONDS = 0.1
-"""after a storage that did not answer."""
+"""Pause after a storage error before the read is retried."""
 
 
 class PartitionReader(Protocol):
-    """Where records come from: ``client.reader.LogReader``, or something derived. One thread uses it."""
+    """The reader that records come from: ``client.reader.LogReader`` or a subclass. Only one thread uses it."""
 
     def bounds(self, topic: str, partition: int) -> Bounds | None:
-        """What there is as far as this process has read, None where there is no such partition."""
+        """Return the readable offsets in the state that this process has read, or None for an unknown partition."""
 
     def fetch(
         self, topic: str, partition: int, start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[Fetched]:
-        """The records of this range."""
+        """Yield the records of this range."""
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of files read so far."""
+        """Return the bytes of files read so far."""
 
     @property
     def last_broker(self) -> int:
-        """The broker whose location was read last, -1 before any was."""
+        """Return the broker whose location was read last, or -1 before the first read."""
 
     def close(self) -> None: ...
 
 
-class Taken(NamedTuple):
-    """Records in the buffer or taken out of it, the stream they may be given back to, and their size in bytes.
+class Chunk(NamedTuple):
+    """Records in the buffer or taken from it, the stream to give them back to, and their size in bytes.
 
-    Without a record it says that there is none up to ``batches.end_offset``: compaction took the last ones out.
+    A chunk without records means that there are none up to ``batches.end_offset``: compaction removed the last ones.
     """
 
     stream: Stream
     batches: RecordBatches
     size: int
 
-    def split(self, rows: int) -> tuple[Taken, Taken]:
-        """The first so many records, and the rest."""
+    def split(self, rows: int) -> tuple[Chunk, Chunk]:
+        """Return the first ``rows`` records, and the rest."""
         batches, size = self.batches, self.size * rows // int(self.batches.batch.num_rows)
         first, rest = batches.slice(0, rows), batches.slice(rows)
         return self._replace(batches=first, size=size), self._replace(batches=rest, size=self.size - size)
 
 
 class Stream:
-    """One partition that is read ahead: the next offset to read, and what waits to be taken."""
+    """One partition that is read ahead: the next offset to read, and the buffered chunks."""
 
-    __slots__ = ("chunks", "end", "error", "is_log", "next", "paused", "place", "reading", "size", "topic_id")
+    __slots__ = ("chunks", "end", "error", "is_log", "next", "paused", "reading", "size", "topic_id", "topic_partition")
 
-    def __init__(self, place: TopicPartition, offset: int, paused: bool) -> None:
-        self.place = place
+    def __init__(self, partition: TopicPartition, offset: int, paused: bool) -> None:
+        self.topic_partition = partition
         self.next = self.end = offset
         self.paused = paused
-        self.chunks: deque[Taken] = deque()
+        self.chunks: deque[Chunk] = deque()
         self.size = 0
         self.topic_id = ""
         self.is_log = True
@@ -116,9 +117,9 @@ class Stream:
 
 
 class ReadAhead:
-    """The buffer and its thread, which starts at the first ``read_from``.
+    """The fetch buffer and the thread that fills it once ``start`` is called.
 
-    One consumer's thread calls its methods, but for ``wake`` and ``close``, which any thread may.
+    Only the consumer's thread calls its methods, except ``wake`` and ``close``, which any thread may call.
     """
 
     def __init__(
@@ -145,66 +146,66 @@ class ReadAhead:
         self._turns: deque[Stream] = deque()
         self._size = 0
         self._woken = False
-        self._look_wanted = False
+        self._check_requested = False
         self._closed = False
         self._idle = False
         self._exhausted = False
         self._failure: Exception | None = None
         self._next_warning = -math.inf
-        self._next_late_warning = -math.inf
+        self._next_slow_warning = -math.inf
         self._thread: threading.Thread | None = None
-        self._noticed = coordinator.state
-        self.looks = 0
+        self._checked_state = coordinator.state
+        self.checks = 0
 
-    # -- what the consumer says
+    # -- what is read
 
-    def read_from(self, place: TopicPartition, offset: int, paused: bool = False) -> None:
-        """Read this partition from here on; what was read of it before is dropped."""
+    def read_from(self, partition: TopicPartition, offset: int, paused: bool = False) -> None:
+        """Read this partition from ``offset`` on; its buffered records are dropped."""
         with self._changed:
-            self._drop(place)
-            self._streams[place] = Stream(place, offset, paused)
-            self._worth_a_try()
+            self._remove_stream(partition)
+            self._streams[partition] = Stream(partition, offset, paused)
+            self._wake_thread()
 
-    def forget(self, place: TopicPartition) -> None:
-        """Read this partition no more."""
+    def forget(self, partition: TopicPartition) -> None:
+        """Stop reading this partition, and drop its buffered records."""
         with self._changed:
-            self._drop(place)
+            self._remove_stream(partition)
 
-    def pause(self, place: TopicPartition, paused: bool) -> None:
-        """Keep what was read of this partition, but neither hand it out nor read more; or go on."""
+    def pause(self, partition: TopicPartition, paused: bool) -> None:
+        """Pause a partition: keep its buffered records, but neither return them nor read more. Or resume it."""
         with self._changed:
-            if place in self._streams:
-                self._streams[place].paused = paused
-                self._worth_a_try()
+            if partition in self._streams:
+                self._streams[partition].paused = paused
+                self._wake_thread()
 
-    def known(self, place: TopicPartition) -> bool:
-        """Whether this partition is being read."""
-        return place in self._streams
+    def is_reading(self, partition: TopicPartition) -> bool:
+        """Return whether this partition is being read."""
+        return partition in self._streams
 
     def start(self) -> None:
-        """Start the thread, if it does not run yet."""
+        """Start the thread if it is not running yet."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="sparklog-consumer-fetch", daemon=True)
             self._thread.start()
 
-    def _worth_a_try(self) -> None:
-        """There may be something to read that there was not before."""
+    def _wake_thread(self) -> None:
+        """Wake the fetch thread: new data may be available."""
         self._exhausted = False
         self._changed.notify_all()
 
-    def _drop(self, place: TopicPartition) -> None:
-        gone = self._streams.pop(place, None)
-        if gone is not None:
-            self._size -= gone.size
+    def _remove_stream(self, partition: TopicPartition) -> None:
+        stream = self._streams.pop(partition, None)
+        if stream is not None:
+            self._size -= stream.size
 
-    # -- what it takes
+    # -- taking records
 
-    def take(self, max_records: int | None) -> list[Taken]:
-        """What waits, at most so many records, beginning with the partition that has waited longest.
+    def take(self, max_records: int | None) -> list[Chunk]:
+        """Return up to ``max_records`` buffered records, beginning with the partition that has waited longest.
 
-        Raises what went wrong with a partition once there is nothing else to take; the next call tries again.
+        Raises the error of a partition once no records are buffered; the next call retries that partition.
         """
-        taken: list[Taken] = []
+        chunks: list[Chunk] = []
         left = max_records if max_records is not None else 2**62
         with self._changed:
             if self._failure is not None:
@@ -215,52 +216,52 @@ class ReadAhead:
                 if stream.paused or not stream.chunks:
                     continue
                 while stream.chunks and left > 0:
-                    taken.append(self._pop(stream, left))
-                    left -= taken[-1].batches.batch.num_rows
-                self._streams.move_to_end(stream.place)
-            if not taken:
+                    chunks.append(self._pop(stream, left))
+                    left -= chunks[-1].batches.batch.num_rows
+                self._streams.move_to_end(stream.topic_partition)
+            if not chunks:
                 self._raise_error()
             elif self._idle:
-                self._worth_a_try()
+                self._wake_thread()
             else:
                 self._exhausted = False
-        return taken
+        return chunks
 
     def _raise_error(self) -> None:
         for stream in self._streams.values():
             if stream.error is not None and not stream.paused and not stream.chunks:
                 error, stream.error = stream.error, None
-                self._streams.move_to_end(stream.place)
-                self._worth_a_try()
+                self._streams.move_to_end(stream.topic_partition)
+                self._wake_thread()
                 raise error
 
-    def _pop(self, stream: Stream, most: int) -> Taken:
-        """The first chunk, or the first so many records of it."""
+    def _pop(self, stream: Stream, limit: int) -> Chunk:
+        """Remove and return the first chunk, or its first ``limit`` records."""
         first = stream.chunks.popleft()
-        if first.batches.batch.num_rows > most:
-            first, rest = first.split(most)
+        if first.batches.batch.num_rows > limit:
+            first, rest = first.split(limit)
             stream.chunks.appendleft(rest)
-        self._resize(stream, -first.size)
+        self._add_size(stream, -first.size)
         return first
 
-    def _resize(self, stream: Stream, by: int) -> None:
-        stream.size += by
-        self._size += by
+    def _add_size(self, stream: Stream, size: int) -> None:
+        stream.size += size
+        self._size += size
 
-    def give_back(self, taken: Taken, offset: int) -> None:
-        """Put back what was taken and not used, from ``offset`` on; it is handed out next."""
-        stream, used = taken.stream, taken.batches.rows_before(offset)
+    def give_back(self, chunk: Chunk, offset: int) -> None:
+        """Return the unused records of a chunk, from ``offset`` on, to the front of the buffer."""
+        stream, used = chunk.stream, chunk.batches.rows_before(offset)
         with self._changed:
-            if self._streams.get(stream.place) is not stream or 0 < taken.batches.batch.num_rows <= used:
+            if self._streams.get(stream.topic_partition) is not stream or 0 < chunk.batches.batch.num_rows <= used:
                 return
-            rest = taken.split(used)[1] if used else taken
+            rest = chunk.split(used)[1] if used else chunk
             stream.chunks.appendleft(rest)
-            self._resize(stream, rest.size)
-            self._streams.move_to_end(stream.place, last=False)
+            self._add_size(stream, rest.size)
+            self._streams.move_to_end(stream.topic_partition, last=False)
 
     def wait(self, seen: State, timeout: float) -> bool:
-        """Wait for records or a newer state than ``seen``, at most ``timeout`` seconds, or until ``wake``: whether it
-        was that."""
+        """Wait up to ``timeout`` seconds for records, a newer state than ``seen``, or ``wake``; return whether ``wake``
+        ended the wait."""
         deadline = self._clock.monotonic() + timeout
         with self._changed:
             while not (self._woken or self._failure or self._ready() or self._coordinator.state is not seen):
@@ -272,33 +273,33 @@ class ReadAhead:
             return woken
 
     def gather(self, rows: int, seconds: float, age: float) -> None:
-        """Where records wait, but fewer than ``rows``: wait until so many do, or all that is there has been read.
+        """If some records are buffered, but fewer than ``rows``, wait until there are ``rows`` or the log has no more.
 
-        At most so many ``seconds``. What was committed ``age`` seconds ago counts as there, and with 0 whatever was
-        committed before the call. So one poll returns what several small writes have left.
+        Waits at most ``seconds``. The log is taken as of a check at most ``age`` seconds ago; with an age of 0 it
+        includes everything committed before the call. So one poll returns the records of several small writes.
         """
         deadline = self._clock.monotonic() + seconds
         with self._changed:
-            if not 0 < self._waiting_rows(rows) < rows:
+            if not 0 < self._count_rows(rows) < rows:
                 return
-            if not _looked_since(self._coordinator, age):
-                self._look_wanted = True
-                self._worth_a_try()
-            while not (self._woken or self._failure or self._closed or self._waiting_rows(rows) >= rows):
+            if not _checked_within(self._coordinator, age):
+                self._check_requested = True
+                self._wake_thread()
+            while not (self._woken or self._failure or self._closed or self._count_rows(rows) >= rows):
                 left = deadline - self._clock.monotonic()
                 caught_up = self._exhausted or self._size >= self._total_bytes
-                if left <= 0 or (caught_up and not self._look_wanted):
+                if left <= 0 or (caught_up and not self._check_requested):
                     break
                 self._changed.wait(min(left, 3600.0))
 
-    def _waiting_rows(self, enough: int) -> int:
-        """How many records may be taken, counted up to ``enough``."""
+    def _count_rows(self, enough: int) -> int:
+        """Return how many records can be taken; stops counting at ``enough``."""
         rows: int = 0
         for stream in self._streams.values():
             if stream.paused:
                 continue
-            for taken in stream.chunks:
-                rows += int(taken.batches.batch.num_rows)
+            for chunk in stream.chunks:
+                rows += int(chunk.batches.batch.num_rows)
                 if rows >= enough:
                     return rows
         return rows
@@ -307,26 +308,26 @@ class ReadAhead:
         return any((stream.chunks or stream.error) and not stream.paused for stream in self._streams.values())
 
     def log_retry(self, error: Exception) -> None:
-        """Say that something will be tried again; once in a while, that it takes longer than a poll."""
+        """Log that an error is retried; for timeouts, at most once in ``WARNING_SECONDS``, that the storage is slow."""
         if not isinstance(error, KafkaTimeoutError):
-            logger.warning("%s is tried again after: %s", self._coordinator.store.root, error)
-        elif self._clock.monotonic() >= self._next_late_warning:
-            self._next_late_warning = self._clock.monotonic() + WARNING_SECONDS
+            logger.warning("retrying %s after: %s", self._coordinator.store.root, error)
+        elif self._clock.monotonic() >= self._next_slow_warning:
+            self._next_slow_warning = self._clock.monotonic() + WARNING_SECONDS
             logger.warning("%s is slow: %s", self._coordinator.store.root, error)
 
     def wake(self) -> None:
-        """End a wait at once."""
+        """End a wait immediately."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Let the thread end soon, and with it let go of the files, without a lock and without waiting."""
+        """Let the thread end soon and close the files, without a lock and without waiting."""
         self._closed = True
 
     def close(self, seconds: float = math.inf) -> None:
-        """Stop reading and let go of the files. Doing it twice is fine. A thread that a storage holds up for longer
-        ends when that answers."""
+        """Stop reading and close the files, waiting up to ``seconds``; idempotent. A thread that still waits for the
+        storage ends once that answers."""
         with self._changed:
             self._closed = True
             self._streams.clear()
@@ -340,7 +341,7 @@ class ReadAhead:
     # -- the thread
 
     def _run(self) -> None:
-        """Read ahead; a mistake that nobody foresaw ends it, and is raised to whoever takes."""
+        """Read ahead. An unexpected exception stops the thread and is re-raised by ``take``."""
         try:
             self._read_ahead()
         except Exception as error:
@@ -351,75 +352,75 @@ class ReadAhead:
     def _read_ahead(self) -> None:
         pause = self._backoff
         while not self._closed:
-            if self._fill_one():
+            if self._read_one():
                 continue
-            if self._look(pause):
+            if self._check_for_commits(pause):
                 pause = self._backoff
                 continue
-            if not self._rest(pause):
+            if not self._wait_for_stream(pause):
                 pause = min(pause * 1.5, self._backoff_max)
 
-    def _rest(self, seconds: float) -> bool:
-        """Wait this long, or until there is something to read; whether there is."""
+    def _wait_for_stream(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a stream to read or a requested check; return whether there is one."""
         deadline = self._clock.monotonic() + seconds
         with self._changed:
             self._idle = True
-            while not self._closed and not self._look_wanted and self._next_stream() is None:
+            while not self._closed and not self._check_requested and self._next_stream() is None:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
             self._idle = False
-            return self._look_wanted or self._next_stream() is not None
+            return self._check_requested or self._next_stream() is not None
 
-    def _look(self, pause: float) -> bool:
-        """Whether there are new commits; they are read then. Of several consumers that share a coordinator and look as
+    def _check_for_commits(self, pause: float) -> bool:
+        """Read new commits; return whether there were any. Of the consumers that share a coordinator and check equally
         often, one asks the storage for all."""
-        wanted = self._look_wanted
+        requested = self._check_requested
         try:
-            if not _looked_lately(self._coordinator, 0 if wanted else pause):
-                self.looks += 1
-                self._look_at_log()
+            if _claim_check(self._coordinator, 0 if requested else pause):
+                self.checks += 1
+                self._read_log()
         except (FencedError, CorruptionError, UnsupportedVersionError):
-            raise  # it does not pass: whoever polls has to know
+            raise  # not transient: the caller of poll has to know
         except SparklogError as error:
-            self._answer_look(wanted)
+            self._finish_requested_check(requested)
             self._warn_of(error)
         else:
-            self._answer_look(wanted)
-        if self._coordinator.state is self._noticed:
+            self._finish_requested_check(requested)
+        if self._coordinator.state is self._checked_state:
             return False
-        self._noticed = self._coordinator.state
+        self._checked_state = self._coordinator.state
         with self._changed:
-            self._worth_a_try()
+            self._wake_thread()
         return True
 
-    def _look_at_log(self) -> None:
+    def _read_log(self) -> None:
         with self._metrics.requests.at_root():
             try:
-                if self.looks % FULL_LOOK_EVERY:
+                if self.checks % FULL_CHECK_EVERY:
                     self._coordinator.store.info(commit_key(self._coordinator.state.version + 1))
                 self._coordinator.refresh()
             except ObjectNotFoundError:
                 pass  # there is no newer commit
 
-    def _answer_look(self, wanted: bool) -> None:
-        """Whoever wanted a look that began after that has had it, once what it found may be read."""
-        if wanted:
+    def _finish_requested_check(self, requested: bool) -> None:
+        """Mark the check that ``gather`` requested as done, and let the thread read the commits it found."""
+        if requested:
             with self._changed:
-                self._look_wanted = False
-                self._worth_a_try()
+                self._check_requested = False
+                self._wake_thread()
 
     def _warn_of(self, error: SparklogError) -> None:
-        """Say that the storage cannot be read, once in a while, and do not ask it again at once."""
+        """Log at most once in ``WARNING_SECONDS`` that the storage cannot be read; pause before the next request."""
         now = self._clock.monotonic()
         if now >= self._next_warning:
             self._next_warning = now + WARNING_SECONDS
-            logger.warning("could not look for new commits in %s: %s", self._coordinator.store.root, error)
-        self._rest(_ERROR_PAUSE_SECONDS)
+            logger.warning("could not check for new commits in %s, retrying: %s", self._coordinator.store.root, error)
+        self._wait_for_stream(_ERROR_PAUSE_SECONDS)
 
-    def _fill_one(self) -> bool:
-        """Read one stored batch of the partition whose turn it is; whether there was one to read."""
+    def _read_one(self) -> bool:
+        """Read one stored batch of the partition whose turn it is; return whether there was a partition to read."""
         with self._changed:
             stream = self._next_stream()
             if stream is None:
@@ -428,18 +429,18 @@ class ReadAhead:
         chunk: RecordBatches | None = None
         failure: SparklogError | None = None
         try:
-            chunk = self._read(stream)
+            chunk = self._read_batch(stream)
         except StorageUnavailableError as error:
-            logger.warning("could not read %s, and tries again: %s", stream.place, error)
+            logger.warning("could not read %s, retrying: %s", stream.topic_partition, error)
             stream.reading = None
             with self._changed:
                 self._changed.wait(_RETRY_SECONDS)
         except SparklogError as error:
             stream.reading = None
-            if self._reader.bounds(*stream.place) is not None:  # else its topic was deleted while it was read
+            if self._reader.bounds(*stream.topic_partition) is not None:  # else its topic was deleted during the read
                 failure = error
         with self._changed:
-            if self._streams.get(stream.place) is stream:
+            if self._streams.get(stream.topic_partition) is stream:
                 self._store(stream, chunk, failure)
         return True
 
@@ -447,27 +448,27 @@ class ReadAhead:
         if failure is not None:
             stream.error = failure
         elif chunk is not None:
-            size = int(chunk.batch.get_total_buffer_size())  # what it keeps in memory, also where it is a slice
-            stream.chunks.append(Taken(stream, chunk, size))
+            size = int(chunk.batch.get_total_buffer_size())  # memory it keeps alive, even if it is a slice
+            stream.chunks.append(Chunk(stream, chunk, size))
             stream.next = chunk.end_offset
-            self._resize(stream, size)
+            self._add_size(stream, size)
         if chunk is not None or failure is not None:
             self._changed.notify_all()
 
     def _next_stream(self) -> Stream | None:
-        """The stream that is to be read next. All that want more get a turn, those with least waiting first."""
+        """Return the stream to read next. Every stream with room gets a turn, those with the least buffered first."""
         if self._exhausted or self._size >= self._total_bytes:
             return None
         while self._turns:
             stream = self._turns[0]
-            if self._streams.get(stream.place) is stream and self._wants_more(stream):
+            if self._streams.get(stream.topic_partition) is stream and self._wants_more(stream):
                 return stream
             self._turns.popleft()
         wanting = [stream for stream in self._streams.values() if self._wants_more(stream)]
         self._turns.extend(sorted(wanting, key=lambda stream: stream.size))
         self._exhausted = not wanting
         if self._exhausted:
-            self._changed.notify_all()  # whoever gathers records has all there is
+            self._changed.notify_all()  # ``gather`` has everything there is
         return self._turns[0] if wanting else None
 
     def _wants_more(self, stream: Stream) -> bool:
@@ -475,65 +476,65 @@ class ReadAhead:
             return False
         if stream.reading is not None:
             return True
-        bounds = self._reader.bounds(*stream.place)
+        bounds = self._reader.bounds(*stream.topic_partition)
         return bounds is not None and (stream.next != bounds.end or stream.topic_id not in ("", bounds.topic_id))
 
-    def _read(self, stream: Stream) -> RecordBatches | None:
-        """The next stored batch from the stream's offset on. Raises OffsetOutOfRangeError."""
-        topic, partition = stream.place
+    def _read_batch(self, stream: Stream) -> RecordBatches | None:
+        """Return the next stored batch at the offset of the stream, or None. Raises OffsetOutOfRangeError."""
+        topic, partition = stream.topic_partition
         if stream.reading is None:
             bounds = self._reader.bounds(topic, partition)
             if bounds is None:
                 return None
             if not bounds.start <= stream.next <= bounds.end or stream.topic_id not in ("", bounds.topic_id):
-                raise _out_of_range(stream, bounds)
+                raise _out_of_range_error(stream, bounds)
             stream.topic_id = bounds.topic_id
             stream.reading, stream.end = self._reader.fetch(topic, partition, stream.next, bounds.end), bounds.end
             stream.is_log = bounds.is_log
-        began, read_before = self._clock.monotonic(), self._reader.bytes_read
+        started, bytes_before = self._clock.monotonic(), self._reader.bytes_read
         with self._metrics.requests.counted():
             fetched = next(stream.reading, None)
         if fetched is None:
-            stream.reading, reached = None, stream.next == stream.end
-            stream.next = stream.end  # there may be no record for the last offsets
-            return None if reached or not stream.is_log else _nothing_before(stream)
+            stream.reading, at_end = None, stream.next == stream.end
+            stream.next = stream.end  # the last offsets may have no records
+            return None if at_end or not stream.is_log else _empty_batches(stream)
         base_offset, batch, timestamp_type, offsets = fetched.records
         node = str(self._reader.last_broker) if stream.is_log else ROOT
-        size, seconds = self._reader.bytes_read - read_before, self._clock.monotonic() - began
-        self._metrics.fetched(topic, node, batch.num_rows, size, seconds)
+        size, seconds = self._reader.bytes_read - bytes_before, self._clock.monotonic() - started
+        self._metrics.record_fetch(topic, node, batch.num_rows, size, seconds)
         return RecordBatches(topic, partition, base_offset, batch, timestamp_type, fetched.leader_epoch, offsets)
 
 
-def _nothing_before(stream: Stream) -> RecordBatches:
-    """No record, up to where the stream has been read."""
-    return RecordBatches(*stream.place, stream.end, without_columns(0), CREATE_TIME, -1)
+def _empty_batches(stream: Stream) -> RecordBatches:
+    """Return a batch without records that ends where the stream has been read to."""
+    return RecordBatches(*stream.topic_partition, stream.end, without_columns(0), CREATE_TIME, -1)
 
 
-_looks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
-_looks_lock = ProcessLock()
+_last_checks: WeakKeyDictionary[Coordinator, float] = WeakKeyDictionary()
+_last_checks_lock = ProcessLock()
 
 
-def _looked_since(coordinator: Coordinator, age: float) -> bool:
-    """Whether somebody in this process has begun a look in the last ``age`` seconds."""
-    with _looks_lock:
-        return coordinator.log.clock.monotonic() - _looks.get(coordinator, -math.inf) < age
+def _checked_within(coordinator: Coordinator, age: float) -> bool:
+    """Return whether a check in this process has started within the last ``age`` seconds."""
+    with _last_checks_lock:
+        return coordinator.log.clock.monotonic() - _last_checks.get(coordinator, -math.inf) < age
 
 
-def _looked_lately(coordinator: Coordinator, pause: float) -> bool:
-    """Whether somebody in this process has looked since nearly a pause ago; if not, the caller does it now."""
+def _claim_check(coordinator: Coordinator, pause: float) -> bool:
+    """Return whether the caller is to check now: no other consumer of this process did within about ``pause``."""
     now = coordinator.log.clock.monotonic()
-    with _looks_lock:
-        if now - _looks.get(coordinator, -math.inf) < pause * 0.9:
-            return True
-        _looks[coordinator] = now
-        return False
+    with _last_checks_lock:
+        if now - _last_checks.get(coordinator, -math.inf) < pause * 0.9:
+            return False
+        _last_checks[coordinator] = now
+        return True
 
 
-def _out_of_range(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:
-    topic, partition = stream.place
-    why = "was created again since" if stream.topic_id not in ("", bounds.topic_id) else "has"
+def _out_of_range_error(stream: Stream, bounds: Bounds) -> OffsetOutOfRangeError:
+    topic, partition = stream.topic_partition
+    verb = "was recreated and has" if stream.topic_id not in ("", bounds.topic_id) else "has"
     return OffsetOutOfRangeError(
-        f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {why} offsets {bounds.start} to "
+        f"offset {stream.next} of {topic}-{partition} cannot be read: the topic {verb} offsets {bounds.start} to "
         f"{bounds.end}; seek to one of them, or set auto_offset_reset to earliest or latest",
         topic=topic,
         partition=partition,

@@ -1,14 +1,13 @@
 """A consumer's part in its group: membership within ``poll``, heartbeats from a thread, listeners, and commits.
 
-The consumer's thread joins, takes part in rebalances and calls the listener, all from within ``poll``. What it asks of
-the storage for that is a step, which a thread of its own takes, after the commits that were begun before; asynchronous
-commits have the same thread. So ``poll`` gives up waiting in time, and the next one finds the step where it is by then.
-The heartbeat thread renews the lease and watches the other members, and leaves the group where ``poll`` was not called
-for ``max_poll_interval_ms``.
+The consumer's thread joins, takes part in rebalances and calls the listener, all from within ``poll``. Each storage
+request for that is a step. A second thread runs the steps and the asynchronous commits in order, so ``poll`` can stop
+waiting at its deadline and the next ``poll`` continues with the same step. The heartbeat thread renews the lease and
+watches the other members; it leaves the group if ``poll`` was not called for ``max_poll_interval_ms``.
 
-Rules: one step is under way at a time, and nothing else is done in the group meanwhile. What is given up is
-acknowledged after the listener has been called and the last offsets are committed, in one commit.
-Not for: who owns what (``coordinator.membership``), reading.
+Rules: only one step is in progress at a time, and nothing else happens in the group until it is over. Revoked
+partitions are acknowledged after the listener was called, in one commit with their last offsets.
+Not for: which member owns which partition (``coordinator.membership``), reading.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sparklog.client.consumer.config import ConsumerConfig
 from sparklog.client.consumer.fetcher import ReadAhead
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
-from sparklog.client.consumer.subscription_state import Subscription, finish
+from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
 from sparklog.client.producer.futures import Future, SendOutcome, longest_wait
@@ -50,12 +49,12 @@ logger = logging.getLogger(__name__)
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 Callback = Callable[[Offsets, Any], object]
 
-_MOST_CHANGES = 100
-"""rebalances that one ``poll`` takes part in before it looks at records again."""
+_MAX_CHANGES = 100
+"""Rebalances that one ``poll`` takes part in before it returns to records."""
 
 
 class CommitFuture(Future[Offsets]):
-    """What ``commit_async`` returns; resolves to the offsets."""
+    """The future that ``commit_async`` returns; resolves to the offsets."""
 
     __slots__ = ("_offsets",)
 
@@ -70,7 +69,7 @@ class CommitFuture(Future[Offsets]):
         self._outcome.run_callbacks()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over, after at most so many seconds."""
+        """Wait up to ``seconds``; return whether the commit is over."""
         return self._outcome.wait(seconds)
 
     def _result(self) -> Offsets:
@@ -78,7 +77,7 @@ class CommitFuture(Future[Offsets]):
 
 
 class _Step(NamedTuple):
-    """What ``poll`` waits for: a call; what it does, and what comes of it where it takes too long, for messages."""
+    """A call that ``poll`` waits for. ``what`` it does and what follows a timeout (``then``) are for messages."""
 
     call: Call[None]
     what: str
@@ -86,7 +85,7 @@ class _Step(NamedTuple):
 
 
 class GroupSession:
-    """A consumer's membership and commits. The consumer's thread calls it; what other threads do is in here."""
+    """A consumer's membership and commits. Only the consumer's thread calls it, unless a method says otherwise."""
 
     def __init__(
         self,
@@ -114,20 +113,20 @@ class GroupSession:
         self._topics: frozenset[str] = frozenset()
         self._listener_error: Exception | None = None
         self._calling: list[str] = []
-        self._heart: threading.Thread | None = None
+        self._heartbeat_thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._abandoned = False
-        self._polled = float("inf")
-        self._last: Offsets = {}
+        self._last_poll = float("inf")
+        self._last_offsets: Offsets = {}
         self._next_auto_commit = self._clock.monotonic() + config.auto_commit_interval
         self._calls = InOrder("sparklog-consumer-group")
         self._step: _Step | None = None
         self._change: Change | None = None
         self._pending: deque[Call[None]] = deque()
-        self._completed: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
+        self._due_callbacks: deque[tuple[Callback, Offsets, BaseException | None]] = deque()
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group. Any thread may ask."""
+        """Return this consumer's identity in its group. Any thread may call this."""
         member = self._member
         generation, state = member.generation, MemberState.UNJOINED
         if generation >= 0:
@@ -136,53 +135,53 @@ class GroupSession:
         return ConsumerGroupMetadata(self._config.group_id, generation, member.member_id, instance_id, state)
 
     def _is_stable(self) -> bool:
-        """Whether nobody in the group is waited for, as far as is known."""
+        """Return whether the group waits for no member, in the newest state read."""
         group = self._coordinator.state.groups.get(self._config.group_id)
         return group is None or group.name_of_state in ("Stable", "Empty")
 
     # -- membership, within poll
 
-    def polling(self, now: bool) -> None:
-        """``poll`` has begun (so that the heartbeat thread does not mind how long it waits) or is over."""
-        self._polled = float("inf") if now else self._clock.monotonic()
+    def set_polling(self, active: bool) -> None:
+        """Note that ``poll`` has begun or ended. While it waits, ``max_poll_interval_ms`` does not run."""
+        self._last_poll = float("inf") if active else self._clock.monotonic()
 
     @property
-    def waits(self) -> bool:
-        """Whether something that ``update`` has begun is not over: whose the partitions are may change by it."""
+    def is_rebalancing(self) -> bool:
+        """Return whether something that ``update`` began, and that may change the assignment, is not over."""
         return self._step is not None or self._change is not None
 
     def update(self, seconds: float) -> None:
-        """Take part in whatever is going on.
+        """Join the group, renew the lease and take part in rebalances, as needed.
 
-        Raises what ``GroupMember.join`` raises, and KafkaTimeoutError after so many seconds: what was begun goes on
-        then, and the next call continues with it.
+        Raises what ``GroupMember.join`` raises, and KafkaTimeoutError after ``seconds``; the current step keeps
+        running, and the next call continues with it.
         """
-        if self._calling:  # poll() in a listener: the rebalance that it is told of is not over
+        if self._calling:  # poll() in a listener: its rebalance is not over
             return
         until = self._clock.monotonic() + seconds
         self._finish_step(until)
         member = self._member
         if member.joined and member.overdue:
             self._take_step(self._renew, "renewing the lease", until)
-        for _ in range(_MOST_CHANGES):
+        for _ in range(_MAX_CHANGES):
             began = self._clock.monotonic()
             self._change = self._change or member.reconcile() or None
             if self._change:
                 self._apply_change(until)
-                self._metrics.synced(began)
+                self._metrics.record_sync(began)
                 continue
             if not self._subscription.automatic:  # the listener has called unsubscribe()
                 break
             topics = self._subscription.matching(self._coordinator.state.topics)
             if member.joined and topics == self._topics:
                 break
-            self._start_heart()  # before: poll may not come back for a while after the join
+            self._start_heartbeats()  # before joining: the next poll may be long after it
             self._take_step(partial(self._join, topics), "joining", until)
 
     def _take_step(
         self, action: Callable[[], None], what: str, until: float, then: str = "the next poll continues with it"
     ) -> None:
-        """Raises KafkaTimeoutError where it is not over by then; ``_finish_step`` asks for it again."""
+        """Run a step. Raises KafkaTimeoutError after ``until``; ``_finish_step`` then waits for the step again."""
         self._step = _Step(self._calls.submit(action), what, then)
         self._finish_step(until)
 
@@ -202,20 +201,20 @@ class GroupSession:
 
     def _join(self, topics: frozenset[str]) -> None:
         if not self._member.joined:
-            self._expire_dead()
+            self._expire_dead_members()
         with self._metrics.join():
             self._member.join(topics)
         self._topics = topics
 
-    def _expire_dead(self) -> None:
-        """Take out members whose leases are too old by the storage's clock. To watch them takes a session timeout, also
-        where they have been dead for long. Best effort: where the storage does not answer, watching them is left."""
+    def _expire_dead_members(self) -> None:
+        """Remove members whose leases have expired by the storage's clock. Watching the leases instead takes a whole
+        session timeout, even for members that died long ago. Best effort: if the storage fails, the watch remains."""
         with contextlib.suppress(SparklogError):
             expire_dead_members(self._coordinator, [self._config.group_id])
 
     def _apply_change(self, until: float) -> None:
-        """Do what ``reconcile`` has told, which it does once: so it is kept until the commits before are over. One of
-        an earlier position must not pass for one of the listener's."""
+        """Apply the change that ``reconcile`` returned. It returns each change once, so this one is kept until the
+        commits in progress are over: a commit of an earlier position must not be mistaken for one by the listener."""
         change = self._change
         if change is not None and (change.revoked or change.to_acknowledge):
             self.finish_commits(max(until - self._clock.monotonic(), 0))
@@ -226,61 +225,65 @@ class GroupSession:
 
     def _apply(self, change: Change, until: float) -> None:
         if change.lost:
-            self._last = {}
+            self._last_offsets = {}
             try:
-                self._call("on_partitions_lost", change.lost)
+                self._call_listener("on_partitions_lost", change.lost)
             finally:
-                self._remove(change.lost)
+                self._drop_partitions(change.lost)
         try:
             if change.revoked or change.to_acknowledge:
-                self._give_up(change, until)
-        finally:  # an error of the storage must not cost what the group has given: it is told once
+                self._revoke(change, until)
+        finally:  # a storage error must not lose the assignment, which is reported only once
             if (change.assigned or change.completed) and self._subscription.automatic:
                 self._subscription.add(change.assigned)
-                self._call("on_partitions_assigned", change.assigned)
+                self._call_listener("on_partitions_assigned", change.assigned)
 
-    def _give_up(self, change: Change, until: float) -> None:
+    def _revoke(self, change: Change, until: float) -> None:
         last = self.changed_offsets(change.revoked) if self._config.auto_commit else {}
-        before = {place: self._subscription.positions[place].committed for place in last}
+        before = {partition: self._subscription.positions[partition].committed for partition in last}
         try:
             if change.revoked:
-                self._call("on_partitions_revoked", change.revoked)
+                self._call_listener("on_partitions_revoked", change.revoked)
             if not self._subscription.automatic:
-                return  # the listener has called unsubscribe(), which has committed and left
+                return  # the listener called unsubscribe(), which committed and left the group
             positions = self._subscription.positions
-            last = {place: at for place, at in last.items() if positions[place].committed == before[place]}
-        finally:  # also where Ctrl-C ends the listener: they are told once, and belong to others soon
-            self._remove(change.revoked)
+            last = {
+                partition: at for partition, at in last.items() if positions[partition].committed == before[partition]
+            }
+        finally:  # even if Ctrl-C ends the listener: it is called once, and others own them soon
+            self._drop_partitions(change.revoked)
         if change.to_acknowledge:
-            # Where the storage does not answer, poll comes here again, and these offsets are still to be committed; but
-            # not those of a partition that has come back meanwhile, which may be further by then.
-            kept = {place: at for place, at in self._last.items() if place not in positions}
-            self._last = {**kept, **last}
-            self._take_step(self._acknowledge, "giving partitions up", until)
+            # If the storage does not answer, a later poll gets here again and still has to commit these offsets, except
+            # those of a partition that was assigned again in the meantime: its position may have advanced.
+            kept = {partition: at for partition, at in self._last_offsets.items() if partition not in positions}
+            self._last_offsets = {**kept, **last}
+            self._take_step(self._acknowledge, "acknowledging revoked partitions", until)
         elif last:
-            self._take_step(partial(self._commit_last, _plain(last)), "committing the last offsets", until)
+            self._take_step(partial(self._commit_last, _as_dict(last)), "committing the last offsets", until)
 
     def _acknowledge(self) -> None:
-        self._unless_refused(partial(self._member.acknowledge, _plain(self._last)))
-        self._last = {}
+        self._commit_or_log(partial(self._member.acknowledge, _as_dict(self._last_offsets)))
+        self._last_offsets = {}
 
     def _commit_last(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        self._unless_refused(partial(self._member.commit, offsets))
+        self._commit_or_log(partial(self._member.commit, offsets))
 
-    def _unless_refused(self, commit: Callable[[], None]) -> None:
+    def _commit_or_log(self, commit: Callable[[], None]) -> None:
         try:
             commit()
         except CommitFailedError as error:
-            logger.warning("the last offsets before a rebalance were not committed: %s", error)
+            logger.warning(
+                "the last offsets before a rebalance of group %s were not committed: %s", self._config.group_id, error
+            )
 
-    def _remove(self, partitions: frozenset[TopicPartition]) -> None:
-        for place in partitions:
-            self._read_ahead.forget(place)
+    def _drop_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        for partition in partitions:
+            self._read_ahead.forget(partition)
         self._subscription.remove(partitions)
 
-    def _call(self, method: str, partitions: frozenset[TopicPartition]) -> None:
-        """Tell the listener. What it raises is logged, and the rebalance goes on, as in kafka-python. Where it calls
-        what would tell it the same while it is told, such as unsubscribe(), it is not told again."""
+    def _call_listener(self, method: str, partitions: frozenset[TopicPartition]) -> None:
+        """Call the listener. Its exception is logged and the rebalance continues, as in kafka-python. A listener that
+        triggers the same callback itself, for example with unsubscribe(), is not called again."""
         listener = self._subscription.listener
         called = getattr(listener, method, None)
         if called is None and method == "on_partitions_lost":
@@ -289,7 +292,7 @@ class GroupSession:
             return
         self._calling.append(method)
         try:
-            finish(called(set(partitions)))
+            run_to_end(called(set(partitions)))
         except Exception as error:
             logger.exception("%s of the listener of group %s failed", method, self._config.group_id)
             self._listener_error = self._listener_error or error
@@ -297,7 +300,7 @@ class GroupSession:
             self._calling.remove(method)
 
     def raise_listener_error(self) -> None:
-        """Tell who polls that the listener has failed: at the end of the rebalance, and once. Raises KafkaError."""
+        """Raise KafkaError if the listener failed: once, at the end of the rebalance."""
         error, self._listener_error = self._listener_error, None
         if error is not None:
             raise KafkaError(
@@ -307,63 +310,66 @@ class GroupSession:
             ) from error
 
     def leave(self, reason: str = "left", seconds: float = math.inf) -> None:
-        """End membership: on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; without heartbeats the session
-        timeout takes this member out then."""
+        """Leave the group, on ``unsubscribe`` and ``close``. Raises KafkaTimeoutError; heartbeats have stopped by then,
+        so the group removes this member after its session timeout."""
         owned = frozenset(self._subscription.positions)
         if self._member.joined and owned:
-            self._call("on_partitions_revoked", owned)
-            self._listener_error = None  # it was logged; whoever leaves has no use for it
+            self._call_listener("on_partitions_revoked", owned)
+            self._listener_error = None  # it was logged, and a consumer that leaves has no use for it
             try:
                 self.finish_commits(seconds)
-            except KafkaTimeoutError as error:  # it leaves all the same, or it would hold what it reads no more
-                logger.warning("group %s is left before a commit had an answer: %s", self._config.group_id, error)
-        self._stop_heart(seconds)
+            except KafkaTimeoutError as error:  # leave anyway, or it would keep partitions that it does not read
+                logger.warning("leaving group %s before a commit was acknowledged: %s", self._config.group_id, error)
+        self._stop_heartbeats(seconds)
         self._change = None
-        until, then = self._clock.monotonic() + seconds, "where it fails the session timeout takes this member out"
+        until = self._clock.monotonic() + seconds
+        then = "if it fails, the group removes this member after its session timeout"
         self._take_step(partial(self._leave, reason), "leaving", until, then)
 
     def _leave(self, reason: str) -> None:
-        """After whatever is under way: a join that has no answer yet is followed by this."""
+        """Leave after the steps in progress, so that a join whose outcome is unknown is undone as well."""
         try:
             self._member.leave(reason)
-        except SparklogError as error:  # nobody may wait for it any more
+        except SparklogError as error:  # the caller may no longer wait for the result
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
         finally:
             self._topics = frozenset()
             if not self._member.joined:
                 with contextlib.suppress(FencedInstanceIdError):
-                    self._member.reconcile()  # it knows now that it owns nothing
+                    self._member.reconcile()  # the member notes that it owns nothing
 
     # -- heartbeats
 
-    def _start_heart(self) -> None:
-        if self._heart is None:
+    def _start_heartbeats(self) -> None:
+        if self._heartbeat_thread is None:
             self._stopping.clear()
-            self._heart = threading.Thread(target=self._beat, name="sparklog-consumer-heartbeat", daemon=True)
-            self._heart.start()
+            self._heartbeat_thread = threading.Thread(
+                target=self._run_heartbeats, name="sparklog-consumer-heartbeat", daemon=True
+            )
+            self._heartbeat_thread.start()
 
     def abandon(self) -> None:
-        """End the threads soon, without a lock, a commit or leaving."""
+        """Let the threads end soon, without a lock, a commit or leaving the group."""
         self._abandoned = True
         self._calls.end()
 
-    def _stop_heart(self, seconds: float = math.inf) -> None:
+    def _stop_heartbeats(self, seconds: float = math.inf) -> None:
         self._stopping.set()
-        if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join(longest_wait(seconds))
-        self._heart = None
+        if self._heartbeat_thread is not None and self._heartbeat_thread is not threading.current_thread():
+            self._heartbeat_thread.join(longest_wait(seconds))
+        self._heartbeat_thread = None
 
-    def _beat(self) -> None:
+    def _run_heartbeats(self) -> None:
         interval = min(self._config.heartbeat_interval, self._config.max_poll_interval / 2)
         while not self._stopping.wait(interval):
             if self._abandoned:
                 return
             try:
-                late = self._clock.monotonic() - self._polled > self._config.max_poll_interval
+                late = self._clock.monotonic() - self._last_poll > self._config.max_poll_interval
                 if late and self._member.joined:
                     logger.warning(
-                        "poll() was not called for max_poll_interval_ms=%d, so this consumer leaves group %s until it "
-                        "is; take fewer records at a time (max_poll_records), or raise it",
+                        "poll() was not called for max_poll_interval_ms=%d, so this consumer leaves group %s until the "
+                        "next poll(); lower max_poll_records, or raise max_poll_interval_ms",
                         self._config.max_poll_interval * 1000,
                         self._config.group_id,
                     )
@@ -371,38 +377,38 @@ class GroupSession:
                 else:
                     with self._metrics.heartbeat():
                         self._member.beat(refresh=False)  # the log is being read for records anyway
-                    if not self._is_stable():  # others may be waited for in vain
-                        self._expire_dead()
-            except Exception as error:  # whatever it is: the thread goes on for as long as the consumer is a member
-                logger.warning("a heartbeat in group %s failed: %s", self._config.group_id, error)
+                    if not self._is_stable():  # the group may be waiting for a dead member
+                        self._expire_dead_members()
+            except Exception as error:  # the thread must run for as long as the consumer is a member
+                logger.warning("heartbeat in group %s failed, retrying: %s", self._config.group_id, error)
 
     # -- commits
 
     def positions(self) -> Offsets:
-        """Where the consumer is in each partition, where that is known.
+        """Return the known positions by partition, as offsets to commit.
 
-        But not where no group can have been: in ``__consumer_offsets``, and in deleted topics, of which a commit would
-        be refused together with all others.
+        Leaves out partitions in which a group can have no offset, ``__consumer_offsets`` and those of deleted topics:
+        one of them would make the whole commit fail.
         """
         topics = self._coordinator.state.topics
         return {
-            place: OffsetAndMetadata(at.position, "", at.epoch)
-            for place, at in self._subscription.positions.items()
-            if at.position is not None and place.topic != CONSUMER_OFFSETS_TOPIC and place.topic in topics
+            partition: OffsetAndMetadata(at.position, "", at.epoch)
+            for partition, at in self._subscription.positions.items()
+            if at.position is not None and partition.topic != CONSUMER_OFFSETS_TOPIC and partition.topic in topics
         }
 
     def changed_offsets(self, partitions: frozenset[TopicPartition] | None = None) -> Offsets:
-        """Positions that differ from what is committed, of these partitions or all."""
-        known = self._subscription.positions
+        """Return the positions that differ from the committed offsets, of these partitions or of all."""
+        positions = self._subscription.positions
         return {
-            place: at
-            for place, at in self.positions().items()
-            if at.offset != known[place].committed and (partitions is None or place in partitions)
+            partition: at
+            for partition, at in self.positions().items()
+            if at.offset != positions[partition].committed and (partitions is None or partition in partitions)
         }
 
     def commit(self, offsets: Offsets, seconds: float = math.inf) -> None:
-        """Commit, after all that was begun before. Errors as ``GroupMember.commit``, and KafkaTimeoutError where that
-        takes longer: the commit goes on then."""
+        """Commit after all commits in progress. Raises what ``GroupMember.commit`` raises, and KafkaTimeoutError after
+        ``seconds``; the commit then continues."""
         if not offsets and not self._pending:
             return
         future = self.commit_async(offsets, None)
@@ -417,22 +423,22 @@ class GroupSession:
             return
         with self._metrics.commit(), unknown_as_timeout():
             if self._subscription.automatic:
-                self._member.commit(_plain(offsets))
+                self._member.commit(_as_dict(offsets))
             else:
-                self._commit_as_outsider(GroupCommit(group=self._config.group_id, offsets=_plain(offsets)))
-        for place, at in offsets.items():
-            position = self._subscription.positions.get(place)
+                self._commit_without_membership(GroupCommit(group=self._config.group_id, offsets=_as_dict(offsets)))
+        for partition, at in offsets.items():
+            position = self._subscription.positions.get(partition)
             if position is not None:
                 position.committed = at.offset
 
-    def _commit_as_outsider(self, commit: GroupCommit) -> None:
+    def _commit_without_membership(self, commit: GroupCommit) -> None:
         try:
             self._coordinator.commit_group_offsets(commit)
-        except UnknownMemberIdError as error:  # what kafka-python makes of it
+        except UnknownMemberIdError as error:  # as kafka-python does
             raise CommitFailedError(error.message, **error.context) from error
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> CommitFuture:
-        """Commit in another thread; the callback runs within a later call of the consumer's own."""
+        """Commit in another thread; the callback runs within a later call of the consumer."""
         future = CommitFuture(offsets)
 
         def run() -> None:
@@ -442,31 +448,31 @@ class GroupSession:
             except Exception as failure:
                 error = failure
             if callback is not None:
-                self._completed.append((callback, offsets, error))
+                self._due_callbacks.append((callback, offsets, error))
             future.resolve(error)
 
         self._pending.append(self._calls.submit(run))
         return future
 
     def finish_commits(self, seconds: float = math.inf) -> None:
-        """Wait for the asynchronous commits, and call their callbacks. Raises KafkaTimeoutError."""
+        """Wait for the asynchronous commits, and run their callbacks. Raises KafkaTimeoutError."""
         if self._pending and not self._pending[-1].wait(seconds):
             raise timed_out("a commit of offsets", seconds)
-        self.call_back()
+        self.run_callbacks()
 
-    def call_back(self) -> None:
-        """Call the callbacks of commits that are over, in their order."""
+    def run_callbacks(self) -> None:
+        """Run the callbacks of finished commits, in order."""
         while self._pending and self._pending[0].done():
             self._pending.popleft()
-        while self._completed:
-            callback, offsets, error = self._completed.popleft()
+        while self._due_callbacks:
+            callback, offsets, error = self._due_callbacks.popleft()
             try:
                 callback(offsets, error if error is not None else True)
             except Exception:
                 logger.exception("the callback of a commit in group %s failed", self._config.group_id)
 
     def auto_commit(self) -> None:
-        """Begin a commit of what has changed, where the interval is over and none is under way."""
+        """Begin a commit of changed positions if the interval is over and no commit is in progress."""
         now = self._clock.monotonic()
         if not self._config.auto_commit or now < self._next_auto_commit or self._pending:
             return
@@ -476,7 +482,7 @@ class GroupSession:
             self.commit_async(changed, self._config.commit_callback or _log_failure)
 
     def commit_last(self, autocommit: bool, seconds: float = math.inf) -> None:
-        """Wait for the commits that were begun, and commit what has changed, if asked to, before partitions go."""
+        """Wait for the commits in progress and, with ``autocommit``, commit changed positions, before partitions go."""
         deadline = self._clock.monotonic() + seconds
         try:
             self.finish_commits(seconds)
@@ -486,7 +492,7 @@ class GroupSession:
             logger.warning("the last offsets in group %s were not committed: %s", self._config.group_id, error)
 
     def close(self, autocommit: bool, seconds: float = math.inf) -> None:
-        """Commit what has changed, if asked to, and leave; each within so many seconds."""
+        """Commit changed positions (with ``autocommit``) and leave the group, each within ``seconds``."""
         try:
             self.commit_last(autocommit and self._config.auto_commit, seconds)
         finally:
@@ -495,17 +501,19 @@ class GroupSession:
             self._calls.end()
 
     def leave_quietly(self, seconds: float) -> None:
-        """Where leaving fails, the session timeout does it."""
+        """Leave the group; log a failure, after which the session timeout removes this member."""
         try:
             self.leave(seconds=seconds)
         except SparklogError as error:
             logger.warning("could not leave group %s: %s", self._config.group_id, error)
 
 
-def _log_failure(offsets: Offsets, answer: object) -> None:
-    if isinstance(answer, BaseException):
-        logger.warning("an automatic commit failed: %s", answer)
+def _log_failure(offsets: Offsets, outcome: object) -> None:
+    if isinstance(outcome, BaseException):
+        logger.warning("an automatic commit of offsets failed: %s", outcome)
 
 
-def _plain(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[tuple[str, int], OffsetAndMetadata | int]:
+def _as_dict(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[tuple[str, int], OffsetAndMetadata | int]:
     return dict(offsets.items())

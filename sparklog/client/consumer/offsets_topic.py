@@ -1,8 +1,7 @@
-"""``__consumer_offsets``: the commits of groups' offsets, readable as the topic that Kafka keeps them in.
+"""``__consumer_offsets``: the offset commits of groups, readable as the topic in which Kafka keeps them.
 
-It is derived from the commit log and cannot be written; ``coordinator.offsets_topic`` says what its records are.
-Commits that were removed behind the boundary are not here any more: the log starts after them, and offsets stay what
-they were.
+The topic is derived from the commit log and cannot be written; ``coordinator.offsets_topic`` defines its records.
+Commits below the boundary have been removed: the log start offset is after them, and offsets do not change.
 
 Not thread-safe, like the reader it extends.
 """
@@ -65,11 +64,11 @@ __all__ = [
 
 _CACHED_COMMITS = 1024
 _TOPIC_ID = "A" * 22
-"""Kafka's id for no id: zeros."""
+"""Kafka's zero id, which stands for no topic id."""
 
 
 class OffsetKey(NamedTuple):
-    """What a record's key says: a group's offset in a partition."""
+    """The key of a record: whose offset it is, by group and partition."""
 
     version: int
     group: str
@@ -78,7 +77,7 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """What a record's value says."""
+    """The value of a record: the committed offset."""
 
     version: int
     offset: int
@@ -88,7 +87,7 @@ class OffsetValue(NamedTuple):
 
 
 def read_key(data: bytes | None) -> OffsetKey | str | None:
-    """An offset's key, the group's id of the key of a group, or None for what is neither."""
+    """Decode a key: an OffsetKey, the group id of a group metadata key, or None if it is neither."""
     try:
         (version,), rest = struct.unpack_from(">h", data or b""), (data or b"")[2:]
         group, rest = _read_string(rest)
@@ -103,7 +102,7 @@ def read_key(data: bytes | None) -> OffsetKey | str | None:
 
 
 def read_value(data: bytes) -> OffsetValue | None:
-    """An offset's value as it is written here, or None for what is none."""
+    """Decode the value of an offset as it is written here, or return None if it is not one."""
     try:
         version, offset, leader_epoch = struct.unpack_from(">hqi", data)
         metadata, rest = _read_string(data[14:])
@@ -115,17 +114,17 @@ def read_value(data: bytes) -> OffsetValue | None:
 def _read_string(data: bytes) -> tuple[str, bytes]:
     (length,) = struct.unpack_from(">h", data)
     if not 0 <= length <= len(data) - 2:
-        raise struct.error("a string longer than its bytes")
+        raise struct.error("the length of a string exceeds the remaining bytes")
     return data[2 : 2 + length].decode(), data[2 + length :]
 
 
 def listed_topics(state: State) -> list[str]:
-    """The topics that tools list: the cluster's, and this one once there are groups, as in Kafka."""
+    """Return the topics that tools list: those of the cluster, and this one once there are groups, as in Kafka."""
     return sorted({*state.topics, CONSUMER_OFFSETS_TOPIC}) if state.groups else sorted(state.topics)
 
 
 def described_topic(state: State, name: str) -> TopicState:
-    """A topic as tools describe it. This one is on broker 0, the root. Raises UnknownTopicOrPartitionError."""
+    """Return a topic as tools describe it. This one is on broker 0, the root. Raises UnknownTopicOrPartitionError."""
     if name != CONSUMER_OFFSETS_TOPIC:
         return state.topic(name)
     partition = PartitionState(replicas=(0,), isr=(0,), leader=0)
@@ -133,21 +132,21 @@ def described_topic(state: State, name: str) -> TopicState:
 
 
 class ConsumerReader(LogReader):
-    """A LogReader that has ``__consumer_offsets`` beside the topics of the cluster."""
+    """A LogReader that also reads ``__consumer_offsets``."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
-        self._first = -1
-        self._scanned = -1
+        self._first_version = -1
+        self._last_scanned = -1
         self._versions: dict[int, list[int]] = {}
         self._cache: OrderedDict[int, Commit] = OrderedDict()
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has, 0 where it does not exist."""
+        """Return the number of partitions of a topic, 0 if it does not exist."""
         if topic == CONSUMER_OFFSETS_TOPIC:
             return PARTITIONS
-        found = self.state.topics.get(topic)
-        return 0 if found is None else len(found.partitions)
+        topic_state = self.state.topics.get(topic)
+        return 0 if topic_state is None else len(topic_state.partitions)
 
     def bounds(self, topic: str, partition: int) -> Bounds | None:
         """As ``LogReader.bounds``."""
@@ -156,13 +155,13 @@ class ConsumerReader(LogReader):
         if partition >= PARTITIONS:
             return None
         try:
-            if self._first < 0:
-                self._look_for_first()
+            if self._first_version < 0:
+                self._read_log_start()
         except StorageUnavailableError:
             return None  # not known yet
         end = self.end_offset(topic, partition)
         assert end is not None
-        return Bounds(CONSUMER_OFFSETS_TOPIC, self._first * RECORDS_PER_COMMIT, end, 0, is_log=False)
+        return Bounds(CONSUMER_OFFSETS_TOPIC, self._first_version * RECORDS_PER_COMMIT, end, 0, is_log=False)
 
     def end_offset(self, topic: str, partition: int) -> int | None:
         """As ``LogReader.end_offset``."""
@@ -171,15 +170,15 @@ class ConsumerReader(LogReader):
         return (self.state.version + 1) * RECORDS_PER_COMMIT if partition < PARTITIONS else None
 
     def fresh_bounds(self, topic: str, partition: int) -> Bounds | None:
-        """As ``bounds``, after a look at what was removed."""
+        """As ``bounds``, after reading the boundary again."""
         if topic == CONSUMER_OFFSETS_TOPIC:
-            with suppress(StorageUnavailableError):  # what was known will do, or turn out to be out of range
-                self._look_for_first()
+            with suppress(StorageUnavailableError):  # the known start will do, or prove out of range
+                self._read_log_start()
         return self.bounds(topic, partition)
 
-    def _look_for_first(self) -> None:
-        self._first = max(self._first, read_boundary(self._coordinator.store) + 1)
-        self._scanned = max(self._scanned, self._first - 1)
+    def _read_log_start(self) -> None:
+        self._first_version = max(self._first_version, read_boundary(self._coordinator.store) + 1)
+        self._last_scanned = max(self._last_scanned, self._first_version - 1)
 
     def fetch(
         self,
@@ -194,16 +193,16 @@ class ConsumerReader(LogReader):
         if topic != CONSUMER_OFFSETS_TOPIC:
             yield from super().fetch(topic, partition, start, end, columns, state)
             return
-        versions = self._with_changes(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT))
-        if start < self._first * RECORDS_PER_COMMIT:
-            raise self._removed(partition, start)
+        versions = self._versions_with_records(partition, start // RECORDS_PER_COMMIT, -(-end // RECORDS_PER_COMMIT))
+        if start < self._first_version * RECORDS_PER_COMMIT:
+            raise self._removed_error(partition, start)
         for version in versions:
-            commit = self._commit(version)
+            commit = self._read_commit(version)
             if commit is None:
-                raise self._removed(partition, version * RECORDS_PER_COMMIT)
+                raise self._removed_error(partition, version * RECORDS_PER_COMMIT)
             base = version * RECORDS_PER_COMMIT
-            for run in runs([one for one in changes(commit) if one.partition == partition]):
-                kept = [one for one in run if start <= base + one.number < end]
+            for run in runs([change for change in changes(commit) if change.partition == partition]):
+                kept = [change for change in run if start <= base + change.number < end]
                 if kept:
                     records = Records(base + kept[0].number, record_batch(kept, commit.timestamp), CREATE_TIME)
                     yield Fetched(records, 0)
@@ -213,10 +212,10 @@ class ConsumerReader(LogReader):
         if topic != CONSUMER_OFFSETS_TOPIC:
             return super().find_timestamp(topic, partition, timestamp_us)
         self.bounds(topic, partition)
-        for version in self._with_changes(partition, self._first, self.state.version + 1):
-            commit = self._commit(version)
+        for version in self._versions_with_records(partition, self._first_version, self.state.version + 1):
+            commit = self._read_commit(version)
             if commit is not None and commit.timestamp * 1000 >= timestamp_us:
-                number = next(one.number for one in changes(commit) if one.partition == partition)
+                number = next(change.number for change in changes(commit) if change.partition == partition)
                 return TimedOffset(version * RECORDS_PER_COMMIT + number, commit.timestamp * 1000)
         return None
 
@@ -241,50 +240,50 @@ class ConsumerReader(LogReader):
         if topic != CONSUMER_OFFSETS_TOPIC:
             return super().max_timestamp(topic, partition)
         self.fresh_bounds(topic, partition)
-        for version in reversed(self._with_changes(partition, self._first, self.state.version + 1)):
-            commit = self._commit(version)
+        for version in reversed(self._versions_with_records(partition, self._first_version, self.state.version + 1)):
+            commit = self._read_commit(version)
             if commit is not None:
                 return self.find_timestamp(topic, partition, commit.timestamp * 1000)
         return None
 
-    def _with_changes(self, partition: int, first: int, end: int) -> list[int]:
-        """The versions from ``first`` and before ``end`` whose commits have records for a partition."""
+    def _versions_with_records(self, partition: int, first: int, end: int) -> list[int]:
+        """Return the versions in ``[first, end)`` whose commits have records for a partition."""
         self._scan(end)
         versions = self._versions.get(partition, [])
         return versions[bisect.bisect_left(versions, first) : bisect.bisect_left(versions, end)]
 
     def _scan(self, end: int) -> None:
-        """Note which of the commits before ``end`` have records for which partition. Each is read once for that."""
-        while self._scanned + 1 < end:
-            version = self._scanned + 1
-            commit = self._commit(version)
+        """Note which commits before ``end`` have records for which partition. Reads each of them once."""
+        while self._last_scanned + 1 < end:
+            version = self._last_scanned + 1
+            commit = self._read_commit(version)
             if commit is None:
-                continue  # and so are others: what is left to scan begins after them now
-            for partition in {one.partition for one in changes(commit)}:
+                continue  # removed, as others may be; ``_last_scanned`` is past them now
+            for partition in {change.partition for change in changes(commit)}:
                 self._versions.setdefault(partition, []).append(version)
-            self._scanned = max(self._scanned, version)
+            self._last_scanned = max(self._last_scanned, version)
 
-    def _removed(self, partition: int, offset: int) -> OffsetOutOfRangeError:
+    def _removed_error(self, partition: int, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
-            f"offset {offset} of {CONSUMER_OFFSETS_TOPIC}-{partition} is of a commit that was removed: the log starts "
-            f"at {self._first * RECORDS_PER_COMMIT} now, with commit {self._first}; read on from there",
+            f"the commit of offset {offset} of {CONSUMER_OFFSETS_TOPIC}-{partition} was removed: the log starts at "
+            f"{self._first_version * RECORDS_PER_COMMIT}, with commit {self._first_version}; continue from there",
             topic=CONSUMER_OFFSETS_TOPIC,
             partition=partition,
             offset=offset,
         )
 
-    def _commit(self, version: int) -> Commit | None:
-        """A commit, None where it was removed behind the boundary."""
-        found = self._cache.get(version)
-        if found is None:
+    def _read_commit(self, version: int) -> Commit | None:
+        """Return a commit, or None if it was removed, being below the boundary."""
+        commit = self._cache.get(version)
+        if commit is None:
             try:
-                found = next(self._coordinator.log.commits(version, version))
+                commit = next(self._coordinator.log.commits(version, version))
             except ObjectNotFoundError:
-                self._look_for_first()
-                if version >= self._first:
+                self._read_log_start()
+                if version >= self._first_version:
                     raise
                 return None
-            self._cache[version] = found
+            self._cache[version] = commit
             if len(self._cache) > _CACHED_COMMITS:
                 self._cache.popitem(last=False)
-        return found
+        return commit

@@ -1,4 +1,4 @@
-"""Who may use a consumer: one thread at a time, in the process that made it.
+"""Restricts a consumer to one thread at a time, in the process that created it.
 
 Not for: clients that are thread-safe.
 """
@@ -12,7 +12,8 @@ from sparklog.errors import IllegalStateError
 
 
 class OneThread:
-    """Lets one thread in at a time, in the process that made it. The thread that is in may come again (listeners)."""
+    """A guard that lets in one thread at a time, in the process that created it; others get an error. Re-entrant, since
+    listeners call the consumer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,25 +27,28 @@ class OneThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked child of the process that made it."""
+        """Return whether this is a forked child of the process that created it."""
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
-        """Raises IllegalStateError in a forked child."""
+        """Raise IllegalStateError in a forked child."""
         if self.inherited:
-            raise IllegalStateError("this consumer was made in another process; after a fork make one in the child")
+            raise IllegalStateError(
+                "this consumer was created in another process; after a fork, create one in the child"
+            )
 
     def enter(self, wait: bool) -> None:
-        me = threading.get_ident()
+        """Enter; with ``wait``, wait for another thread and allow a closed consumer. Raises IllegalStateError."""
+        thread = threading.get_ident()
         self.check_process()
-        if self._owner != me:
+        if self._owner != thread:
             if not self._lock.acquire(blocking=wait):
-                raise IllegalStateError("another thread is using this consumer; only one may at a time")
-            self._owner = me
+                raise IllegalStateError("another thread is using this consumer; only one may use it at a time")
+            self._owner = thread
         self._depth += 1
         if self.closed and not wait and self._depth == 1:  # a listener may commit while ``close`` calls it
             self.__exit__()
-            raise IllegalStateError("this consumer is closed; make another one")
+            raise IllegalStateError("this consumer is closed; create a new one")
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1

@@ -1,9 +1,10 @@
-"""Where a consumer begins in each partition: a seek, the committed offset, or ``auto_offset_reset``; and offsets asked
-for by name or time.
+"""Finds where a consumer starts in each partition (a seek, the committed offset or ``auto_offset_reset``), and finds
+offsets by name or time.
 
-Rules: the consumer's thread owns it. A position is looked for when it is needed, in the newest state there is. What has
-to read files for that is done by a thread of its own, so that whoever waits can give up in time; it alone uses the
-reader for them. A position that is being looked for then is found by whoever asks next.
+Rules: the consumer's thread owns it. A position is looked up when it is needed, in the newest state. Lookups that read
+files run in a thread of their own, the only one that uses the reader for them, so that a caller can stop waiting at its
+deadline; the next call gets the result of that lookup.
+Not for: reading records (``fetcher``).
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 Result = TypeVar("Result")
 
 
-class _Start(NamedTuple):
-    """Where to begin in a partition: at an offset, which is the committed one where there is one."""
+class _StartOffset(NamedTuple):
+    """The offset to start from in a partition, and the committed offset that it comes from, if any."""
 
     offset: int
     committed: OffsetAndMetadata | None
 
 
 class _Search(NamedTuple):
-    """A call that looks for a position, of no use once the position's ``guard`` is another."""
+    """A running lookup of a position; its result is stale once the ``guard`` of the position has changed."""
 
     guard: object
-    call: Call[_Start | None]
+    call: Call[_StartOffset | None]
 
 
 class Positions:
-    """Finds positions and tells them to whoever reads ahead. Not thread-safe."""
+    """Finds positions and starts reading from them. Not thread-safe."""
 
     def __init__(
         self,
@@ -68,195 +69,209 @@ class Positions:
         config: ConsumerConfig,
         refresh: Callable[[float], State],
     ) -> None:
-        """``refresh`` reads the newest state, and raises KafkaTimeoutError where that takes more than these seconds."""
+        """``refresh`` reads the newest state; it raises KafkaTimeoutError after the given seconds."""
         self._refresh = refresh
         self._coordinator = coordinator
         self._reader = reader
         self._read_ahead = read_ahead
         self._subscription = subscription
         self._config = config
-        self._missing: list[PartitionPosition] = []
-        self._seen: State | None = None
-        self._files = InOrder("sparklog-consumer-lookup")
+        self._unresolved: list[PartitionPosition] = []
+        self._checked_state: State | None = None
+        self._lookup_calls = InOrder("sparklog-consumer-lookup")
         self._searches: dict[TopicPartition, _Search] = {}
         self.stale = False
 
     def update(self, seconds: float) -> None:
-        """Find the positions that are not known yet. Topics that do not exist are waited for.
+        """Find the positions that are not known yet. Those of topics that do not exist stay unknown.
 
-        Raises NoOffsetForPartitionError where there is none and ``auto_offset_reset`` is none, and KafkaTimeoutError
-        after so many seconds: the next call continues.
+        Raises NoOffsetForPartitionError if no offset is committed and ``auto_offset_reset`` is none, and
+        KafkaTimeoutError after ``seconds``; the next call continues.
         """
-        if not self.stale and (not self._missing or self._coordinator.state is self._seen):
+        if not self.stale and (not self._unresolved or self._coordinator.state is self._checked_state):
             return
-        until, late = self._reader.clock.monotonic() + seconds, None
-        self._seen = self._refresh(seconds) if self.stale else self._coordinator.state
+        until, timeout = self._reader.clock.monotonic() + seconds, None
+        self._checked_state = self._refresh(seconds) if self.stale else self._coordinator.state
         self.stale = True  # until all of it is done
-        self._missing = []
+        self._unresolved = []
         self._forget_searches()
         for position in self._subscription.positions.values():
             if position.position is None:
                 try:
                     self.find(position, until)
                 except KafkaTimeoutError as error:
-                    late = error
+                    timeout = error
             if position.position is None:
-                self._missing.append(position)
-            elif not self._read_ahead.known(position.place):
-                self._read_ahead.read_from(position.place, position.position, position.paused)
-        if late is not None:
-            raise late
+                self._unresolved.append(position)
+            elif not self._read_ahead.is_reading(position.topic_partition):
+                self._read_ahead.read_from(position.topic_partition, position.position, position.paused)
+        if timeout is not None:
+            raise timeout
         self.stale = False
 
     def find(self, position: PartitionPosition, until: float) -> None:
-        """Find one position, as far as its partition exists. Raises KafkaTimeoutError where it is not known by then."""
-        look = partial(self._start_of, position.place, position.reset)
-        found = self._search(position, look, until) if self._needs_files(position.place) else look()
-        if found is None:
+        """Find one position, unless its partition does not exist. Raises KafkaTimeoutError if it is not found by
+        ``until``."""
+        lookup = partial(self._find_start, position.topic_partition, position.reset)
+        needs_files = self._needs_files(position.topic_partition)
+        start = self._search(position, lookup, until) if needs_files else lookup()
+        if start is None:
             return
-        self._go(position, found.offset)
-        if found.committed is not None:
-            position.committed = found.committed.offset
-            position.epoch = -1 if found.committed.leader_epoch is None else found.committed.leader_epoch
+        self._move_to(position, start.offset)
+        if start.committed is not None:
+            position.committed = start.committed.offset
+            position.epoch = -1 if start.committed.leader_epoch is None else start.committed.leader_epoch
 
-    def _needs_files(self, place: TopicPartition) -> bool:
-        """Whether it may take more than the state to find where to begin."""
-        return self._config.reset.strategy == DURATION_RESET or place.topic == CONSUMER_OFFSETS_TOPIC
+    def _needs_files(self, partition: TopicPartition) -> bool:
+        """Return whether finding the start offset may take more than the state."""
+        return self._config.reset.strategy == DURATION_RESET or partition.topic == CONSUMER_OFFSETS_TOPIC
 
-    def _search(self, position: PartitionPosition, look: Callable[[], _Start | None], until: float) -> _Start | None:
-        """What ``look`` finds; it is asked once, also where this is called again since the time was over."""
-        known = self._searches.get(position.place)
-        if known is None or known.guard is not position.guard:
-            if known is not None:
-                known.call.cancel()
-            known = self._searches[position.place] = _Search(position.guard, self._files.submit(look))
+    def _search(
+        self, position: PartitionPosition, lookup: Callable[[], _StartOffset | None], until: float
+    ) -> _StartOffset | None:
+        """Return the result of ``lookup``. It runs once, even if this is called again after a timeout."""
+        search = self._searches.get(position.topic_partition)
+        if search is None or search.guard is not position.guard:
+            if search is not None:
+                search.call.cancel()
+            search = self._searches[position.topic_partition] = _Search(
+                position.guard, self._lookup_calls.submit(lookup)
+            )
         left = max(until - self._reader.clock.monotonic(), 0)
-        if not known.call.wait(left):
-            raise timed_out(f"finding where to begin in {position.place}", left, "the next call continues with it")
-        del self._searches[position.place]
-        return known.call.result()
+        if not search.call.wait(left):
+            what = f"finding the start offset of {position.topic_partition}"
+            raise timed_out(what, left, "the next call continues with it")
+        del self._searches[position.topic_partition]
+        return search.call.result()
 
     def _forget_searches(self) -> None:
-        """Of partitions that it has no more."""
-        for place in self._searches.keys() - self._subscription.positions.keys():
-            self._searches.pop(place).call.cancel()
+        """Cancel the lookups of partitions that are no longer assigned."""
+        for partition in self._searches.keys() - self._subscription.positions.keys():
+            self._searches.pop(partition).call.cancel()
 
-    def _start_of(self, place: TopicPartition, how: str) -> _Start | None:
-        """Where to begin, None where there is no such partition. Changes nothing, so any thread may ask."""
-        bounds = self._reader.fresh_bounds(*place)
+    def _find_start(self, partition: TopicPartition, strategy: str) -> _StartOffset | None:
+        """Return the start offset, None for an unknown partition. Changes nothing, so any thread may call it."""
+        bounds = self._reader.fresh_bounds(*partition)
         if bounds is None:
             return None
-        committed = None if how else self.committed(place)
+        committed = None if strategy else self.committed(partition)
         if committed is not None:
-            return _Start(committed.offset, committed)
-        reset = OffsetReset(how) if how and how != self._config.reset.strategy else self._config.reset
-        return _Start(self._reset(place, bounds, reset, None), None)
+            return _StartOffset(committed.offset, committed)
+        own_reset = strategy and strategy != self._config.reset.strategy
+        reset = OffsetReset(strategy) if own_reset else self._config.reset
+        return _StartOffset(self._reset_offset(partition, bounds, reset, None), None)
 
-    def _go(self, position: PartitionPosition, offset: int) -> None:
+    def _move_to(self, position: PartitionPosition, offset: int) -> None:
         position.move(offset)
-        self._read_ahead.read_from(position.place, offset, position.paused)
+        self._read_ahead.read_from(position.topic_partition, offset, position.paused)
 
     def seek(self, position: PartitionPosition, offset: int | None, reset: str = "") -> None:
-        """Read from here on; or where ``reset`` says, found at the next ``update``."""
+        """Read from ``offset`` on, or from the offset that the policy ``reset`` finds at the next ``update``."""
         if offset is not None:
-            self._go(position, offset)
+            self._move_to(position, offset)
             return
         position.move(None, reset)
-        self._read_ahead.forget(position.place)
+        self._read_ahead.forget(position.topic_partition)
         self.stale = True
 
-    def reset_after(self, error: OffsetOutOfRangeError) -> None:
-        """Go on where ``auto_offset_reset`` says, or raise the error where it says none."""
-        place, reset = TopicPartition(str(error.topic), int(error.partition)), self._config.reset
-        position = self._subscription.positions.get(place)
+    def reset_out_of_range(self, error: OffsetOutOfRangeError) -> None:
+        """Continue where ``auto_offset_reset`` says; raise the error if it is none."""
+        partition, reset = TopicPartition(str(error.topic), int(error.partition)), self._config.reset
+        position = self._subscription.positions.get(partition)
         if position is None:
             return
-        if self._needs_files(place) and reset.strategy != NO_RESET:
+        if self._needs_files(partition) and reset.strategy != NO_RESET:
             self.seek(position, None, reset.strategy)  # found at the next update
             return
-        bounds = self._reader.bounds(*place)
+        bounds = self._reader.bounds(*partition)
         if bounds is not None:
-            self._go(position, self._reset(place, bounds, reset, error))
+            self._move_to(position, self._reset_offset(partition, bounds, reset, error))
 
-    def _reset(
-        self, place: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
+    def _reset_offset(
+        self, partition: TopicPartition, bounds: Bounds, reset: OffsetReset, error: OffsetOutOfRangeError | None
     ) -> int:
         if reset.strategy == EARLIEST_RESET:
             return bounds.start
         if reset.strategy == LATEST_RESET:
             return bounds.end
         if reset.strategy == DURATION_RESET:
-            found = self._reader.find_timestamp(*place, (self._reader.clock.now_ms() - reset.age_ms) * 1000)
-            return bounds.end if found is None else found.offset
+            timed = self._reader.find_timestamp(*partition, (self._reader.clock.now_ms() - reset.age_ms) * 1000)
+            return bounds.end if timed is None else timed.offset
         if error is not None:
             raise error
         group = f"group {self._config.group_id!r}" if self._config.group_id else "a consumer without a group"
         raise NoOffsetForPartitionError(
-            f"{group} has no committed offset in {place}, and auto_offset_reset is none; seek, commit an offset, "
+            f"{group} has no committed offset in {partition}, and auto_offset_reset is none; seek, commit an offset, "
             "or set auto_offset_reset to earliest or latest",
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.partition,
         )
 
-    def committed(self, place: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed, in the newest state read so far."""
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the offset that the group has committed, in the newest state read so far."""
         state = self._coordinator.state
-        topic = state.topics.get(place.topic)
+        topic = state.topics.get(partition.topic)
         group = state.groups.get(self._config.group_id, GroupState())
-        found = group.offsets.get(f"{topic.topic_id}:{place.partition}") if topic is not None else None
-        return None if found is None else OffsetAndMetadata(found.offset, found.metadata, found.leader_epoch)
+        offset = group.offsets.get(f"{topic.topic_id}:{partition.partition}") if topic is not None else None
+        return None if offset is None else OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
 
     def abandon(self) -> None:
-        """End the thread soon, without a lock and without waiting."""
-        self._files.end()
+        """Let the thread end soon, without a lock and without waiting."""
+        self._lookup_calls.end()
 
     def close(self, seconds: float) -> None:
-        """Let go of the files; where one is being read, after that."""
+        """Close the files, once a running lookup is over, waiting up to ``seconds``."""
         for search in self._searches.values():
             search.call.cancel()
-        self._files.finish(seconds, self._reader.close)
+        self._lookup_calls.finish(seconds, self._reader.close)
 
-    # -- asked for: each is known by the time ``until``, or raises KafkaTimeoutError
+    # -- offsets on request: each is found by the time ``until``, or raises KafkaTimeoutError
 
     def bounds_of(self, partition: object, until: float) -> Bounds:
-        """What there is of a partition. Raises UnknownTopicTimeoutError."""
-        place = as_partition(partition)
-        if place.topic == CONSUMER_OFFSETS_TOPIC:
-            found = self._read(partial(self._reader.fresh_bounds, *place), f"finding where {place} begins", until)
+        """Return the readable offsets of a partition. Raises UnknownTopicTimeoutError."""
+        topic_partition = as_partition(partition)
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+            find = partial(self._reader.fresh_bounds, *topic_partition)
+            bounds = self._call_within(find, f"finding the log start offset of {topic_partition}", until)
         else:
-            found = self._reader.bounds(*place)
-        if found is None:
+            bounds = self._reader.bounds(*topic_partition)
+        if bounds is None:
             with unknown_as_timeout():
-                self._coordinator.state.partition(*place)
-            raise UnknownTopicTimeoutError(f"there is no partition {place}", **place._asdict())
-        return found
+                self._coordinator.state.partition(*topic_partition)
+            raise UnknownTopicTimeoutError(f"partition {topic_partition} does not exist", **topic_partition._asdict())
+        return bounds
 
-    def _read(self, action: Callable[[], Result], what: str, until: float) -> Result:
-        return self._files.within(max(until - self._reader.clock.monotonic(), 0), action, what)
+    def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:
+        return self._lookup_calls.within(max(until - self._reader.clock.monotonic(), 0), action, what)
 
-    def ends(self, partitions: Iterable[TopicPartition], earliest: bool, until: float) -> dict[TopicPartition, int]:
-        """The first offset of each, or the one after the last, in the newest state read."""
-        found = {place: self.bounds_of(place, until) for place in as_partitions(partitions)}
-        return {place: bounds.start if earliest else bounds.end for place, bounds in found.items()}
+    def first_or_end_offsets(
+        self, partitions: Iterable[TopicPartition], earliest: bool, until: float
+    ) -> dict[TopicPartition, int]:
+        """Return the log start offset of each, or the log end offset, in the newest state read."""
+        by_partition = {partition: self.bounds_of(partition, until) for partition in as_partitions(partitions)}
+        return {partition: bounds.start if earliest else bounds.end for partition, bounds in by_partition.items()}
 
-    def for_times(
+    def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], until: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (milliseconds), None where there is none."""
+        """Return the first record at or after each time in milliseconds, or None if there is none."""
         if not isinstance(timestamps, Mapping):
             raise InvalidArgumentTypeError("offsets_for_times() takes a dict of milliseconds by TopicPartition")
-        return {as_partition(place): self._for_time(as_partition(place), at, until) for place, at in timestamps.items()}
+        wanted = ((as_partition(partition), timestamp_ms) for partition, timestamp_ms in timestamps.items())
+        return {partition: self._find_offset_for_time(partition, at, until) for partition, at in wanted}
 
-    def _for_time(self, place: TopicPartition, timestamp_ms: object, until: float) -> OffsetAndTimestamp | None:
+    def _find_offset_for_time(
+        self, partition: TopicPartition, timestamp_ms: object, until: float
+    ) -> OffsetAndTimestamp | None:
         if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or timestamp_ms < 0:
             raise InvalidArgumentError(
-                f"the time {timestamp_ms!r} for {place}: give milliseconds since the epoch, from 0",
-                topic=place.topic,
-                partition=place.partition,
+                f"invalid time {timestamp_ms!r} for {partition}: give milliseconds since the epoch, from 0",
+                topic=partition.topic,
+                partition=partition.partition,
             )
-        bounds = self.bounds_of(place, until)
-        find = partial(self._reader.find_timestamp, *place, timestamp_ms * 1000)
-        found = self._read(find, f"finding a time in {place}", until)
+        bounds = self.bounds_of(partition, until)
+        find = partial(self._reader.find_timestamp, *partition, timestamp_ms * 1000)
+        timed = self._call_within(find, f"finding the offset for a time in {partition}", until)
         return (
-            None if found is None else OffsetAndTimestamp(found.offset, found.timestamp_us // 1000, bounds.leader_epoch)
+            None if timed is None else OffsetAndTimestamp(timed.offset, timed.timestamp_us // 1000, bounds.leader_epoch)
         )

@@ -1,6 +1,6 @@
-"""Records as ``Consumer`` hands them out: kafka-python's ``ConsumerRecord``, made by columns, and Arrow batches.
+"""Records as ``Consumer`` returns them: kafka-python's ``ConsumerRecord``, built column by column, and Arrow batches.
 
-Making a record costs about half a microsecond: the columns become lists in C, and the tuples are made by ``map``.
+Building a record takes about half a microsecond: the columns become lists in C, and ``map`` builds the tuples.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sparklog.log.records.records import all_offsets, offset_after, offset_at, r
 from sparklog.types import TopicPartition
 
 SHOWN_RECORDS = 5
-"""records of a batch that a notebook shows."""
+"""Records of a batch that a notebook shows."""
 
 
 class ConsumerRecord(NamedTuple):
     """One record. ``timestamp`` is milliseconds since the epoch, ``timestamp_type`` 0 for CreateTime and 1 for
-    LogAppendTime. Sizes are bytes, -1 for what the record does not have. ``checksum`` is None, as with Kafka since
-    message format 2.
+    LogAppendTime. Sizes are bytes, -1 if the record has no such part. ``checksum`` is None, as in Kafka since message
+    format 2.
 
         >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", key=b"k", value=b"v").get()
         >>> with sparklog.Consumer("orders", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
@@ -52,8 +52,8 @@ class ConsumerRecord(NamedTuple):
 class RecordBatches(NamedTuple):
     """Records of one partition as Arrow: key, value, timestamp (in microseconds, UTC) and headers.
 
-    Their offsets are ``[base_offset, base_offset + batch.num_rows)``, or where compaction has left gaps between them
-    those in ``offsets``, int64.
+    Their offsets are ``[base_offset, base_offset + batch.num_rows)``, or if compaction has left gaps between them,
+    those in ``offsets`` (int64).
     """
 
     topic: str
@@ -69,15 +69,15 @@ class RecordBatches(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
     def __repr__(self) -> str:
-        place = f"{self.topic}-{self.partition}"
+        partition = f"{self.topic}-{self.partition}"
         try:
             span = f"offsets=[{self.base_offset},{self.end_offset})"
-            return f"<RecordBatches {place} {span} records={self.batch.num_rows} bytes={self.batch.nbytes}>"
-        except Exception:  # whatever was put in place of a batch
-            return f"<RecordBatches {place}>"
+            return f"<RecordBatches {partition} {span} records={self.batch.num_rows} bytes={self.batch.nbytes}>"
+        except Exception:  # ``batch`` may be any object
+            return f"<RecordBatches {partition}>"
 
     def _repr_html_(self) -> str:
-        """A table of the first records."""
+        """Return an HTML table of the first records."""
         try:
             few = to_consumer_records(self.slice(0, SHOWN_RECORDS))
             rows = [[record.offset, record.timestamp, shortened(record.key), shortened(record.value)] for record in few]
@@ -87,21 +87,21 @@ class RecordBatches(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last of these records."""
+        """Return the offset after the last of these records."""
         return offset_after(self.base_offset, self.batch.num_rows, self.offsets)
 
     def slice(self, first: int, rows: int | None = None) -> RecordBatches:
-        """So many of these records from row ``first`` on, all by default."""
+        """Return ``rows`` of these records from row ``first`` on, by default all."""
         base_offset, offsets = slice_offsets(self.base_offset, self.offsets, first, rows)
         return self._replace(base_offset=base_offset, batch=self.batch.slice(first, rows), offsets=offsets)
 
     def rows_before(self, offset: int) -> int:
-        """How many of these records are before an offset."""
+        """Return the number of these records below an offset."""
         return rows_before(self.base_offset, self.batch.num_rows, self.offsets, offset)
 
 
 class MemberState:
-    """The ``state`` of a consumer that has not joined its group, whose group rebalances, and that owns partitions."""
+    """The ``state`` of a consumer: not in its group yet, in a group that rebalances, or in a stable group."""
 
     UNJOINED = "<unjoined>"
     REBALANCING = "<rebalancing>"
@@ -109,9 +109,9 @@ class MemberState:
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who a consumer is in its group: what a transaction that commits its offsets is checked against.
+    """The identity of a consumer in its group, which is checked when a transaction commits its offsets.
 
-    ``group_id`` is None of a consumer without a group."""
+    ``group_id`` is None for a consumer without a group."""
 
     group_id: str | None = None
     generation_id: int = -1
@@ -121,8 +121,8 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class DeserializerFailure(Exception):
-    """A deserializer of the program's raised ``error`` at ``offset``. The consumer hands out the records before that
-    one, and raises the error itself."""
+    """A deserializer raised ``error`` at ``offset``. The consumer returns the records before it, then raises ``error``
+    itself."""
 
     def __init__(self, offset: int, error: Exception) -> None:
         super().__init__(offset, error)
@@ -132,7 +132,7 @@ class DeserializerFailure(Exception):
 def to_consumer_records(
     batches: RecordBatches, deserialize_key: Deserialize | None = None, deserialize_value: Deserialize | None = None
 ) -> list[ConsumerRecord]:
-    """Arrow records as Python objects. Raises DeserializerFailure."""
+    """Return Arrow records as Python objects. Raises DeserializerFailure."""
     topic, partition, base_offset, batch, timestamp_type, leader_epoch, offsets = batches
     names = batch.schema.names
     keys = _column(batch, names, "key")
@@ -143,9 +143,9 @@ def to_consumer_records(
     if deserialize_key is not None or deserialize_value is not None:
         headers = list(headers)
         if deserialize_key is not None:
-            keys = _deserialized(deserialize_key, "key", batches, keys or [None] * batch.num_rows, headers)
+            keys = _deserialize(deserialize_key, "key", batches, keys or [None] * batch.num_rows, headers)
         if deserialize_value is not None:
-            values = _deserialized(deserialize_value, "value", batches, values or [None] * batch.num_rows, headers)
+            values = _deserialize(deserialize_value, "value", batches, values or [None] * batch.num_rows, headers)
     columns = zip(
         repeat(topic),
         repeat(partition),
@@ -165,11 +165,11 @@ def to_consumer_records(
     return list(map(_RECORD, columns))
 
 
-_RECORD: Callable[[Iterable[Any]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)  # _make, but all in C
+_RECORD: Callable[[Iterable[Any]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)  # ``_make``, all in C
 
 
 def _column(batch: pa.RecordBatch, names: list[str], name: str) -> list[Any] | None:
-    """The values, None where no record has one."""
+    """Return the values of a column, or None if no record has one."""
     if name not in names:
         return None
     column = batch.column(name)
@@ -185,7 +185,7 @@ def _sizes(values: list[Any] | None) -> Iterable[int]:
 
 
 def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any]], Iterable[int]]:
-    """Each record's headers as a list of its own, and their size in bytes."""
+    """Return the headers of each record, as a list per record, and their sizes in bytes."""
     cells = _column(batch, names, "headers")
     if cells is None:
         return map(list, repeat((), batch.num_rows)), repeat(-1)
@@ -195,20 +195,20 @@ def _headers(batch: pa.RecordBatch, names: list[str]) -> tuple[Iterable[list[Any
     ]
 
 
-def _deserialized(
+def _deserialize(
     deserialize: Deserialize, what: str, batches: RecordBatches, values: list[Any], headers: list[list[Any]]
 ) -> list[Any]:
     topic = batches.topic
-    made: list[Any] = []
+    deserialized: list[Any] = []
     try:
-        for value, its_headers in zip(values, headers, strict=True):
-            made.append(deserialize(topic, its_headers, value))
+        for value, record_headers in zip(values, headers, strict=True):
+            deserialized.append(deserialize(topic, record_headers, value))
     except Exception as error:
-        offset = offset_at(batches.base_offset, batches.offsets, len(made))
+        offset = offset_at(batches.base_offset, batches.offsets, len(deserialized))
         add_note(
             error,
-            f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}; mend it, or seek past "
+            f"the {what}_deserializer failed at offset {offset} of {topic}-{batches.partition}; fix it, or seek past "
             f"the record: consumer.seek(TopicPartition({topic!r}, {batches.partition}), {offset + 1})",
         )
         raise DeserializerFailure(offset, error) from error
-    return made
+    return deserialized

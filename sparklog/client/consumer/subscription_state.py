@@ -1,7 +1,7 @@
-"""What a consumer subscribes to, which partitions it has, and where in each it is.
+"""The subscription of a consumer: its topics, its partitions, and its position in each.
 
-Three ways exclude each other, as in Kafka: topics by name, topics by pattern (both with the group deciding on
-partitions), and partitions given by the caller. Changing from one to another needs ``unsubscribe``.
+Three modes exclude each other, as in Kafka: topics by name, topics by pattern (in both the group assigns partitions),
+and partitions assigned by the caller. Switching between them needs ``unsubscribe``.
 
 Rules: no storage and no threads here; the consumer's thread owns it. Not for: membership, reading.
 """
@@ -21,10 +21,11 @@ from sparklog.types import OffsetAndMetadata, TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Told, within ``poll``, of partitions that a group gives to a consumer and takes from it.
+    """Called within ``poll`` when the group assigns partitions to a consumer or revokes them.
 
-    ``on_partitions_revoked``: they are still its own, and offsets may be committed. ``on_partitions_lost``: they may be
-    others' already, so what was read and not committed is read again by them. Any object with these methods will do.
+    In ``on_partitions_revoked`` the consumer still owns the partitions and may commit offsets. In
+    ``on_partitions_lost`` other members may own them already, and read again whatever was not committed. Any object
+    with these methods will do.
 
         >>> class Shows(sparklog.ConsumerRebalanceListener):
         ...     def on_partitions_assigned(self, assigned):
@@ -36,57 +37,57 @@ class ConsumerRebalanceListener:
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """These partitions are about to go to other members."""
+        """Called before these partitions are assigned to other members."""
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """These partitions were added; called after each rebalance, also with none."""
+        """Called after each rebalance with the partitions that were added, which may be none."""
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """These partitions are gone already. By default the same as revoked, as in Kafka."""
+        """Called after these partitions were lost. Calls ``on_partitions_revoked`` by default, as in Kafka."""
         self.on_partitions_revoked(lost)
 
 
 class AsyncConsumerRebalanceListener:
-    """The same with coroutines, each of which has ended when the rebalance continues."""
+    """A rebalance listener with coroutines; the rebalance waits for each of them to end."""
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """These partitions are about to go to other members."""
+        """Called before these partitions are assigned to other members."""
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """These partitions were added; called after each rebalance, also with none."""
+        """Called after each rebalance with the partitions that were added, which may be none."""
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """These partitions are gone already. By default the same as revoked, as in Kafka."""
+        """Called after these partitions were lost. Calls ``on_partitions_revoked`` by default, as in Kafka."""
         await self.on_partitions_revoked(lost)
 
 
-def finish(answer: object) -> None:
-    """Run what a listener answered to its end, if it is a coroutine; in a thread of its own where this one has a loop
-    already."""
-    if not isinstance(answer, Coroutine):
+def run_to_end(result: object) -> None:
+    """Run the result of a listener to its end if it is a coroutine; in another thread if this one already has a running
+    event loop."""
+    if not isinstance(result, Coroutine):
         return
-    import asyncio  # costs more to import than most consumers need it
+    import asyncio  # expensive to import, and most consumers do not need it
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(answer)
+        asyncio.run(result)
     else:
         with ThreadPoolExecutor(1) as executor:
-            executor.submit(asyncio.run, answer).result()
+            executor.submit(asyncio.run, result).result()
 
 
 class PartitionPosition:
-    """Where a consumer is in one partition. ``position`` is None until it is known.
+    """The position of a consumer in one partition; ``position`` is None until it is known.
 
-    ``reset`` is how it is to be found where not by the committed offset. ``guard`` is another object after each change
-    that makes records in hand invalid.
+    ``reset`` is the reset policy that finds it, if not the committed offset. ``guard`` is replaced by a new object at
+    each change that makes records already taken from the fetch buffer invalid.
     """
 
-    __slots__ = ("committed", "epoch", "guard", "paused", "place", "position", "reset")
+    __slots__ = ("committed", "epoch", "guard", "paused", "position", "reset", "topic_partition")
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
+    def __init__(self, partition: TopicPartition) -> None:
+        self.topic_partition = partition
         self.position: int | None = None
         self.paused = False
         self.reset = ""
@@ -95,15 +96,15 @@ class PartitionPosition:
         self.guard = object()
 
     def move(self, position: int | None, reset: str = "") -> None:
-        """Go on from this offset, or from what ``reset`` finds."""
+        """Continue from this offset, or from the one that ``reset`` finds."""
         self.position = position
         self.reset = reset
         self.guard = object()
 
 
 class Subscription:
-    """The state of a consumer's subscription. One thread changes it, and any may read: ``positions`` is replaced as a
-    whole, so that others see one assignment or the next."""
+    """The state of a consumer's subscription. One thread changes it and any may read it: ``positions`` is replaced as a
+    whole, so readers see either the old assignment or the new one."""
 
     def __init__(self, allow_internal: bool = False) -> None:
         self._allow_internal = allow_internal
@@ -111,12 +112,12 @@ class Subscription:
         self.pattern: re.Pattern[str] | None = None
         self.listener: Any = None
         self.manual = False
-        self._matched: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
+        self._match_cache: tuple[re.Pattern[str], int, object, frozenset[str]] | None = None
         self.positions: dict[TopicPartition, PartitionPosition] = {}
 
     def facts(self, root: str, group_id: str, is_closed: bool) -> Facts:
-        """What is shown of a consumer with it; any thread may ask."""
-        assigned = [f"{place.topic}-{place.partition}" for place in list(self.positions)]
+        """Return what the representation of a consumer shows. Any thread may call this."""
+        assigned = [f"{partition.topic}-{partition.partition}" for partition in list(self.positions)]
         return {
             "root": root,
             "group_id": group_id or None,
@@ -128,132 +129,137 @@ class Subscription:
 
     @property
     def automatic(self) -> bool:
-        """Whether a group is to decide on the partitions."""
+        """Return whether the consumer has subscribed to topics, so that its partitions are assigned for it."""
         return self.topics is not None
 
     @property
     def subscription(self) -> set[str] | None:
-        """The topics by name, as instrumentations for kafka-python ask for them."""
+        """Return the topics by name; instrumentations for kafka-python read this attribute."""
         return None if self.topics is None else set(self.topics)
 
     def subscribe(self, topics: Iterable[str], pattern: str | None, listener: object) -> None:
-        """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidArgumentError and its kind."""
+        """Replace the subscription. Raises IllegalStateError, InvalidTopicError, InvalidArgumentError and its
+        subclasses."""
         if self.manual:
             raise IllegalStateError(
-                "subscribe() after assign(): a consumer has either its own partitions or those a group gives it; "
-                "call unsubscribe() first"
+                "subscribe() after assign(): a consumer has either assigned or subscribed partitions; call "
+                "unsubscribe() first"
             )
-        named = _names(topics)
-        if not named and not pattern:
+        names = _topic_names(topics)
+        if not names and not pattern:
             raise InvalidArgumentError("subscribe() takes topics or a pattern; unsubscribe() ends a subscription")
-        if named and pattern:
-            raise IllegalStateError("subscribe() takes topics or a pattern, one of the two")
+        if names and pattern:
+            raise IllegalStateError("subscribe() takes topics or a pattern, not both")
         for method in ("on_partitions_revoked", "on_partitions_assigned"):
             if listener is not None and not callable(getattr(listener, method, None)):
                 raise InvalidArgumentTypeError(
                     f"the listener {listener!r} has no {method}(); use a ConsumerRebalanceListener"
                 )
-        self.pattern = _compiled(pattern) if pattern else None
-        self.topics = frozenset(named)
+        self.pattern = _compile(pattern) if pattern else None
+        self.topics = frozenset(names)
         self.listener = listener
 
     def matching(self, topics: Iterable[str]) -> frozenset[str]:
-        """What is subscribed to, given which topics exist. The same collection is gone through once."""
-        pattern, matched = self.pattern, self._matched  # another thread may replace them
+        """Return the subscribed topics among those that exist. The match is cached per collection."""
+        pattern, matched = self.pattern, self._match_cache  # another thread may replace them
         if pattern is None:
             return self.topics or frozenset()
         if matched is None or matched[:2] != (pattern, id(topics)):
-            found = (name for name in topics if pattern.match(name))
-            allowed = frozenset(name for name in found if self._allow_internal or not is_internal_topic(name))
-            matched = self._matched = (pattern, id(topics), topics, allowed)
+            matches = (name for name in topics if pattern.match(name))
+            allowed = frozenset(name for name in matches if self._allow_internal or not is_internal_topic(name))
+            matched = self._match_cache = (pattern, id(topics), topics, allowed)
         return matched[3]
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the caller's own partitions; positions of those that stay are kept. Raises as ``subscribe``."""
+        """Replace the partitions assigned by hand; those that stay keep their positions. Raises as ``subscribe``."""
         if self.automatic:
             raise IllegalStateError(
-                "assign() after subscribe(): a consumer has either its own partitions or those a group gives it; "
-                "call unsubscribe() first"
+                "assign() after subscribe(): a consumer has either assigned or subscribed partitions; call "
+                "unsubscribe() first"
             )
-        wanted = {as_partition(one) for one in partitions}
-        for place in wanted:
-            validate_topic_name(place.topic)
+        wanted = {as_partition(partition) for partition in partitions}
+        for partition in wanted:
+            validate_topic_name(partition.topic)
         self.manual = True
         self.remove(self.positions.keys() - wanted)
         self.add(wanted)
 
     def unsubscribe(self) -> None:
-        """Have no topics and no partitions."""
+        """Drop all topics and partitions."""
         self.remove(list(self.positions))
         self.topics, self.pattern, self.listener, self.manual = None, None, None, False
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        added = {place: PartitionPosition(place) for place in sorted(partitions) if place not in self.positions}
+        added = {
+            partition: PartitionPosition(partition)
+            for partition in sorted(partitions)
+            if partition not in self.positions
+        }
         self.positions = {**self.positions, **added}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = set(partitions) & self.positions.keys()
+        removed = set(partitions) & self.positions.keys()
         before = self.positions
-        self.positions = {place: position for place, position in before.items() if place not in gone}
-        for place in gone:
-            before[place].move(None)
+        self.positions = {partition: position for partition, position in before.items() if partition not in removed}
+        for partition in removed:
+            before[partition].move(None)
 
     def at(self, partition: object) -> PartitionPosition:
-        """The position in a partition that is assigned. Raises NotAssignedError."""
-        place = as_partition(partition)
-        found = self.positions.get(place)
-        if found is None:
+        """Return the position in an assigned partition. Raises NotAssignedError."""
+        topic_partition = as_partition(partition)
+        position = self.positions.get(topic_partition)
+        if position is None:
             raise NotAssignedError(
-                f"{place} is not assigned to this consumer; assign() it, or poll until its group gives it",
-                topic=place.topic,
-                partition=place.partition,
+                f"{topic_partition} is not assigned to this consumer; assign() it, or poll until its group assigns it",
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
             )
-        return found
+        return position
 
-    def chosen(self, partitions: Iterable[object]) -> list[PartitionPosition]:
-        """The positions in these partitions, or in all that are assigned. Raises NotAssignedError."""
-        found = [self.at(one) for one in partitions] or list(self.positions.values())
-        if not found:
-            raise NotAssignedError("no partitions are assigned; assign() some, or poll until a group gives some")
-        return found
+    def at_all(self, partitions: Iterable[object]) -> list[PartitionPosition]:
+        """Return the positions in these partitions, or in all assigned ones. Raises NotAssignedError."""
+        positions = [self.at(partition) for partition in partitions] or list(self.positions.values())
+        if not positions:
+            raise NotAssignedError("no partitions are assigned; assign() some, or poll until the group assigns some")
+        return positions
 
 
 def as_partition(given: object) -> TopicPartition:
-    """A (topic, partition) as a TopicPartition. Raises InvalidArgumentTypeError."""
+    """Return a (topic, partition) as a TopicPartition. Raises InvalidArgumentTypeError."""
     if isinstance(given, tuple) and len(given) == 2:
         topic, partition = given
         if isinstance(topic, str) and isinstance(partition, int) and not isinstance(partition, bool) and partition >= 0:
             return given if isinstance(given, TopicPartition) else TopicPartition(topic, partition)
-    raise InvalidArgumentTypeError(f"invalid TopicPartition: {given!r}; give a topic's name and a number from 0")
+    raise InvalidArgumentTypeError(f"invalid TopicPartition: {given!r}; give a topic name and a number from 0")
 
 
-def as_offset(place: TopicPartition, offset: object) -> int:
-    """An offset to read from. Raises InvalidArgumentError."""
+def as_offset(partition: TopicPartition, offset: object) -> int:
+    """Return a checked offset. Raises InvalidArgumentError."""
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
         raise InvalidArgumentError(
-            f"offset {offset!r} of {place}: give a whole number from 0; seek_to_beginning() and seek_to_end() go to "
-            "the ends",
-            topic=place.topic,
-            partition=place.partition,
+            f"invalid offset {offset!r} for {partition}: give a whole number from 0, or call seek_to_beginning() or "
+            "seek_to_end()",
+            topic=partition.topic,
+            partition=partition.partition,
         )
     return offset
 
 
 def as_partitions(given: object) -> list[TopicPartition]:
-    """Any collection of partitions. Raises InvalidArgumentTypeError."""
+    """Return a collection of partitions as a list. Raises InvalidArgumentTypeError."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidArgumentTypeError(f"give a list of TopicPartitions, not {given!r}")
-    return [as_partition(one) for one in given]
+    return [as_partition(partition) for partition in given]
 
 
-def _names(topics: object) -> list[str]:
+def _topic_names(topics: object) -> list[str]:
     names = [topics] if isinstance(topics, str) else topics
     if not isinstance(names, Iterable):
-        raise InvalidArgumentTypeError(f"subscribe() takes a list of topics' names, not {topics!r}")
+        raise InvalidArgumentTypeError(f"subscribe() takes a list of topic names, not {topics!r}")
     return [validate_topic_name(name) for name in names]
 
 
-def _compiled(pattern: object) -> re.Pattern[str]:
+def _compile(pattern: object) -> re.Pattern[str]:
     if isinstance(pattern, re.Pattern):
         return pattern
     try:
@@ -262,20 +268,23 @@ def _compiled(pattern: object) -> re.Pattern[str]:
         raise InvalidArgumentError(f"invalid regular expression {pattern!r}: {error}") from error
 
 
-def committable(place: TopicPartition, at: object) -> OffsetAndMetadata:
-    """An offset to commit; no text and no leader epoch may be None. Raises InvalidArgumentError and its kind."""
+def as_committed_offset(partition: TopicPartition, at: object) -> OffsetAndMetadata:
+    """Return an offset to commit; its metadata and leader epoch may be None. Raises InvalidArgumentError and its
+    subclasses."""
     if isinstance(at, int):
-        return OffsetAndMetadata(as_offset(place, at))
+        return OffsetAndMetadata(as_offset(partition, at))
     if isinstance(at, tuple) and 1 <= len(at) <= 3:
-        found = OffsetAndMetadata(*at)
-        return found._replace(offset=as_offset(place, found.offset))
+        committed = OffsetAndMetadata(*at)
+        return committed._replace(offset=as_offset(partition, committed.offset))
     raise InvalidArgumentTypeError(
-        f"the offset of {place} is {at!r}: give an OffsetAndMetadata", topic=place.topic, partition=place.partition
+        f"invalid offset {at!r} for {partition}: give an OffsetAndMetadata",
+        topic=partition.topic,
+        partition=partition.partition,
     )
 
 
 def as_seconds(timeout_ms: object) -> float:
-    """Milliseconds as seconds. Raises InvalidArgumentError, InvalidArgumentTypeError."""
+    """Return milliseconds as seconds. Raises InvalidArgumentError, InvalidArgumentTypeError."""
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
         raise InvalidArgumentTypeError(f"timeout_ms={timeout_ms!r}: give milliseconds from 0, or math.inf")
     if not timeout_ms >= 0:
@@ -283,8 +292,8 @@ def as_seconds(timeout_ms: object) -> float:
     return min(timeout_ms / 1000, math.inf)
 
 
-def positive(name: str, value: object) -> int:
-    """A whole number from 1. Raises InvalidArgumentError, InvalidArgumentTypeError."""
+def as_positive(name: str, value: object) -> int:
+    """Return a checked whole number from 1. Raises InvalidArgumentError, InvalidArgumentTypeError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgumentTypeError(f"{name}={value!r}: give a whole number from 1")
     if value < 1:

@@ -145,9 +145,9 @@ def test_a_consumer_at_the_end_of_a_gap_does_not_go_on_reading(cluster: Cluster)
         until(lambda: consumer.position(at(0)) == 12, lambda: consumer.poll(20))
         store = cluster.store
         assert isinstance(store, FaultyStore)
-        looks = consumer._read_ahead.looks
+        checks = consumer._read_ahead.checks
         store.reset_counts()
-        until(lambda: consumer._read_ahead.looks >= looks + 20, lambda: consumer.poll(5))
+        until(lambda: consumer._read_ahead.checks >= checks + 20, lambda: consumer.poll(5))
         assert store.counts["get_range"] == store.counts["open_input"] == 0
 
 

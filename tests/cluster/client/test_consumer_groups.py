@@ -257,11 +257,11 @@ def test_a_member_that_died_is_taken_out_and_its_partitions_move(cluster: Cluste
     with cluster.consumer("orders", **configs) as first, cluster.consumer("orders", **configs) as dead:
         until(lambda: shared(first, dead), together(first, dead))
         assert dead._group is not None
-        dead._group._stop_heart()
+        dead._group._stop_heartbeats()
         until(lambda: len(first.assignment()) == 4, together(first))
         with pytest.raises(CommitFailedError):
             dead.commit({at(0): OffsetAndMetadata(1)})
-        dead._group._start_heart()
+        dead._group._start_heartbeats()
         until(lambda: shared(first, dead), together(first, dead))
 
 

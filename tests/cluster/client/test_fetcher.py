@@ -90,7 +90,7 @@ def test_an_offset_out_of_range_is_said_of_its_partition_and_others_go_on(cluste
         ahead.read_from(at(1), 0)
         ahead.start()
         until(lambda: waiting(ahead) == [0, 1])
-        assert [taken.stream.place for taken in ahead.take(None)] == [at(1)]
+        assert [chunk.stream.topic_partition for chunk in ahead.take(None)] == [at(1)]
         with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
             until(lambda: False, lambda: ahead.take(None))
 
@@ -128,9 +128,9 @@ def test_a_look_in_vain_is_one_request_nearly_always(cluster: Cluster) -> None:
     with reading(cluster) as ahead:
         ahead.start()
         cluster.store.reset_counts()
-        before = ahead.looks
-        until(lambda: ahead.looks >= before + 40)
-        requests, looks = sum(cluster.store.counts.values()), ahead.looks - before
+        before = ahead.checks
+        until(lambda: ahead.checks >= before + 40)
+        requests, looks = sum(cluster.store.counts.values()), ahead.checks - before
     assert requests <= looks * 1.2 + 2
 
 
@@ -142,9 +142,9 @@ def test_consumers_that_share_a_coordinator_look_once_for_all(cluster: Cluster) 
         for ahead in several:
             ahead.start()
         started = coordinator.log.clock.monotonic()
-        until(lambda: sum(ahead.looks for ahead in several) >= 20)
+        until(lambda: sum(ahead.checks for ahead in several) >= 20)
         elapsed = coordinator.log.clock.monotonic() - started
-        assert sum(ahead.looks for ahead in several) <= elapsed / 0.018 + 2
+        assert sum(ahead.checks for ahead in several) <= elapsed / 0.018 + 2
     finally:
         for ahead in several:
             ahead.close()
@@ -155,6 +155,6 @@ def test_a_mistake_in_the_thread_is_raised_to_who_polls(cluster: Cluster, monkey
         raise ZeroDivisionError("in the thread")
 
     with cluster.consumer("orders") as consumer:
-        monkeypatch.setattr(consumer._read_ahead, "_look", broken)
+        monkeypatch.setattr(consumer._read_ahead, "_check_for_commits", broken)
         with pytest.raises(ZeroDivisionError):
             until(lambda: False, lambda: consumer.poll(1000))

@@ -252,7 +252,7 @@ def test_metrics_can_be_read_while_another_thread_polls(cluster: Cluster) -> Non
     with cluster.consumer("orders") as consumer:
         found: list[dict[Any, Any]] = []
         thread = threading.Thread(target=lambda: found.append(consumer.metrics()))
-        with consumer._alone:  # as if in a poll
+        with consumer._thread_guard:  # as if in a poll
             thread.start()
             thread.join(30)
         assert found
