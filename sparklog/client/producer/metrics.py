@@ -81,7 +81,7 @@ class ProducerMetrics:
     def _add_state(self) -> None:
         accumulator, limit = self._accumulator, self._buffer_memory
         for name, description, measure in (
-            ("requests-in-flight", "requests that wait for a response", lambda: self.requests.under_way),
+            ("requests-in-flight", "requests that wait for a response", lambda: self.requests.in_flight),
             ("metadata-age", "seconds since the log was read", lambda: self._clock.monotonic() - self._read_at),
             ("buffer-total-bytes", "bytes of buffer_memory", lambda: limit),
             (

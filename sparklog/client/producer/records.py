@@ -84,9 +84,7 @@ class Numbering:
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self.history = (
-            coordinator.log.unlinked_jumps
-        )  # read before the id is requested: after a later jump the id is refused
+        self.history = coordinator.log.unlinked_jumps  # read first: after a later jump the id is refused
         self.identity = coordinator.init_producer()
         self._next: dict[tuple[str, int], int] = {}
 

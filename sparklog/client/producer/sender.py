@@ -230,9 +230,7 @@ class Sender:
             self._identity = None
             self._fail_unknown_outcomes()
         if self._identity is None:
-            history = (
-                self._coordinator.log.unlinked_jumps
-            )  # read before the id is requested: after a later jump the id is renewed
+            history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
             with self._metrics.requests.at_root():
                 self._identity = self._coordinator.init_producer()
             self._history, self._sequences = history, {}
