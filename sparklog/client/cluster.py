@@ -19,7 +19,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.config import cluster_of, root_of
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.representation import Facts, Shown, listed, table
+from sparklog.client.representation import Facts, Shown, join_names, table
 from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -180,7 +180,7 @@ class Cluster(Shown):
     def _facts(self) -> Facts:
         state = self.coordinator.state
         names = [name for name in state.topics if not is_internal_topic(name)]
-        return {"root": self.root, "id": state.cluster_id, "topics": listed(names) or "none"}
+        return {"root": self.root, "id": state.cluster_id, "topics": join_names(names) or "none"}
 
     def _repr_html_(self) -> str:
         try:

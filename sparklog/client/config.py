@@ -139,7 +139,7 @@ def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClie
     return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
-def shown_config(
+def build_shown_config(
     defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
 ) -> dict[str, Any]:
     """Return the ``config`` that a client shows: every argument, with the given value or the default."""

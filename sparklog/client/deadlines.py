@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from sparklog.client.producer.futures import longest_wait
+from sparklog.client.producer.futures import clamp_timeout
 from sparklog.errors import KafkaTimeoutError
 
 Result = TypeVar("Result")
@@ -59,7 +59,7 @@ class Call(Generic[Result]):
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds``; return whether it has ended."""
-        return self._done.wait(longest_wait(seconds))
+        return self._done.wait(clamp_timeout(seconds))
 
     def result(self) -> Result:
         """Return its result or raise its error, once it has ended."""
@@ -68,7 +68,7 @@ class Call(Generic[Result]):
         return self._result  # type: ignore[no-any-return]
 
 
-def within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:
+def call_within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:
     """Return the result of ``action``. Raises KafkaTimeoutError after ``seconds``; the action goes on in its thread."""
     if seconds is None or seconds == math.inf:
         return action()
@@ -90,7 +90,7 @@ class Repeatable(Generic[Result]):
         self._lock = threading.Lock()
         self._latest: Call[Result] | None = None
 
-    def within(self, seconds: float, newer: bool = False) -> Result:
+    def call_within(self, seconds: float, newer: bool = False) -> Result:
         """Return its result, also of a call begun by a caller that has timed out. Raises KafkaTimeoutError.
 
         With ``newer``, a call that has already ended is not used, since its result may be old: another one begins.
@@ -119,7 +119,7 @@ class InOrder:
         self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._started = False
 
-    def within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
+    def call_within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
         """Run ``action`` after the earlier calls; return its result.
 
         Raises KafkaTimeoutError after ``seconds``; an action that has not begun by then is never run.

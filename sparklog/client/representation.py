@@ -34,7 +34,7 @@ class Shown:
         return f"<{' '.join([type(self).__name__, *_words(_facts_of(self))])}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name or "state", shortened(value)) for name, value in _facts_of(self).items() if value is not None]
+        rows = [(name or "state", shorten(value)) for name, value in _facts_of(self).items() if value is not None]
         return table(type(self).__name__, [], rows)
 
 
@@ -46,7 +46,7 @@ def _facts_of(shown: Shown) -> Facts:
 
 
 def _words(facts: Facts) -> list[str]:
-    return [f"{name}={shortened(value)}" if name else str(value) for name, value in facts.items() if value is not None]
+    return [f"{name}={shorten(value)}" if name else str(value) for name, value in facts.items() if value is not None]
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -58,7 +58,7 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     return "".join([*lines, "<tbody>", *(f"<tr>{row}</tr>" for row in cells), "</tbody></table>"])
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """Return a value as text of at most ``LONGEST_TEXT`` characters, on one line."""
     if isinstance(value, bytes | bytearray | memoryview):
         value = _text_of(bytes(value[: LONGEST_TEXT + 1]))
@@ -84,7 +84,7 @@ def _text_of(data: bytes) -> object:
         return data
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names as one short text: all of them, or the first ones and the total number."""
     ordered = sorted(names)
     shown = ",".join(ordered[:MOST_NAMES])

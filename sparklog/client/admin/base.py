@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sparklog.client.admin.types import error_code
 from sparklog.client.consumer.subscription_state import as_seconds
-from sparklog.client.deadlines import within
+from sparklog.client.deadlines import call_within
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
 from sparklog.protocol.decide.decision import Decision
@@ -159,7 +159,7 @@ def _in_time(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
                 _within_a_call.active = False
 
         seconds = as_seconds(given) if given else self._request_timeout
-        return within(seconds, run, f"AdminClient.{name}()")
+        return call_within(seconds, run, f"AdminClient.{name}()")
 
     return call
 

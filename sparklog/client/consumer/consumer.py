@@ -116,7 +116,7 @@ class Consumer(Shown, PositionCalls):
             self._read_ahead,
             self._subscription,
             self._config,
-            self._newest.within,
+            self._newest.call_within,
         )
         self._unknown = UnknownTopics(
             self._coordinator, self._subscription, self._config.client_id, self._config.group_id

@@ -29,7 +29,7 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, finish
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Future, SendOutcome, longest_wait
+from sparklog.client.producer.futures import Future, SendOutcome, clamp_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -350,7 +350,7 @@ class GroupSession:
     def _stop_heart(self, seconds: float = math.inf) -> None:
         self._stopping.set()
         if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join(longest_wait(seconds))
+            self._heart.join(clamp_timeout(seconds))
         self._heart = None
 
     def _beat(self) -> None:

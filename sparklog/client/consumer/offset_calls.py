@@ -133,7 +133,7 @@ class PositionCalls(ABC):
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """The newest state there is. Raises KafkaTimeoutError."""
-        return self._newest.within(self._seconds(timeout_ms), newer=True)
+        return self._newest.call_within(self._seconds(timeout_ms), newer=True)
 
     def _refresh_until(self, timeout_ms: float | None) -> float:
         """The same; until when, by the clock, what follows may take."""

@@ -232,7 +232,7 @@ class Positions:
         return found
 
     def _read(self, action: Callable[[], Result], what: str, until: float) -> Result:
-        return self._files.within(max(until - self._reader.clock.monotonic(), 0), action, what)
+        return self._files.call_within(max(until - self._reader.clock.monotonic(), 0), action, what)
 
     def ends(self, partitions: Iterable[TopicPartition], earliest: bool, until: float) -> dict[TopicPartition, int]:
         """The first offset of each, or the one after the last, in the newest state read."""

@@ -53,7 +53,7 @@ def write_files(
     Sets the sizes of the batches, which the records' metadata need. Raises StorageError, the errors of
     ``brokers_to_write``, and InvalidRecordError for values that cannot be stored.
     """
-    groups = by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
+    groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch, topic.name)
@@ -80,7 +80,7 @@ def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], 
         raise
 
 
-def by_brokers(
+def group_by_brokers(
     coordinator: Coordinator, topic: str, partitions: Sequence[int], acks: int = ACKS_ALL, skipped: int = 0
 ) -> list[tuple[tuple[int, ...], set[int]]]:
     """Group the partitions that can share a file, since their records go to the same brokers.

@@ -22,7 +22,7 @@ from sparklog.client.config import (
     one_of,
     whole_number,
 )
-from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, as_choice
+from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, resolve_partitioner
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidAcksError,
@@ -119,7 +119,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     transactional_id = _transactional_id(arguments)
     _check_client_id(arguments["client_id"])
     codec, level = _codec(arguments)
-    choose_partition, rotate_partition = as_choice(arguments["partitioner"])
+    choose_partition, rotate_partition = resolve_partitioner(arguments["partitioner"])
     config = ProducerConfig(
         acks=ACKS_ALL if acks == "all" else acks,
         batch_size=number("batch_size"),

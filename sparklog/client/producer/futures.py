@@ -83,7 +83,7 @@ class SendOutcome:
                     "the record is in an open transaction, and its offset is known only after the commit: call "
                     "commit_transaction() first, or wait in another thread with a timeout"
                 )
-            return self.condition.wait_for(lambda: self.done, longest_wait(timeout))
+            return self.condition.wait_for(lambda: self.done, clamp_timeout(timeout))
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` when this is done: now, or in the thread that resolves it."""
@@ -106,7 +106,7 @@ class SendOutcome:
         return callbacks
 
 
-def longest_wait(timeout: float | None) -> float | None:
+def clamp_timeout(timeout: float | None) -> float | None:
     """Return the timeout, at most the longest that a lock accepts: programs pass infinity for no limit."""
     return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
 

@@ -131,7 +131,7 @@ def _by_key(key: bytes, partitions: Sequence[int]) -> int:
     return partitions[hashing.partition_for_key(bytes(key), len(partitions))]
 
 
-def as_choice(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
+def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
     """Return the argument ``partitioner`` as a ChoosePartition, and its ``on_new_batch`` if it has one.
 
     It may be an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, one with the

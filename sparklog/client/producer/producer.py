@@ -25,27 +25,27 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparklog import limits
-from sparklog.client.config import shown_config
-from sparklog.client.deadlines import within
+from sparklog.client.config import build_shown_config
+from sparklog.client.deadlines import call_within
 from sparklog.client.metrics import metric_settings
 from sparklog.client.producer.cluster_metadata import ClusterMetadata
 from sparklog.client.producer.config import DEFAULT_CONFIG, producer_config
-from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, longest_wait
+from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult, clamp_timeout
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.partitioners import ChoosePartition
 from sparklog.client.producer.record_accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Headers, PartitionQueue
 from sparklog.client.producer.record_checks import (
     RawHeaders,
     as_bytes,
+    check_headers,
     check_request_size,
     check_timestamp,
-    checked_headers,
     neither_key_nor_value,
     no_key,
-    refusal_by_topic,
+    topic_limit_error,
 )
 from sparklog.client.producer.sender import Sender
-from sparklog.client.producer.table_batches import checked_table, split_table
+from sparklog.client.producer.table_batches import check_table, split_table
 from sparklog.client.producer.topic_metadata import TopicMetadata, Topics
 from sparklog.client.producer.transactions import Transactions
 from sparklog.client.representation import Facts, Shown
@@ -103,7 +103,7 @@ class Producer(Shown):
 
     def __init__(self, **configs: Unpack[ProducerArguments]) -> None:
         config, coordinator = producer_config(configs)
-        self.config = shown_config(DEFAULT_CONFIG, configs, coordinator)
+        self.config = build_shown_config(DEFAULT_CONFIG, configs, coordinator)
         self.config.update(acks=config.acks, enable_idempotence=config.idempotent)
         self._config = config
         self._coordinator = coordinator
@@ -198,12 +198,12 @@ class Producer(Shown):
             raise neither_key_nor_value(topic) if value is None else no_key(topic)
         stored: Headers | None = None
         if headers:
-            stored, header_bytes = checked_headers(headers, topic)
+            stored, header_bytes = check_headers(headers, topic)
             size += header_bytes
         refusal = None
         if size > metadata.max_counted_bytes:
             check_request_size(size - RECORD_OVERHEAD_BYTES, metadata)
-            refusal = refusal_by_topic(size - RECORD_OVERHEAD_BYTES, key, value, stored, metadata)
+            refusal = topic_limit_error(size - RECORD_OVERHEAD_BYTES, key, value, stored, metadata)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         else:
@@ -246,7 +246,7 @@ class Producer(Shown):
         if self._accumulator.refusal is not None:
             raise self._accumulator.refusal()
         metadata = self._topic_cache.get(topic) or self._find_topic(topic)
-        batches = checked_table(table, metadata, partition, self._now_ms())
+        batches = check_table(table, metadata, partition, self._now_ms())
         future = FutureOffsets(self._accumulator.changed)
         chunk_bytes = max(min(limits.TARGET_BATCH_BYTES * len(metadata.queues), self._config.buffer_memory // 4), 1)
         rows = 0
@@ -300,7 +300,7 @@ class Producer(Shown):
 
     def _find_topic_within(self, seconds: float, topic: object) -> TopicMetadata:
         with self._metrics.requests.at_root():
-            metadata = within(seconds, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
+            metadata = call_within(seconds, lambda: self._topics.find(topic), f"looking up topic {topic!r}")
         self._metrics.metadata_read()
         return metadata
 
@@ -308,7 +308,7 @@ class Producer(Shown):
         """Return a topic's current metadata, None if it was deleted; read the storage if the metadata are too old."""
         if not self._topics.is_old(topic):
             return self._topics.check(topic)
-        return within(self._config.max_block, lambda: self._topics.check(topic), f"looking up topic {topic!r}")
+        return call_within(self._config.max_block, lambda: self._topics.check(topic), f"looking up topic {topic!r}")
 
     def _next_sticky(self, metadata: TopicMetadata, size: int) -> PartitionQueue:
         metadata = self._check_topic(metadata.name) or metadata
@@ -348,7 +348,7 @@ class Producer(Shown):
         if threading.current_thread() is self._sender.thread:
             raise IllegalStateError("flush() in a callback would wait for the thread that runs the callback")
         if self._transactions is not None:
-            return within(timeout, self._transactions.write, "flush() in a transaction")
+            return call_within(timeout, self._transactions.write, "flush() in a transaction")
         return self._accumulator.flush(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
@@ -367,12 +367,12 @@ class Producer(Shown):
         self._accumulator.close(_closed)
         thread = self._sender.thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(longest_wait(timeout))
+            thread.join(clamp_timeout(timeout))
         left = self._accumulator.force_close()
         if self._transactions is not None:
             transactions, reason = self._transactions, _not_sent(timeout)
             try:
-                within(timeout, lambda: transactions.close(reason), "deleting the files of a transaction")
+                call_within(timeout, lambda: transactions.close(reason), "deleting the files of a transaction")
             except KafkaTimeoutError as error:
                 logger.warning("%s was closed; its uncommitted files are left for a vacuum: %s", self, error)
             left = []

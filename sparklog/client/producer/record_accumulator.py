@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparklog import limits
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, longest_wait
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.types import TopicPartition
@@ -347,7 +347,7 @@ class Accumulator:
             self._flushing += 1
             self._wake()
             try:
-                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), longest_wait(timeout))
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), clamp_timeout(timeout))
             finally:
                 self._flushing -= 1
         if not done:

@@ -37,7 +37,7 @@ def as_bytes(part: str, value: object, topic: str) -> bytes:
     )
 
 
-def checked_headers(headers: RawHeaders, topic: str) -> tuple[list[tuple[str, bytes | None]], int]:
+def check_headers(headers: RawHeaders, topic: str) -> tuple[list[tuple[str, bytes | None]], int]:
     """Return the headers as they are stored, and their size in bytes. Raises SerializationError."""
     checked: list[tuple[str, bytes | None]] = []
     size = 0
@@ -94,7 +94,7 @@ def check_request_size(size: int, topic: TopicMetadata) -> None:
         raise _too_large(topic, size, size, "the producer's max_request_size", topic.max_request_size)
 
 
-def refusal_by_topic(
+def topic_limit_error(
     size: int, key: bytes | None, value: bytes | None, headers: Headers | None, topic: TopicMetadata
 ) -> MessageSizeTooLargeError | None:
     """Return the error if a record of ``size`` bytes is over the topic's limit, else None.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.producer.batch_files import by_brokers, delete_files, finish_writer, open_writer
+from sparklog.client.producer.batch_files import delete_files, finish_writer, group_by_brokers, open_writer
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
@@ -357,9 +357,9 @@ def _route(records: Sequence[Record], plan: _Plan, start: float) -> list[int]:
 def _by_brokers(
     coordinator: Coordinator, plan: _Plan, partitions: Sequence[int], acks: int
 ) -> list[tuple[tuple[int, ...], set[int]]]:
-    """Group partitions as ``batch_files.by_brokers`` does, also those of a topic that is about to be created."""
+    """Group partitions as ``batch_files.group_by_brokers`` does, also those of a topic that is about to be created."""
     if not plan.new_topics:
-        return by_brokers(coordinator, plan.name, partitions, acks)
+        return group_by_brokers(coordinator, plan.name, partitions, acks)
     assignment = plan.new_topics[0].assignment or ()
     groups: dict[tuple[int, ...], set[int]] = {}
     for partition in partitions:

@@ -43,7 +43,7 @@ class Piece:
         self.size = columns.nbytes
 
 
-def checked_table(table: object, topic: TopicMetadata, partition: int | None, now_ms: int) -> list[pa.RecordBatch]:
+def check_table(table: object, topic: TopicMetadata, partition: int | None, now_ms: int) -> list[pa.RecordBatch]:
     """Return a table's rows in batches with a file's columns and, last, the partition if table or caller name it.
 
     Raises SerializationError for unknown columns or wrong types, InvalidRecordError, InvalidTimestampError,
