@@ -78,7 +78,7 @@ _ALLOWED = {
 }
 """The states in which each step is allowed. ``send`` is allowed in IN_TRANSACTION alone."""
 
-_FIRST = {
+_HINTS = {
     UNINITIALIZED: "call init_transactions() first",
     READY: "call begin_transaction() first",
     IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
@@ -298,7 +298,7 @@ class Transactions:
         )
 
     def _hint(self) -> str:
-        return _FIRST[self._state]
+        return _HINTS[self._state]
 
     def _refusal_of_error(self, step: str) -> SparklogError:
         assert self._error is not None
