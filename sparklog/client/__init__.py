@@ -1,11 +1,11 @@
-"""Reading and writing a cluster from plain Python, without Spark: ``Producer``, ``Consumer`` and ``AdminClient``.
+"""Read and write a cluster from plain Python, without Spark: ``Producer``, ``Consumer`` and ``AdminClient``.
 
-    producer       producer_config, topic_metadata, record_checks   ->  accumulator  ->  sender, transactions
-                   table_batches (whole Arrow tables), batch_files (the file), futures (what send returns)
-    consumer       consumer_config, subscription, consumer_positions  ->  fetcher  ->  consumer_records
-                   consumer_group (membership, heartbeats, commits), consumer_offsets (the topic of that name)
-    admin          admin_base, one part each in admin_*, its classes in admin_types
-    beneath        config (arguments of all three), reader and records (one call, one commit: tools use these)
+    producer       config, topic_metadata, record_checks  ->  record_accumulator  ->  sender, transactions
+                   table_batches (Arrow tables), batch_files (segment files), futures (what ``send`` returns)
+    consumer       config, subscription_state, positions  ->  fetcher  ->  records
+                   group_session (membership, heartbeats, commits), offsets_topic (``__consumer_offsets``)
+    admin          base, one module for each area, its classes in types
+    shared         config (arguments of all three), reader (offsets and records of partitions), metrics, deadlines
 
-Rules: no Spark, no pandas. Not for: what is decided (``protocol``), who is in a group (``coordinator.membership``).
+Rules: no Spark, no pandas. Not for: decisions (``protocol``), membership of groups (``coordinator``).
 """

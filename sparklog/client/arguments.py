@@ -2,13 +2,13 @@
 
     def __init__(self, **configs: Unpack[ProducerArguments])
 
-An editor completes the names, and mypy finds one that is misspelt and a value that cannot be. A program that gathers
-its arguments in a dict says the same: ``config: ProducerArguments = {"acks": "all"}``.
+An editor completes the names; mypy reports misspelt names and values of the wrong type. A program that collects its
+arguments in a dict declares it: ``config: ProducerArguments = {"acks": "all"}``.
 
-Rules: types alone. Every name that a client takes stands here, which a test checks; times are milliseconds where the
-name says so, sizes are bytes. A ``float`` takes fractions and ``math.inf``; but ``retries``, which has no type of its
-own, takes whole numbers and ``math.inf``.
-Not for: defaults and checks (``producer_config``, ``consumer_config``, ``config``).
+Rules: types alone. Every argument of a client is listed here, which a test checks; times are milliseconds if the name
+says so, sizes are bytes. A ``float`` accepts fractions and ``math.inf``, except ``retries``, which accepts whole
+numbers and ``math.inf``: a type cannot say that. Not for: defaults and checks (``config``, ``producer.config``,
+``consumer.config``).
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from sparklog.coordinator import Coordinator
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 Acks = Literal[-1, 0, 1, "all"]
-"""Which copies a commit needs; -1 is all of them, too."""
+"""Which replicas must have the records before a commit; -1 means all, as ``"all"`` does."""
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-"""What a producer compresses with, unless the topic's ``compression.type`` says."""
+"""The codec of a producer, unless the topic's ``compression.type`` names one."""
 
 Isolation = Literal["read_uncommitted", "read_committed"]
-"""Both read the same: nothing has an offset before it is committed."""
+"""Both read the same: records get offsets only when they are committed."""
 
 
 class HeaderSerializer(Protocol):
-    """An object that serializes as ``Serializer`` does."""
+    """An object with the interface of ``Serializer``."""
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: Any, /) -> Any: ...
 
 
 class TopicSerializer(Protocol):
-    """An object that serializes without looking at the headers, as in kafka-python 2."""
+    """An object that serializes without the headers, as in kafka-python 2."""
 
     def serialize(self, topic: str, data: Any, /) -> Any: ...
 
 
 class HeaderDeserializer(Protocol):
-    """An object that deserializes as ``Deserializer`` does."""
+    """An object with the interface of ``Deserializer``."""
 
     def deserialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: Any, /) -> Any: ...
 
 
 class TopicDeserializer(Protocol):
-    """An object that deserializes without looking at the headers, as in kafka-python 2."""
+    """An object that deserializes without the headers, as in kafka-python 2."""
 
     def deserialize(self, topic: str, data: Any, /) -> Any: ...
 
 
 class ChoosesPartitions(Protocol):
-    """An object that chooses partitions as ``Partitioner`` does."""
+    """An object with the interface of ``Partitioner``."""
 
     def partition(
         self,
@@ -82,7 +82,7 @@ CommitCallback = Callable[["dict[TopicPartition, OffsetAndMetadata]", Any], obje
 
 
 class ClusterArguments(TypedDict, total=False):
-    """Which cluster: its root, the options of the storage's client, or a coordinator that is open."""
+    """The cluster: its root and the options of the storage's client, or an open cluster."""
 
     bootstrap_servers: str | os.PathLike[str] | Iterable[str] | None
     bootstrap_timeout_ms: float
@@ -91,7 +91,7 @@ class ClusterArguments(TypedDict, total=False):
 
 
 class SocketArguments(TypedDict, total=False):
-    """What kafka-python's clients take for connections. No effect: there are no connections."""
+    """Arguments of kafka-python's clients for connections. No effect: there are no connections."""
 
     api_version: tuple[int, ...] | str | None
     api_version_auto_timeout_ms: float
@@ -133,7 +133,7 @@ class SocketArguments(TypedDict, total=False):
 
 
 class MetricArguments(TypedDict, total=False):
-    """How clients measure themselves. No effect on ``AdminClient``, which has no metrics."""
+    """The metrics of clients. No effect on ``AdminClient``, which has none."""
 
     metric_reporters: Sequence[Any]
     metrics_enabled: bool

@@ -1,12 +1,12 @@
-"""A cluster as a Python object: made or opened by its root, with its topics and the clients that work on it.
+"""A cluster as a Python object: created or opened by its root, with its topics and clients.
 
     cluster = sparklog.create_cluster("/data/log")
     cluster.create_topic("orders", partitions=4)
     with cluster.producer() as producer:
         producer.send("orders", b"value")
 
-Rules: thread-safe. It shows what this process has read; a method that answers from the storage says so.
-Not for: what administrators do beyond topics (``client.admin``), decisions and commits (``coordinator``).
+Rules: thread-safe. It shows the state that this process has read; methods that read the storage say so. Not for:
+administration beyond topics (``client.admin``), decisions and commits (``coordinator``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklog.client.admin.client import AdminClient
 from sparklog.client.config import cluster_of, root_of
 from sparklog.client.consumer.consumer import Consumer
 from sparklog.client.producer.producer import Producer
-from sparklog.client.representation import Facts, Shown, listed, table
+from sparklog.client.representation import Facts, Shown, join_names, table
 from sparklog.client.scan import Scan, scan
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.coordinator import Coordinator
@@ -28,26 +28,26 @@ from sparklog.errors import ClusterAlreadyExistsError, TopicAlreadyExistsError
 from sparklog.protocol.names import is_internal_topic
 
 Root = str | os.PathLike[str]
-"""A folder, or an address such as ``s3://bucket/log``."""
+"""A folder, or a URL such as ``s3://bucket/log``."""
 
 
 def create_cluster(
     root: Root | None = None, storage_options: Mapping[str, object] | None = None, *, if_not_exists: bool = False
 ) -> Cluster:
-    """Create a cluster at a folder or address (default: SPARKLOG_BOOTSTRAP_SERVER), and open it.
+    """Create a cluster in a folder or at a URL (default: SPARKLOG_BOOTSTRAP_SERVER), and open it.
 
-    ``storage_options`` go to the storage's client, as ``Producer`` takes them. With ``if_not_exists`` a cluster that is
-    there already is opened.
+    ``storage_options`` are passed to the storage's client, as by ``Producer``. With ``if_not_exists`` an existing
+    cluster is opened.
 
         >>> cluster = sparklog.create_cluster(root, if_not_exists=True)
         >>> cluster.topics()
         ['orders']
 
     Raises:
-        ClusterAlreadyExistsError: there is one at this root.
-        InvalidConfigurationError: a host and port in place of a root.
-        UnsupportedStoreError: no such kind of storage, or its package is not installed.
-        StorageError: the storage did not answer, or refused.
+        ClusterAlreadyExistsError: there is a cluster at this root.
+        InvalidConfigurationError: the root is a host and port.
+        UnsupportedStoreError: unknown kind of storage, or its package is not installed.
+        StorageError: the storage did not answer, or refused the request.
     """
     address = root_of("create_cluster", root, "root")
     try:
@@ -55,21 +55,22 @@ def create_cluster(
     except ClusterAlreadyExistsError as error:
         if not if_not_exists:
             raise ClusterAlreadyExistsError(
-                f"{error.message}; if_not_exists=True, or sparklog.open_cluster, opens the one that is there",
+                f"{error.message}; to open it, use if_not_exists=True or sparklog.open_cluster()",
                 **error.context,
             ) from error
     return open_cluster(address, storage_options)
 
 
 def open_cluster(root: Root | None = None, storage_options: Mapping[str, object] | None = None) -> Cluster:
-    """Open the cluster at a folder or address (default: SPARKLOG_BOOTSTRAP_SERVER). The clients of a process share what
-    they know of it.
+    """Open the cluster in a folder or at a URL (default: SPARKLOG_BOOTSTRAP_SERVER).
+
+    The clients of a process share its state.
 
         >>> sparklog.open_cluster(root).topics()
         ['orders']
 
     Raises:
-        ClusterNotFoundError: there is none at this root.
+        ClusterNotFoundError: there is no cluster at this root.
         InvalidConfigurationError, UnsupportedStoreError, StorageError: as ``create_cluster``.
     """
     given = {"bootstrap_servers": root, "storage_options": storage_options}
@@ -77,10 +78,10 @@ def open_cluster(root: Root | None = None, storage_options: Mapping[str, object]
 
 
 class Cluster(Shown):
-    """A log on shared storage: its topics, and the clients of it. Thread-safe.
+    """A log on shared storage, with its topics and clients. Thread-safe.
 
-    Made by ``sparklog.create_cluster`` and ``sparklog.open_cluster``. ``Producer``, ``Consumer`` and ``AdminClient``
-    take it as ``cluster=``.
+    Returned by ``sparklog.create_cluster`` and ``sparklog.open_cluster``. ``Producer``, ``Consumer`` and
+    ``AdminClient`` accept it as ``cluster=``.
 
         >>> cluster = sparklog.open_cluster(root)
         >>> cluster.create_topic("payments", partitions=2)
@@ -95,7 +96,7 @@ class Cluster(Shown):
 
     @property
     def root(self) -> str:
-        """The folder or address, without credentials: what clients take as ``bootstrap_servers``."""
+        """The folder or URL, without credentials: the ``bootstrap_servers`` of clients."""
         return self.coordinator.store.root
 
     @property
@@ -106,7 +107,7 @@ class Cluster(Shown):
     # -- topics
 
     def topics(self) -> list[str]:
-        """The names of the topics that exist now, without internal ones. Reads the storage; raises StorageError."""
+        """Return the names of the existing topics, without internal ones. Reads the storage; raises StorageError."""
         return sorted(name for name in self.coordinator.refresh().topics if not is_internal_topic(name))
 
     def create_topic(
@@ -143,27 +144,27 @@ class Cluster(Shown):
         self.coordinator.delete_topic(name)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first offset of each partition, and the one after its last record. Reads the storage.
+        """Return the first offset of each partition and the one after its last record. Reads the storage.
 
             cluster.offsets("orders")        # {0: (0, 1200), 1: (0, 1187)}
 
         Raises UnknownTopicOrPartitionError, StorageError.
         """
         partitions = self.coordinator.refresh().topic(topic).partitions
-        return {number: (at.log_start_offset, at.high_watermark) for number, at in enumerate(partitions)}
+        return {number: (state.log_start_offset, state.high_watermark) for number, state in enumerate(partitions)}
 
     # -- clients
 
     def producer(self, **configs: Any) -> Producer:
-        """A ``Producer`` of this cluster; arguments and errors are those of the class."""
+        """Return a ``Producer`` of this cluster; arguments and errors are those of the class."""
         return Producer(cluster=self.coordinator, **configs)
 
     def consumer(self, *topics: str, **configs: Any) -> Consumer:
-        """A ``Consumer`` of this cluster; arguments and errors are those of the class."""
+        """Return a ``Consumer`` of this cluster; arguments and errors are those of the class."""
         return Consumer(*topics, cluster=self.coordinator, **configs)
 
     def scan(self, topic: str, **arguments: Any) -> Scan:
-        """The committed records of a topic as Arrow; arguments and errors are those of ``sparklog.scan``.
+        """Return the committed records of a topic as Arrow; arguments and errors are those of ``sparklog.scan``.
 
         >>> sparklog.open_cluster(root).scan("orders").to_arrow().num_rows
         0
@@ -171,15 +172,15 @@ class Cluster(Shown):
         return scan(topic, cluster=self.coordinator, **arguments)
 
     def admin(self, **configs: Any) -> AdminClient:
-        """An ``AdminClient`` of this cluster; arguments and errors are those of the class."""
+        """Return an ``AdminClient`` of this cluster; arguments and errors are those of the class."""
         return AdminClient(cluster=self.coordinator, **configs)
 
-    # -- showing
+    # -- representation
 
     def _facts(self) -> Facts:
         state = self.coordinator.state
         names = [name for name in state.topics if not is_internal_topic(name)]
-        return {"root": self.root, "id": state.cluster_id, "topics": listed(names) or "none"}
+        return {"root": self.root, "id": state.cluster_id, "topics": join_names(names) or "none"}
 
     def _repr_html_(self) -> str:
         try:
@@ -187,11 +188,11 @@ class Cluster(Shown):
             rows = [
                 (
                     name,
-                    len(found.partitions),
-                    f"{sum(at.high_watermark - at.log_start_offset for at in found.partitions):,}",
-                    f"{sum(at.size_bytes for at in found.partitions):,}",
+                    len(topic.partitions),
+                    f"{sum(p.high_watermark - p.log_start_offset for p in topic.partitions):,}",
+                    f"{sum(p.size_bytes for p in topic.partitions):,}",
                 )
-                for name, found in sorted(state.topics.items())
+                for name, topic in sorted(state.topics.items())
                 if not is_internal_topic(name)
             ]
             title = f"Cluster {self.root} ({state.cluster_id}), version {state.version}"

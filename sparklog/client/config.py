@@ -1,14 +1,14 @@
-"""The arguments of the Python clients: which names they take, what each must be, and which cluster they mean.
+"""The arguments of the Python clients: their names, the checks of their values, and the cluster they name.
 
     config = check_arguments("Producer", given, PRODUCER_DEFAULTS, NO_EFFECT)
     coordinator = cluster_of("Producer", config)
 
-Rules: names and defaults are those of kafka-python (2.3 and 3.1), so that a program moves by changing the import and
-``bootstrap_servers``; without the latter, SPARKLOG_BOOTSTRAP_SERVER names the cluster. What only makes sense with
-sockets is accepted and does nothing, which a line in the debug log says; a name that no client has is refused with the
-nearest one that exists.
+Rules: names and defaults are those of kafka-python (2.3 and 3.1), so that a program migrates by changing the import and
+``bootstrap_servers``; without the latter, SPARKLOG_BOOTSTRAP_SERVER names the cluster. Arguments that only make sense
+with sockets are accepted without effect, with a line in the debug log; an unknown name is refused, with the nearest
+known one.
 
-Not for: what the arguments do, and settings of topics and of the cluster (``sparklog.config``).
+Not for: the effect of the arguments, and configs of topics and of the cluster (``sparklog.config``).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ SOCKET_DEFAULTS: Mapping[str, object] = {
     "ssl_keyfile": None,
     "ssl_password": None,
 }
-"""What all of kafka-python's clients take for connections, with its defaults. There are no connections: accepted,
-shown in ``config``, no effect."""
+"""Arguments for connections that all of kafka-python's clients have, with their defaults. Accepted and shown in
+``config``, but without effect: there are no connections."""
 
 SOCKET_ARGUMENTS = frozenset(SOCKET_DEFAULTS) | {
     "api_version_auto_timeout_ms",
@@ -77,7 +77,7 @@ SOCKET_ARGUMENTS = frozenset(SOCKET_DEFAULTS) | {
     "sock_chunk_bytes",
     "ssl_ciphers",
 }
-"""The same with what only some clients, or only those of kafka-python 2, take."""
+"""The same, and the arguments that only some clients, or only those of kafka-python 2, have."""
 
 METRIC_ARGUMENTS: Mapping[str, object] = {
     "metric_reporters": [],
@@ -85,10 +85,10 @@ METRIC_ARGUMENTS: Mapping[str, object] = {
     "metrics_num_samples": 2,
     "metrics_sample_window_ms": 30_000,
 }
-"""How a client measures itself, with kafka-python's defaults; see ``client.metrics``."""
+"""Arguments for metrics, with kafka-python's defaults; see ``client.metrics``."""
 
 API_VERSION = (4, 2)
-"""What ``config["api_version"]`` says, which in kafka-python is the version of Kafka that was found."""
+"""The value of ``config["api_version"]``, which in kafka-python is the version of the Kafka broker."""
 
 CLUSTER_ARGUMENTS: Mapping[str, object] = {
     "bootstrap_servers": None,
@@ -96,15 +96,15 @@ CLUSTER_ARGUMENTS: Mapping[str, object] = {
     "storage_options": None,
     "cluster": None,
 }
-"""What names the cluster: its root, how long to try to open it, the options of the storage's client, or a coordinator
-that is open already."""
+"""Arguments that name the cluster: its root, how long to try to open it, and the options of the storage's client; or an
+open cluster."""
 
 _BROKER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}"
 _BROKERS = re.compile(rf"\s*(?:localhost|{_BROKER}(?:\s*,\s*{_BROKER})*)\s*")
 """Addresses of Kafka's brokers; ``localhost`` is kafka-python's default."""
 
 OPEN_PAUSE_SECONDS = 0.1
-"""seconds between two tries to open a cluster whose storage does not answer."""
+"""seconds between two attempts to open a cluster whose storage does not answer."""
 
 
 def check_arguments(
@@ -113,13 +113,13 @@ def check_arguments(
     known: Mapping[str, object],
     ignored: frozenset[str] = SOCKET_ARGUMENTS,
 ) -> dict[str, Any]:
-    """Every argument in ``known``, as given or else with the default it has there.
+    """Return every argument in ``known``, with the given value or else the default.
 
-    Names in ``ignored`` are dropped with a debug log line, also those that have the value None. ``client`` is the
-    class's name, for messages.
+    Names in ``ignored`` are dropped with a debug log line, even if their value is None. ``client`` is the class's name,
+    for messages.
 
     Raises:
-        InvalidClientConfigurationError: a name that is neither, with the nearest one that is.
+        InvalidClientConfigurationError: an unknown name; the message suggests the nearest one.
     """
     config = dict(known)
     for name, value in given.items():
@@ -139,10 +139,10 @@ def _unknown(client: str, name: str, known: Mapping[str, object]) -> InvalidClie
     return InvalidClientConfigurationError(f"{client} has no argument {name[:100]!r}{hint}", config=name)
 
 
-def shown_config(
+def build_shown_config(
     defaults: Mapping[str, object], given: Mapping[str, object], coordinator: Coordinator
 ) -> dict[str, Any]:
-    """What a client shows as its ``config``: every argument that it takes, as given or as it is by default."""
+    """Return the ``config`` that a client shows: every argument, with the given value or the default."""
     servers = given.get("bootstrap_servers")
     config: dict[str, Any] = {**defaults, **given}
     if config.get("api_version") is None:
@@ -158,10 +158,10 @@ def shown_config(
 
 
 def whole_number(client: str, config: Mapping[str, object], name: str, least: int = 0, most: float = math.inf) -> int:
-    """The value of an argument that is a whole number in these bounds, inclusive.
+    """Return the value of an argument that is a whole number within these bounds, inclusive.
 
-    ``math.inf``, kafka-python's word for no limit, is the greatest int64. Raises InvalidClientConfigurationError and
-    its kind.
+    ``math.inf``, which in kafka-python means no limit, becomes the largest int64. Raises
+    InvalidClientConfigurationError, for another type its subclass InvalidClientConfigurationTypeError.
     """
     value = config[name]
     if value == math.inf:
@@ -178,9 +178,9 @@ def whole_number(client: str, config: Mapping[str, object], name: str, least: in
 
 
 def milliseconds(client: str, config: Mapping[str, object], name: str, least: int = 0) -> float:
-    """The value of an argument that is a time of at least ``least`` milliseconds; fractions of one are fine.
+    """Return the value of an argument that is a time of at least ``least`` milliseconds; fractions are accepted.
 
-    ``math.inf`` as in ``whole_number``. Raises InvalidClientConfigurationError and its kind.
+    ``math.inf`` and errors as in ``whole_number``.
     """
     value = config[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
@@ -192,7 +192,7 @@ def milliseconds(client: str, config: Mapping[str, object], name: str, least: in
 
 
 def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequence[object]) -> Any:
-    """The value of an argument that is one of these. Raises InvalidClientConfigurationError."""
+    """Return the value of an argument that is one of ``choices``. Raises InvalidClientConfigurationError."""
     value = config[name]
     if not any(value == choice and type(value) is type(choice) for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices)
@@ -206,23 +206,23 @@ def one_of(client: str, config: Mapping[str, object], name: str, choices: Sequen
 
 
 def cluster_of(client: str, config: Mapping[str, object], address: str = "bootstrap_servers") -> Coordinator:
-    """The coordinator of the cluster that the arguments name; clients of one process share it. Messages call the
-    argument of the root ``address``.
+    """Return the coordinator of the cluster that the arguments name; the clients of a process share it.
 
-    A storage that does not answer is asked again for ``bootstrap_timeout_ms``, as Kafka's clients do.
+    If the storage does not answer, opening is retried for ``bootstrap_timeout_ms``, as in Kafka's clients. ``address``
+    is the name of the argument for the root, for messages.
 
-    Raises InvalidClientConfigurationError where they name none, or what ``shared_cluster`` raises.
+    Raises InvalidClientConfigurationError if they name no cluster, and the errors of ``shared_cluster``.
     """
-    given = config.get("cluster")
-    given = getattr(given, "coordinator", given)  # of a ``Cluster``
-    if given is not None:
-        if not isinstance(given, Coordinator):
+    cluster = config.get("cluster")
+    coordinator = getattr(cluster, "coordinator", cluster)
+    if coordinator is not None:
+        if not isinstance(coordinator, Coordinator):
             raise InvalidClientConfigurationError(
-                f"{client}(cluster=...) takes what sparklog.open_cluster() returns, not {type(given).__name__}; give "
-                f"an address as {address}",
+                f"{client}(cluster=...) takes the result of sparklog.open_cluster(), not {type(cluster).__name__}; "
+                f"give a folder or URL as {address}",
                 config="cluster",
             )
-        return given
+        return coordinator
     options = config.get("storage_options")
     if options is not None and not isinstance(options, Mapping):
         raise InvalidClientConfigurationError(
@@ -231,10 +231,10 @@ def cluster_of(client: str, config: Mapping[str, object], address: str = "bootst
         )
     root = root_of(client, config.get("bootstrap_servers"), address)
     timeout_ms = milliseconds(client, {**CLUSTER_ARGUMENTS, **config}, "bootstrap_timeout_ms")
-    return _opened(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
+    return _open_cluster(root, cast("Mapping[str, object] | None", options), timeout_ms / 1000)
 
 
-def _opened(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:
+def _open_cluster(root: str, options: Mapping[str, object] | None, seconds: float) -> Coordinator:
     clock = SystemClock()
     deadline = clock.monotonic() + seconds
     while True:
@@ -243,19 +243,19 @@ def _opened(root: str, options: Mapping[str, object] | None, seconds: float) -> 
         except StorageUnavailableError as error:
             if clock.monotonic() + OPEN_PAUSE_SECONDS > deadline:
                 raise
-            logger.info("%s does not answer and is asked again: %s", root, error)
+            logger.info("retrying to open %s after: %s", root, error)
             clock.sleep(OPEN_PAUSE_SECONDS)
 
 
 _root_for_brokers: list[str | None] = []
-"""Empty: addresses of brokers are refused. Else they stand for this root, or None for that of the environment."""
+"""Empty: addresses of brokers are refused. Otherwise they stand for this root; None is the root of the environment."""
 
 
 def answer_brokers_with(root: str | None) -> None:
-    """From now on, in this process, addresses of Kafka's brokers, or none, stand for this cluster: for programs that
-    cannot be edited. None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; where it names none, they are refused.
+    """Use this cluster for addresses of Kafka brokers, and for none, in this process: programs may not be editable.
 
-    Raises InvalidClientConfigurationError where the root is itself an address of brokers.
+    None is the cluster that SPARKLOG_BOOTSTRAP_SERVER names; if it names none, addresses of brokers are refused. Raises
+    InvalidClientConfigurationError if the root is itself an address of brokers.
     """
     if _are_brokers(root):
         raise _not_a_root("install", "root", root)
@@ -263,10 +263,10 @@ def answer_brokers_with(root: str | None) -> None:
 
 
 def root_of(client: str, servers: object, address: str = "bootstrap_servers") -> str:
-    """The cluster's root from ``bootstrap_servers``: an address or folder, or a list that has only that. None is what
-    was given to ``answer_brokers_with``, or what SPARKLOG_BOOTSTRAP_SERVER says.
+    """Return the cluster's root from ``bootstrap_servers``: a folder or URL, or a list of only that.
 
-    Raises InvalidClientConfigurationError for anything else.
+    None means the root given to ``answer_brokers_with``, or that of SPARKLOG_BOOTSTRAP_SERVER. Raises
+    InvalidClientConfigurationError for anything else.
     """
     installed = _root_for_brokers[0] if _root_for_brokers else None
     if servers is None:
@@ -297,4 +297,4 @@ def _are_brokers(servers: object) -> bool:
     addresses = [servers] if isinstance(servers, str) else servers
     if not isinstance(addresses, list | tuple | set | frozenset) or not addresses:
         return False
-    return all(isinstance(one, str) and _BROKERS.fullmatch(one) for one in addresses)
+    return all(isinstance(entry, str) and _BROKERS.fullmatch(entry) for entry in addresses)

@@ -1,10 +1,11 @@
-"""Calls of the storage that a caller waits for only so long: a request that hangs cannot be interrupted, so it stays in
-a thread of its own, and the caller is told in time.
+"""Storage calls with a deadline.
 
-Rules: what is called has to be safe beside the caller's next steps. Nobody gets its result once the time is over, so it
-is for what can be asked again. Waiting is real time, whatever clock the cluster has.
+A request that hangs cannot be interrupted, so it runs in its own thread, and the caller gets an error at the deadline.
 
-Not for: callbacks and listeners, which belong to the caller's thread.
+Rules: the call must be safe to run beside the caller's next steps. Its result is lost after the deadline, so it must be
+repeatable. Waits are in real time, whatever clock the cluster has.
+
+Not for: callbacks and listeners, which run in the caller's thread.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from sparklog.client.producer.futures import longest_wait
+from sparklog.client.producer.futures import clamp_timeout
 from sparklog.errors import KafkaTimeoutError
 
 Result = TypeVar("Result")
 
 
 class Call(Generic[Result]):
-    """One call, which ``run`` makes in some thread. Thread-safe."""
+    """One call, which ``run`` executes in some thread. Thread-safe."""
 
     def __init__(self, action: Callable[[], Result]) -> None:
         self._action = action
@@ -32,7 +33,7 @@ class Call(Generic[Result]):
         self._cancelled = False
 
     def start(self) -> Call[Result]:
-        """Run in a thread of its own, or here and now where the interpreter is ending and starts none any more."""
+        """Run in a new thread, or in this one if the interpreter is shutting down and starts no threads."""
         try:
             threading.Thread(target=self.run, name="sparklog-call", daemon=True).start()
         except RuntimeError:
@@ -40,6 +41,7 @@ class Call(Generic[Result]):
         return self
 
     def run(self) -> None:
+        """Execute the call, unless it was cancelled, and keep its result or error."""
         try:
             if not self._cancelled:
                 self._result = self._action()
@@ -49,25 +51,25 @@ class Call(Generic[Result]):
             self._done.set()
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: it is not made, unless it is under way already."""
+        """Do not execute it, unless it has already begun: its result is no longer needed."""
         self._cancelled = True
 
     def done(self) -> bool:
         return self._done.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over, after at most so many seconds."""
-        return self._done.wait(longest_wait(seconds))
+        """Wait at most ``seconds``; return whether it has ended."""
+        return self._done.wait(clamp_timeout(seconds))
 
     def result(self) -> Result:
-        """What it returned or raised, once it is over."""
+        """Return its result or raise its error, once it has ended."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[no-any-return]
 
 
-def within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:
-    """What ``action`` returns. Raises KafkaTimeoutError after so many seconds; it goes on all the same."""
+def call_within(seconds: float | None, action: Callable[[], Result], what: str) -> Result:
+    """Return the result of ``action``. Raises KafkaTimeoutError after ``seconds``; the action goes on in its thread."""
     if seconds is None or seconds == math.inf:
         return action()
     call = Call(action).start()
@@ -77,7 +79,7 @@ def within(seconds: float | None, action: Callable[[], Result], what: str) -> Re
 
 
 class Repeatable(Generic[Result]):
-    """A call that several may want, and that is under way once at most: a storage that hangs gets no crowd of threads.
+    """A call shared by its callers, of which at most one runs at a time: threads do not pile up if the storage hangs.
 
     Thread-safe.
     """
@@ -88,10 +90,10 @@ class Repeatable(Generic[Result]):
         self._lock = threading.Lock()
         self._latest: Call[Result] | None = None
 
-    def within(self, seconds: float, newer: bool = False) -> Result:
-        """What it returns, also where it was begun by somebody who gave up on it. Raises KafkaTimeoutError.
+    def call_within(self, seconds: float, newer: bool = False) -> Result:
+        """Return its result, also of a call begun by a caller that has timed out. Raises KafkaTimeoutError.
 
-        With ``newer`` not where that one is over by now, maybe for long: then it is called again.
+        With ``newer``, a call that has already ended is not used, since its result may be old: another one begins.
         """
         with self._lock:
             call = self._latest
@@ -106,11 +108,10 @@ class Repeatable(Generic[Result]):
 
 
 class InOrder:
-    """Calls that a thread of its own makes one after the other, so that what they use needs no lock. A caller that
-    gives up on one may keep it, and ask for its result later. Unlike an executor's thread it keeps no process from
-    ending.
+    """Runs calls one after the other in its own thread, so that the objects they use need no lock.
 
-    One thread submits.
+    A caller that times out may keep the call and ask for its result later. Unlike an executor's thread, this one does
+    not keep the process alive. Only one thread may submit calls.
     """
 
     def __init__(self, name: str) -> None:
@@ -118,9 +119,11 @@ class InOrder:
         self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._started = False
 
-    def within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
-        """What ``action`` returns, after the calls before. Raises KafkaTimeoutError after so many seconds; where it has
-        not begun by then it never does."""
+    def call_within(self, seconds: float, action: Callable[[], Result], what: str) -> Result:
+        """Run ``action`` after the earlier calls; return its result.
+
+        Raises KafkaTimeoutError after ``seconds``; an action that has not begun by then is never run.
+        """
         call = self.submit(action)
         try:
             if not call.wait(seconds):
@@ -130,13 +133,13 @@ class InOrder:
             call.cancel()
 
     def submit(self, action: Callable[[], Result]) -> Call[Result]:
-        """Make this call after those before."""
+        """Queue a call of ``action``, to run after the earlier ones."""
         call = Call(action)
         if not self._started:
             self._started = True
             try:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
-            except RuntimeError:  # the interpreter is ending, and starts no thread any more
+            except RuntimeError:  # the interpreter is shutting down and starts no threads
                 self._started = False
                 call.run()
                 return call
@@ -144,11 +147,11 @@ class InOrder:
         return call
 
     def end(self) -> None:
-        """End the thread once it has made all calls."""
+        """End the thread after all queued calls."""
         self._calls.put(None)
 
     def finish(self, seconds: float, action: Callable[[], object]) -> None:
-        """Make a last call, here and now where there is no thread, and end the thread; wait so many seconds for it."""
+        """Run a last call and end the thread; wait at most ``seconds``. Without a thread, run it in this one."""
         if not self._started:
             action()
             return
@@ -161,8 +164,8 @@ class InOrder:
             call.run()
 
 
-def timed_out(what: str, seconds: float, then: str = "its outcome is not known: try again") -> KafkaTimeoutError:
-    """The error of a caller whose time is over."""
+def timed_out(what: str, seconds: float, then: str = "its outcome is unknown: try again") -> KafkaTimeoutError:
+    """Return the error of a caller whose deadline has passed."""
     return KafkaTimeoutError(
-        f"{what} had no answer of the storage within {seconds:.3g} seconds; what was begun goes on, and {then}"
+        f"{what} had no answer from the storage within {seconds:.3g} seconds; the request continues, and {then}"
     )

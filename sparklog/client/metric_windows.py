@@ -1,25 +1,25 @@
-"""Rates, averages and maxima over the last while: the arithmetic of metrics, without a clock, a lock or a name.
+"""Rates, averages and maxima over a recent time span: the arithmetic of metrics, without a clock, lock or name.
 
     sizes = Windows(seconds=30, samples=2, created=now)
     sizes.record(512, now)
     sizes.average(now), sizes.maximum(now), sizes.rate(now)
 
-Time since ``created`` is cut into windows of ``seconds``. The one that is under way and the ``samples - 1`` before it
+Time since ``created`` is divided into windows of ``seconds``. The current window and the ``samples - 1`` before it
 count: with Kafka's defaults, 30 seconds and 2 samples, the last 30 to 60 seconds. For seconds=10, samples=2, created=0,
 at 25: the windows [10, 20) and [20, 25] count, 15 seconds, so 30 records since second 10 are a rate of 2.
 
-Rules: times are seconds of one monotonic clock. Recording costs the same however much was recorded. Not thread-safe.
-Not for: percentiles.
+Rules: times are seconds of one monotonic clock. The cost of recording is constant. Not thread-safe. Not for:
+percentiles.
 """
 
 from __future__ import annotations
 
 SHORTEST_SPAN_SECONDS = 1.0
-"""Rates are over no less than this, so that the first record of a client is not a thousand a second."""
+"""Minimum span of a rate, so that the first record of a client does not count as a thousand per second."""
 
 
 class Windows:
-    """Values that were recorded, by window. ``count`` and ``total`` are of all there ever were."""
+    """Recorded values by window. ``count`` and ``total`` include all values ever recorded."""
 
     __slots__ = ("_created", "_recent", "_samples", "_seconds", "count", "total")
 
@@ -29,10 +29,10 @@ class Windows:
         self._created = created
         self._recent: list[_Sample] = []
         self.count = 0
-        self.total: float = 0  # of whole numbers, it stays one
+        self.total: float = 0  # stays an int if all values are ints
 
     def record(self, value: float, now: float) -> None:
-        """Add a value. A ``now`` before that of an earlier call counts as the window of that one."""
+        """Add a value. If ``now`` is before that of an earlier call, it counts in the window of that call."""
         number = self._number(now)
         recent = self._recent
         if not recent or recent[-1].number < number:
@@ -43,21 +43,21 @@ class Windows:
         self.total += value
 
     def rate(self, now: float) -> float:
-        """The sum of the values a second."""
+        """Return the sum of the values per second."""
         return sum(sample.total for sample in self._counted(now)) / self._span(now)
 
     def count_rate(self, now: float) -> float:
-        """How many values a second."""
+        """Return the number of values per second."""
         return sum(sample.count for sample in self._counted(now)) / self._span(now)
 
     def average(self, now: float) -> float:
-        """Of the values; 0 for none."""
+        """Return the average of the values; 0 if there are none."""
         counted = self._counted(now)
         count = sum(sample.count for sample in counted)
         return sum(sample.total for sample in counted) / count if count else 0.0
 
     def maximum(self, now: float) -> float:
-        """The largest value; 0 for none."""
+        """Return the largest value; 0 if there are none."""
         return max((sample.most for sample in self._counted(now)), default=0.0)
 
     def _number(self, now: float) -> int:
@@ -73,14 +73,14 @@ class Windows:
 
 
 class _Sample:
-    """What was recorded in one window."""
+    """The values recorded in one window."""
 
     __slots__ = ("count", "most", "number", "total")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.count = 0
-        self.total: float = 0  # of whole numbers, it stays one
+        self.total: float = 0  # stays an int if all values are ints
         self.most = float("-inf")
 
     def add(self, value: float) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a client: what it measures, by group and name, with kafka-python's interface.
+"""The metrics of a client, by group and name, with kafka-python's interface.
 
     metrics = Metrics(clock, settings, client_id="shop")
     latency = metrics.sensor()
@@ -7,9 +7,9 @@
     metrics.values()["producer-metrics"]["request-latency-avg"]
 
 Rules: thread-safe; one lock, held for a microsecond. Nothing is measured for each record: clients record for each
-batch, request or call. A measure that fails is NaN, so that asking never raises.
+batch, request or call. A measure that fails is NaN, so that reading a value never raises.
 
-Not for: which metrics there are (``producer_metrics``, ``consumer_metrics``), arithmetic (``metric_windows``).
+Not for: the metrics of a client (``producer.metrics``, ``consumer.metrics``), arithmetic (``metric_windows``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COUNT_GROUP = "kafka-metrics-count"
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """What a client's ``metrics_...`` arguments say."""
+    """The ``metrics_...`` arguments of a client."""
 
     enabled: bool = True
     samples: int = 2
@@ -44,8 +44,10 @@ class MetricSettings:
 
 
 def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
-    """From a client's arguments, of which others than those of metrics are passed over. Raises
-    InvalidClientConfigurationError."""
+    """Return the settings from a client's arguments, of which all others are ignored.
+
+    Raises InvalidClientConfigurationError.
+    """
     arguments = {name: given.get(name, default) for name, default in METRIC_ARGUMENTS.items()}
     reporters: Any = arguments["metric_reporters"] or ()
     if not isinstance(reporters, Sequence) or not all(callable(reporter) for reporter in reporters):
@@ -64,7 +66,7 @@ def metric_settings(client: str, given: Mapping[str, object]) -> MetricSettings:
 
 @dataclass(frozen=True)
 class MetricName:
-    """What a metric is called, as in kafka-python: ``tags`` tell metrics apart that share a name."""
+    """The name of a metric, as in kafka-python: ``tags`` distinguish metrics of the same name."""
 
     name: str
     group: str
@@ -74,26 +76,26 @@ class MetricName:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name, and its value now."""
+    """One metric: its name and its current value."""
 
     metric_name: MetricName
     measure: Callable[[], float] = field(compare=False, repr=False)
 
     def value(self, time_ms: float | None = None) -> float:
-        """The value now. Never raises: NaN where it cannot be told. ``time_ms`` has no effect."""
+        """Return the current value, NaN if measuring fails: never raises. ``time_ms`` has no effect."""
         try:
             return self.measure()
         except Exception:
-            logger.debug("%s cannot be measured", self.metric_name, exc_info=True)
+            logger.debug("could not measure %s", self.metric_name, exc_info=True)
             return math.nan
 
 
 class MetricsReporter(ABC):
-    """What ``metric_reporters`` are classes of: a client makes one of each, and tells it about its metrics."""
+    """Base class of ``metric_reporters``: a client creates one of each and notifies it of its metrics."""
 
     @abstractmethod
     def init(self, metrics: list[Metric]) -> None:
-        """Called first, with the metrics there are."""
+        """Called first, with the existing metrics."""
 
     @abstractmethod
     def metric_change(self, metric: Metric) -> None:
@@ -105,7 +107,7 @@ class MetricsReporter(ABC):
 
     @abstractmethod
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """For who makes a reporter by hand. Clients do not call it."""
+        """For programs that create a reporter themselves. Clients do not call it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -113,7 +115,7 @@ class MetricsReporter(ABC):
 
 
 class Sensor:
-    """Values of one kind, such as the latencies of requests. Thread-safe."""
+    """Records values of one kind, such as the latencies of requests. Thread-safe."""
 
     __slots__ = ("_clock", "_lock", "_windows")
 
@@ -129,30 +131,30 @@ class Sensor:
             self._windows.record(value, now)
 
     def rate(self) -> float:
-        """The sum of the values a second, over the last windows."""
-        return self._of(self._windows.rate)
+        """Return the sum of the values per second over the recent windows."""
+        return self._measure(self._windows.rate)
 
     def count_rate(self) -> float:
-        """How many values a second, over the last windows."""
-        return self._of(self._windows.count_rate)
+        """Return the number of values per second over the recent windows."""
+        return self._measure(self._windows.count_rate)
 
     def average(self) -> float:
-        """Of the values of the last windows, 0 for none."""
-        return self._of(self._windows.average)
+        """Return the average of the values in the recent windows, 0 if there are none."""
+        return self._measure(self._windows.average)
 
     def maximum(self) -> float:
-        """Of the values of the last windows, 0 for none."""
-        return self._of(self._windows.maximum)
+        """Return the largest value in the recent windows, 0 if there are none."""
+        return self._measure(self._windows.maximum)
 
     def total(self) -> float:
-        """The sum of all values there ever were."""
+        """Return the sum of all values ever recorded."""
         return self._windows.total
 
     def count(self) -> float:
-        """How many values there ever were."""
+        """Return the number of values ever recorded."""
         return self._windows.count
 
-    def _of(self, measure: Callable[[float], float]) -> float:
+    def _measure(self, measure: Callable[[float], float]) -> float:
         now = self._clock.monotonic()
         with self._lock:
             return measure(now)
@@ -170,41 +172,41 @@ class Metrics:
         self._reporters = [reporter() for reporter in settings.reporters] if settings.enabled else []
         for reporter in self._reporters:
             reporter.init([])
-        self.add(COUNT_GROUP, "count", "how many metrics there are", lambda: len(self._metrics))
+        self.add(COUNT_GROUP, "count", "number of metrics", lambda: len(self._metrics))
 
     def sensor(self) -> Sensor:
-        """A new one, of these metrics' windows."""
+        """Return a new sensor with the windows of these metrics."""
         return Sensor(self._clock, self._lock, self._settings)
 
     def add(self, group: str, name: str, description: str, measure: Callable[[], float], **tags: str) -> None:
-        """Register a metric. One that has the same group, name and tags is replaced."""
+        """Register a metric. It replaces one with the same group, name and tags."""
         metric = Metric(MetricName(name, group, description, {**self._tags, **tags}), measure)
         with self._lock:
-            self._metrics = {**self._metrics, metric.metric_name: metric}  # whoever reads has the one before, whole
+            self._metrics = {**self._metrics, metric.metric_name: metric}  # copy on write, for readers
         for reporter in self._reporters:
-            _call(reporter, "metric_change", metric)
+            _notify(reporter, "metric_change", metric)
 
     def values(self) -> dict[str, dict[str, float]]:
-        """Every value by group and name; those of single topics are in ``raw`` only. Nothing where metrics are off."""
-        found: dict[str, dict[str, float]] = {}
+        """Return every value by group and name, without those of single topics (see ``raw``). Empty if disabled."""
+        values: dict[str, dict[str, float]] = {}
         for name, metric in self.raw().items():
             if name.tags == self._tags:
-                found.setdefault(name.group, {})[name.name] = metric.value()
-        return found
+                values.setdefault(name.group, {})[name.name] = metric.value()
+        return values
 
     def raw(self) -> dict[MetricName, Metric]:
-        """Every metric by its name."""
+        """Return every metric by its name."""
         return dict(self._metrics) if self._settings.enabled else {}
 
     def close(self) -> None:
-        """Tell the reporters that there will be no more. Values can still be read."""
+        """Close the reporters. Values can still be read."""
         reporters, self._reporters = self._reporters, []
         for reporter in reporters:
-            _call(reporter, "close")
+            _notify(reporter, "close")
 
 
-def _call(reporter: object, method: str, *arguments: object) -> None:
-    """A reporter is the program's own: what it raises is logged, and the client goes on."""
+def _notify(reporter: object, method: str, *arguments: object) -> None:
+    """Call a reporter, which is the program's code: log what it raises, and continue."""
     try:
         getattr(reporter, method)(*arguments)
     except BaseException as error:

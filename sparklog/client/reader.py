@@ -1,10 +1,10 @@
-"""Reading a cluster from Python: offsets by name and by time, records of a range, and waiting for what comes.
+"""Read a cluster from Python: offsets by name and by time, records of a range, and waiting for new records.
 
-Rules: a reader works on the newest state its coordinator has read; ``refresh`` or ``wait`` moves it on. Nothing here
-keeps a position: who reads keeps the next offset. The only sleeping is the clock's. Files that were merged into others
-while a range is read are looked up anew, which moves the state on as well.
+Rules: a reader uses the newest state its coordinator has read; ``refresh`` and ``wait`` advance it. No positions are
+kept: the caller keeps the next offset. All sleeping is done by the clock. If files were merged into others while a
+range is read, their segments are looked up again, which also advances the state.
 
-Not for: consumer groups, subscriptions, deserialising.
+Not for: consumer groups, subscriptions, deserializing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 FIRST_POLL_SECONDS = 0.01
 LONGEST_POLL_SECONDS = 1.0
-"""An idle reader asks the storage this rarely at most, so that waiting costs two small requests a second."""
+"""The longest poll interval of an idle reader, so that waiting costs two small requests per second."""
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as it is read; ``timestamp_us`` microseconds since the epoch, ``timestamp_type`` as in ``types``."""
+    """One record that was read; ``timestamp_us``: microseconds since the epoch, ``timestamp_type`` as in ``types``."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Records of one partition as Arrow, with the leader epoch they were appended in."""
+    """Records of one partition as Arrow, with the leader epoch in which they were appended."""
 
     records: Records
     leader_epoch: int
@@ -64,9 +64,10 @@ class Fetched(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What can be read of a partition: offsets ``[start, end)`` of the topic with this id.
+    """The readable offsets ``[start, end)`` of a partition of the topic with this id.
 
-    ``is_log``: it is a log, whose end is reached once there is no more to read, also where the last records are gone.
+    ``is_log``: it is a stored log, whose end is reached when nothing is left to read, even if its last records were
+    deleted.
     """
 
     topic_id: str
@@ -77,7 +78,7 @@ class Bounds(NamedTuple):
 
 
 class LogReader:
-    """Reads the partitions of one cluster. Not thread-safe: one per thread; they may share a coordinator."""
+    """Reads the partitions of a cluster. Not thread-safe: use one per thread; they may share a coordinator."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -90,12 +91,12 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of open files."""
+        """Close open files."""
         self._fetcher.close()
 
     @property
     def clock(self) -> Clock:
-        """The clock that waiting goes by."""
+        """The clock used for waiting."""
         return self._coordinator.log.clock
 
     @property
@@ -110,17 +111,17 @@ class LogReader:
 
     @property
     def last_broker(self) -> int:
-        """The broker whose location was read last, -1 before any was."""
+        """The broker whose location was read last, -1 before the first read."""
         return self._fetcher.last_broker
 
     def refresh(self) -> State:
-        """The newest state there is."""
+        """Read and return the newest state."""
         return self._coordinator.refresh()
 
     def wait(self, seen: State, timeout_seconds: float) -> State:
-        """The newest state, once it differs from ``seen`` or the time is over, whichever is first.
+        """Wait until the newest state differs from ``seen``, at most ``timeout_seconds``; return the newest state.
 
-        Asks often at first and then ever more rarely, at least every ``LONGEST_POLL_SECONDS``.
+        The poll interval starts at ``FIRST_POLL_SECONDS`` and grows to ``LONGEST_POLL_SECONDS``.
         """
         clock = self.clock
         deadline = clock.monotonic() + timeout_seconds
@@ -136,59 +137,61 @@ class LogReader:
     # -- offsets
 
     def bounds(self, topic: str, partition: int) -> Bounds | None:
-        """What there is of a partition in the newest state read so far, None where there is no such partition."""
-        found = self.state.topics.get(topic)
-        if found is None or partition >= len(found.partitions):
+        """Return the bounds of a partition in the newest state read so far, None if there is no such partition."""
+        topic_state = self.state.topics.get(topic)
+        if topic_state is None or partition >= len(topic_state.partitions):
             return None
-        at = found.partitions[partition]
-        return Bounds(found.topic_id, at.log_start_offset, at.high_watermark, at.leader_epoch)
+        state = topic_state.partitions[partition]
+        return Bounds(topic_state.topic_id, state.log_start_offset, state.high_watermark, state.leader_epoch)
 
     def end_offset(self, topic: str, partition: int) -> int | None:
-        """The offset after the last record by the newest state read so far, without asking the storage."""
+        """Return the log end offset in the newest state read so far, without a request."""
         bounds = self.bounds(topic, partition)
         return None if bounds is None else bounds.end
 
     def offset(self, topic: str, partition: int, where: int) -> int | None:
-        """An offset by Kafka's special numbers (``types.EARLIEST``, ``types.LATEST``) or by time in milliseconds.
+        """Return an offset by Kafka's special number (``types.EARLIEST``, ``types.LATEST``) or by time in milliseconds.
 
-        By time: the first record at or after it, None where there is none. Raises UnknownTopicOrPartitionError.
+        By time, it is the offset of the first record at or after it, None if there is none. Raises
+        UnknownTopicOrPartitionError.
         """
-        found = self.state.partition(topic, partition)
+        state = self.state.partition(topic, partition)
         if where == EARLIEST:
-            return found.log_start_offset
+            return state.log_start_offset
         if where == LATEST:
-            return found.high_watermark
+            return state.high_watermark
         timed = self.find_timestamp(topic, partition, where * 1000)
         return None if timed is None else timed.offset
 
     def find_timestamp(self, topic: str, partition: int, timestamp_us: int) -> TimedOffset | None:
-        """The first record at or after a time in microseconds, None where there is none."""
+        """Return the first record at or after a time in microseconds, None if there is none."""
         return self._search(topic, partition, lambda segments: timestamp_us)
 
     def max_timestamp(self, topic: str, partition: int) -> TimedOffset | None:
-        """The first of the records with the largest timestamp, None in an empty partition."""
+        """Return the first of the records with the largest timestamp, None if the partition is empty."""
         return self._search(
-            topic, partition, lambda segments: max((held.max_timestamp_us for held in segments), default=None)
+            topic, partition, lambda segments: max((segment.max_timestamp_us for segment in segments), default=None)
         )
 
     def _search(
         self, topic: str, partition: int, timestamp_us: Callable[[PartitionSegments], int | None]
     ) -> TimedOffset | None:
-        """The first record at or after a time that the list of segments tells."""
+        """Return the first record at or after a time that a function derives from the list of segments."""
         while True:
             state = self.state
-            at, segments = state.partition(topic, partition), self._segments(state, topic, partition)
-            wanted = timestamp_us(segments)
-            if wanted is None:
+            partition_state, segments = state.partition(topic, partition), self._segments(state, topic, partition)
+            target_us = timestamp_us(segments)
+            if target_us is None:
                 return None
+            end, start = partition_state.high_watermark, partition_state.log_start_offset
             try:
-                return self._fetcher.find_timestamp(topic, segments, wanted, at.high_watermark, at.log_start_offset)
+                return self._fetcher.find_timestamp(topic, segments, target_us, end, start)
             except (DataLossError, StorageError):
-                if self._has_not_changed(topic, partition, at):
+                if self._has_not_changed(topic, partition, partition_state):
                     raise
 
     def _has_not_changed(self, topic: str, partition: int, before: PartitionState) -> bool:
-        """Whether the newest list of segments is the one that was read, so that what is missing is lost."""
+        """Return whether the list of segments is still the one that was used, so that a missing file is lost."""
         try:
             return self.refresh().partition(topic, partition).changes == before.changes
         except UnknownTopicOrPartitionError:
@@ -205,11 +208,11 @@ class LogReader:
         columns: Sequence[str] | None = None,
         state: State | None = None,
     ) -> Iterator[Fetched]:
-        """Records ``[start, end)`` that are there, as Arrow, a stored batch at a time.
+        """Yield the existing records of ``[start, end)`` as Arrow, one stored batch at a time.
 
-        ``columns`` of key, value, timestamp, headers, in the order wanted; ``state`` reads an older snapshot. Raises
-        UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError, and OffsetOutOfRangeError
-        where records of the range are deleted before they are read.
+        ``columns`` selects from key, value, timestamp and headers, in this order; ``state`` reads in an older state.
+        Raises UnknownTopicOrPartitionError, DataLossError, CorruptRecordError, CorruptIndexError, and
+        OffsetOutOfRangeError if records of the range are deleted before they are read.
         """
         state = state or self.state
         start = max(start, state.partition(topic, partition).log_start_offset)
@@ -226,9 +229,9 @@ class LogReader:
     def positions(
         self, topic: str, partition: int, start: int, end: int, with_offsets: bool, state: State
     ) -> Iterator[Records]:
-        """How many records of ``[start, end)`` there are and, if asked for, their offsets, without any column.
+        """Yield the number of records of ``[start, end)`` and, ``with_offsets``, their offsets, without any column.
 
-        ``start`` is no lower than where the log starts in this state. Errors as ``fetch``.
+        ``start`` is not below the log start offset in this state. Errors as ``fetch``.
         """
 
         def read(segment: Segment, first: int, last: int) -> Iterator[Records]:
@@ -240,7 +243,7 @@ class LogReader:
     def records(
         self, topic: str, partition: int, start: int, end: int, state: State | None = None
     ) -> Iterator[ConsumerRecord]:
-        """The same as Python objects. Errors as ``fetch``."""
+        """Yield the records of ``[start, end)`` as Python objects. Errors as ``fetch``."""
         for fetched in self.fetch(topic, partition, start, end, state=state):
             yield from to_records(topic, partition, fetched)
 
@@ -248,15 +251,15 @@ class LogReader:
         return self._coordinator.segments(topic, state).partition(partition)
 
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
-        found = self.state.topics.get(topic)
-        return () if found is None else replicas_in_sync(found.partitions[partition])
+        topic_state = self.state.topics.get(topic)
+        return () if topic_state is None else replicas_in_sync(topic_state.partitions[partition])
 
     def _store_of(self, broker: int) -> Store:
         return self._coordinator.brokers.store_of(self.state, broker)
 
 
 def to_records(topic: str, partition: int, fetched: Fetched) -> Iterator[ConsumerRecord]:
-    """Arrow records as Python objects; columns that were not fetched are as if null, and such a timestamp as 0."""
+    """Convert Arrow records to Python objects; columns that were not fetched are None, such a timestamp is 0."""
     batch, timestamp_type = fetched.records.batch, fetched.records.timestamp_type
     count = batch.num_rows
     names = batch.schema.names

@@ -1,11 +1,11 @@
-"""How objects show themselves: a short ``repr``, and a small table in a notebook.
+"""Representation of objects: a short ``repr``, and a small table in notebooks.
 
     class Producer(Shown):
         def _facts(self): return {"root": self._coordinator.store.root, ...}
 
-Rules: what is shown is in memory: no request to the storage, no lock, nothing that may wait. Showing never raises, also
-for an object that is closed, was left half-built, or is changed by another thread meanwhile. Everything in HTML is
-escaped. Not for: contents of records beyond a glance.
+Rules: only values in memory are shown: no storage request, no lock, nothing that may block. Showing never raises, even
+for an object that is closed, partly constructed, or changed by another thread at the same time. Everything in HTML is
+escaped. Not for: contents of records beyond a preview.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_TEXT = 100
-"""characters of a value that are shown."""
+"""characters shown of a value."""
 
 MOST_NAMES = 5
-"""items of a list that are named; the others are counted."""
+"""items of a list that are shown; the others are counted."""
 
 Facts = Mapping[str, object]
 
 
 class Shown:
-    """Gives a class its ``repr`` and ``_repr_html_`` from ``_facts``, whose values of None are left out."""
+    """Gives a class ``__repr__`` and ``_repr_html_``, made from ``_facts``; values of None are omitted."""
 
     __slots__ = ()
 
@@ -34,23 +34,23 @@ class Shown:
         return f"<{' '.join([type(self).__name__, *_words(_facts_of(self))])}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name or "state", shortened(value)) for name, value in _facts_of(self).items() if value is not None]
+        rows = [(name or "state", shorten(value)) for name, value in _facts_of(self).items() if value is not None]
         return table(type(self).__name__, [], rows)
 
 
 def _facts_of(shown: Shown) -> Facts:
     try:
         return dict(shown._facts())
-    except Exception:  # half-built, or changed by another thread: that must not break a log line or a debugger
+    except Exception:  # partly constructed, or changed by another thread: must not break a log line or a debugger
         return {"": "not ready"}
 
 
 def _words(facts: Facts) -> list[str]:
-    return [f"{name}={shortened(value)}" if name else str(value) for name, value in facts.items() if value is not None]
+    return [f"{name}={shorten(value)}" if name else str(value) for name, value in facts.items() if value is not None]
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table with a title; everything in it is escaped."""
+    """Return an HTML table with a title; everything in it is escaped."""
     lines = [f"<table><caption>{html.escape(title)}</caption>"]
     if head:
         lines.append(f"<thead><tr>{''.join(f'<th>{html.escape(name)}</th>' for name in head)}</tr></thead>")
@@ -58,8 +58,8 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     return "".join([*lines, "<tbody>", *(f"<tr>{row}</tr>" for row in cells), "</tbody></table>"])
 
 
-def shortened(value: object) -> str:
-    """A value in at most ``LONGEST_TEXT`` characters, on one line."""
+def shorten(value: object) -> str:
+    """Return a value as text of at most ``LONGEST_TEXT`` characters, on one line."""
     if isinstance(value, bytes | bytearray | memoryview):
         value = _text_of(bytes(value[: LONGEST_TEXT + 1]))
     if isinstance(value, str):
@@ -73,7 +73,7 @@ def shortened(value: object) -> str:
 def _repr_of(value: object) -> str:
     try:
         return repr(value)
-    except Exception:  # an object of the program's own
+    except Exception:  # an object of the program
         return f"<{type(value).__name__}>"
 
 
@@ -84,8 +84,8 @@ def _text_of(data: bytes) -> object:
         return data
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names in a few words: all of them, or the first and how many more there are."""
-    found = sorted(names)
-    shown = ",".join(found[:MOST_NAMES])
-    return shown if len(found) <= MOST_NAMES else f"{shown},…({len(found)})"
+def join_names(names: Iterable[str]) -> str:
+    """Return names as one short text: all of them, or the first ones and the total number."""
+    ordered = sorted(names)
+    shown = ",".join(ordered[:MOST_NAMES])
+    return shown if len(ordered) <= MOST_NAMES else f"{shown},…({len(ordered)})"

@@ -1,14 +1,13 @@
-"""What a client asks of storage, under the names that Kafka has for connections and requests.
+"""Metrics of a client's storage requests, under Kafka's names for connections and requests.
 
-There are no connections and no brokers that answer, so these stand for what comes nearest:
+There are no connections and no brokers that respond, so these names stand for what comes nearest:
 
-    request        one thing asked of storage: a segment file written, a stored batch read, a commit, a look at the log
-    node           where: ``bootstrap-0`` is the cluster's root, with the commit log; a number is a broker's location
-    connection     a location that this client has used
-    bytes          of segment files; commits and looks count as none: they are small, and their size depends on others
-    throttle time  0: nobody slows clients down
+    request        one storage operation: a segment file written, a stored batch read, a commit, a read of the log's
+    state node           ``bootstrap-0`` is the cluster's root, with the commit log; a number is a broker's location
+    connection     a location that this client has used bytes          of segment files; commits and reads of state
+    count as 0: small, and their size depends on other writers throttle time  0: clients are not throttled
 
-Rules: thread-safe. A request that failed is one without a response.
+Rules: thread-safe. A failed request counts as one without a response. Not for: windows (``metric_windows``).
 """
 
 from __future__ import annotations
@@ -21,54 +20,54 @@ from sparklog.client.metrics import Metrics
 from sparklog.clock import Clock
 
 ROOT = "bootstrap-0"
-"""The node that is the cluster's root: kafka-python's name for the first address it was given."""
+"""The node of the cluster's root: kafka-python's name of the first bootstrap server."""
 
 
 class StorageRequests:
-    """The requests of one client. ``prefix`` begins the names of groups: ``producer`` or ``consumer``."""
+    """The requests of one client. ``prefix`` starts the names of groups: ``producer`` or ``consumer``."""
 
     def __init__(self, metrics: Metrics, clock: Clock, prefix: str) -> None:
         self._metrics = metrics
         self._clock = clock
         self._prefix = prefix
-        self._under_way: set[int] = set()
+        self._in_flight: set[int] = set()
         self._all = _Sensors(metrics)
         self._nodes: dict[str, _Sensors] = {}
         self._created, self._closed = metrics.sensor(), metrics.sensor()
         self._all.add_to(metrics, f"{prefix}-metrics")
-        self._add_own(f"{prefix}-metrics")
+        self._add_totals(f"{prefix}-metrics")
         self._node(ROOT)
 
-    def _add_own(self, group: str) -> None:
+    def _add_totals(self, group: str) -> None:
         metrics, everything = self._metrics, self._all
         add = metrics.add
-        add(group, "network-io-rate", "requests and responses a second", everything.exchanges_rate)
+        add(group, "network-io-rate", "requests and responses per second", everything.exchanges_rate)
         add(group, "connection-count", "locations that this client uses", lambda: len(self._nodes))
-        add(group, "connection-creation-rate", "locations a second that came into use", self._created.count_rate)
-        add(group, "connection-close-rate", "locations a second that went out of use", self._closed.count_rate)
-        add(group, "request-total", "requests since the client was made", everything.sent.count)
-        add(group, "response-total", "responses since the client was made", everything.received.count)
+        add(group, "connection-creation-rate", "locations per second that came into use", self._created.count_rate)
+        add(group, "connection-close-rate", "locations per second that went out of use", self._closed.count_rate)
+        add(group, "request-total", "requests since the client was created", everything.sent.count)
+        add(group, "response-total", "responses since the client was created", everything.received.count)
 
     @property
-    def under_way(self) -> int:
-        """How many requests wait for their response now."""
-        return len(self._under_way)
+    def in_flight(self) -> int:
+        """The number of requests that wait for their response now."""
+        return len(self._in_flight)
 
     def record(self, node: str, seconds: float, sent: int = 0, received: int = 0) -> None:
-        """A request was answered after so many seconds; ``sent`` and ``received`` are bytes."""
+        """Record a request that was answered after ``seconds``; ``sent`` and ``received`` are bytes."""
         for sensors in (self._all, self._node(node)):
             sensors.sent.record(sent)
             sensors.received.record(received)
             sensors.latency.record(seconds * 1000)
 
     def record_failed(self, node: str) -> None:
-        """A request had no answer, or one that is an error."""
+        """Record a request that had no answer, or an error."""
         for sensors in (self._all, self._node(node)):
             sensors.sent.record(0)
 
     @contextmanager
     def at_root(self) -> Iterator[None]:
-        """What the block does is one request to the cluster's root."""
+        """Record the block as one request to the cluster's root."""
         start = self._clock.monotonic()
         try:
             with self.counted():
@@ -80,31 +79,31 @@ class StorageRequests:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """During the block this thread waits for a request."""
+        """Count this thread's request as in flight during the block."""
         thread = threading.get_ident()
-        self._under_way.add(thread)
+        self._in_flight.add(thread)
         try:
             yield
         finally:
-            self._under_way.discard(thread)
+            self._in_flight.discard(thread)
 
     def close(self) -> None:
-        """The client uses no location any more."""
+        """Record that the client no longer uses any location."""
         for _ in range(len(self._nodes)):
             self._closed.record(1)
         self._nodes = {}
 
     def _node(self, node: str) -> _Sensors:
-        found = self._nodes.get(node)
-        if found is None:
-            found = self._nodes.setdefault(node, _Sensors(self._metrics))
+        sensors = self._nodes.get(node)
+        if sensors is None:
+            sensors = self._nodes.setdefault(node, _Sensors(self._metrics))
             self._created.record(1)
-            found.add_to(self._metrics, f"{self._prefix}-node-metrics.node-{node}")
-        return found
+            sensors.add_to(self._metrics, f"{self._prefix}-node-metrics.node-{node}")
+        return sensors
 
 
 class _Sensors:
-    """What is measured of the requests to one node, or to all."""
+    """The sensors of the requests to one node, or to all."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.sent = metrics.sensor()
@@ -115,18 +114,18 @@ class _Sensors:
         return self.sent.count_rate() + self.received.count_rate()
 
     def add_to(self, metrics: Metrics, group: str) -> None:
-        """Register what the nodes and all of them together have."""
+        """Register the metrics that exist for each node and for all nodes together."""
         for name, description, measure in (
-            ("outgoing-byte-rate", "bytes written a second", self.sent.rate),
-            ("request-rate", "requests a second", self.sent.count_rate),
-            ("request-size-avg", "bytes of a request", self.sent.average),
+            ("outgoing-byte-rate", "bytes written per second", self.sent.rate),
+            ("request-rate", "requests per second", self.sent.count_rate),
+            ("request-size-avg", "bytes of a request, on average", self.sent.average),
             ("request-size-max", "bytes of the largest request", self.sent.maximum),
-            ("incoming-byte-rate", "bytes read a second", self.received.rate),
-            ("response-rate", "responses a second", self.received.count_rate),
-            ("request-latency-avg", "milliseconds until a response", self.latency.average),
+            ("incoming-byte-rate", "bytes read per second", self.received.rate),
+            ("response-rate", "responses per second", self.received.count_rate),
+            ("request-latency-avg", "milliseconds until a response, on average", self.latency.average),
             ("request-latency-max", "milliseconds until the slowest response", self.latency.maximum),
-            ("throttle-time-avg", "milliseconds; always 0, nobody slows clients down", _zero),
-            ("throttle-time-max", "milliseconds; always 0, nobody slows clients down", _zero),
+            ("throttle-time-avg", "milliseconds; always 0: clients are not throttled", _zero),
+            ("throttle-time-max", "milliseconds; always 0: clients are not throttled", _zero),
         ):
             metrics.add(group, name, description, measure)
 

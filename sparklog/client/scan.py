@@ -1,15 +1,15 @@
-"""A topic as Arrow, without Spark and without a consumer: from one offset to another, and done.
+"""Read a topic as Arrow, without Spark and without a consumer: a fixed range of offsets.
 
     table = sparklog.scan("orders", "/data/log").to_arrow()
 
-The range is fixed when ``scan`` is called, so that reading twice gives the same records, and ``end_offsets`` says where
-the next scan goes on. Records are those that are committed: a transaction's are seen once it has ended.
+The range is fixed when ``scan`` is called, so that reading it twice returns the same records; the next scan starts at
+its ``end_offsets``. Only committed records are read: those of a transaction once it is committed.
 
-Rules: it only reads: no group, no announcement, nothing is stored. Files that were merged into others meanwhile are
-looked up in the newest state, as consumers do. Records come partition after partition, in the order of their offsets,
+Rules: it only reads: no group, no reader lease, nothing is stored. Files that were merged into others in the meantime
+are looked up in the newest state, as in consumers. Records come partition by partition, in the order of their offsets,
 about 1 MiB at a time.
 
-Not for: following a topic (``Consumer``), queries over many machines (``sparklog.spark``).
+Not for: following a topic (``Consumer``), distributed queries (``sparklog.spark``).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ ROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
         "headers": HEADERS_TYPE,
     }
 )
-"""The columns of a scan: names, types and order are those of Spark's Kafka source with its headers."""
+"""The columns of a scan: names, types and order are those of Spark's Kafka source with headers."""
 
 Limit = str | datetime | Mapping[int, "int | str | datetime"]
-"""Where a scan starts or ends: ``earliest``, ``latest``, a time, or one of these or an offset per partition."""
+"""The start or end of a scan: ``earliest``, ``latest``, a time, or one of these or an offset for each partition."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -74,15 +74,15 @@ def scan(
     storage_options: Mapping[str, object] | None = None,
     cluster: Any = None,
 ) -> Scan:
-    """The committed records of a topic, from its beginning to now, to be read as Arrow.
+    """Return the committed records of a topic, by default from its beginning to now, to be read as Arrow.
 
-    ``root`` is the folder or address of the cluster, with ``storage_options`` for the storage's client; or give an open
-    ``cluster``. ``columns`` of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
-    ``timestampType`` and ``headers`` come in the order asked for, and what is not asked for is not read; by default all
-    of them. ``partitions`` reads these only.
+    ``root`` is the folder or URL of the cluster, with ``storage_options`` for the storage's client; or give an open
+    ``cluster``. ``columns`` selects from ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+    ``timestampType`` and ``headers`` (default: all), in the order given; other columns are not read. ``partitions``
+    selects partitions.
 
     ``start`` is the first record that is read and ``end`` the first that is not: ``"earliest"``, ``"latest"``, a time
-    with its time zone (the first record at or after it), or a dict from partition to one of these or to an offset. A
+    with a time zone (the first record at or after it), or a dict from partition to one of these or to an offset. A
     partition that the dict does not name is read from its beginning, or to its end.
 
         >>> with sparklog.Producer(bootstrap_servers=root) as producer:
@@ -96,27 +96,28 @@ def scan(
 
     Raises:
         UnknownTopicOrPartitionError: no such topic or partition.
-        OffsetOutOfRangeError: an offset that the log does not have, or no longer.
-        InvalidConfigurationError: an argument of the wrong kind; the message says which.
+        OffsetOutOfRangeError: an offset outside of the log.
+        InvalidConfigurationError: an invalid argument; the message names it.
         ClusterNotFoundError, StorageError: as ``Consumer``.
     """
-    chosen = _checked_columns(columns)
+    names = _check_columns(columns)
     given = {"bootstrap_servers": root, "storage_options": storage_options, "cluster": cluster}
     coordinator = cluster_of("scan", given, "root")
     with ConsumerReader(coordinator) as reader:
         state = reader.refresh()
         resolve = _Resolver(reader, topic)
-        numbers = _checked_partitions(resolve.count, topic, partitions)
+        numbers = _check_partitions(resolve.count, topic, partitions)
         starts, ends = _by_partition("start", start, "earliest", numbers), _by_partition("end", end, "latest", numbers)
         ranges = [resolve.range(number, starts[number], ends[number]) for number in numbers]
-    return Scan(coordinator, state, topic, chosen, ranges)
+    return Scan(coordinator, state, topic, names, ranges)
 
 
 class Scan(Shown):
-    """Records of a topic in a fixed range, to be read as often as wanted. Made by ``sparklog.scan``.
+    """Records of a topic in a fixed range, which can be read repeatedly. Returned by ``sparklog.scan``.
 
-    What takes Arrow streams takes it as it is: ``polars.DataFrame(scan)``, ``deltalake.write_deltalake(path, scan)``,
-    or its name in a query of DuckDB. Thread-safe; each iterator is for one thread at a time.
+    Libraries that accept Arrow streams accept it directly: ``polars.DataFrame(scan)``,
+    ``deltalake.write_deltalake(path, scan)``, or its name in a DuckDB query. Thread-safe; each iterator is for one
+    thread at a time.
 
         >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
         >>> orders = sparklog.scan("orders", root)
@@ -136,21 +137,21 @@ class Scan(Shown):
         self.schema: pa.Schema = pa.schema([pa.field(name, ROW_TYPES[name]) for name in columns])
 
     def _facts(self) -> Facts:
-        offsets = sum(held.end - held.start for held in self._ranges)
+        offsets = sum(offset_range.end - offset_range.start for offset_range in self._ranges)
         return {"topic": self.topic, "partitions": len(self._ranges), "offsets": offsets}
 
     @property
     def start_offsets(self) -> dict[int, int]:
-        """The first offset of each partition that is read."""
-        return {held.partition: held.start for held in self._ranges}
+        """The first offset to read of each partition."""
+        return {offset_range.partition: offset_range.start for offset_range in self._ranges}
 
     @property
     def end_offsets(self) -> dict[int, int]:
-        """The first offset of each partition that is not read: the ``start`` of the next scan."""
-        return {held.partition: held.end for held in self._ranges}
+        """The offset after the last one to read of each partition: the ``start`` of the next scan."""
+        return {offset_range.partition: offset_range.end for offset_range in self._ranges}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records in batches of about 1 MiB, however large the topic is.
+        """Yield the records in batches of about 1 MiB, however large the topic is.
 
             >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
             >>> sum(batch.num_rows for batch in sparklog.scan("orders", root).batches())
@@ -158,18 +159,18 @@ class Scan(Shown):
 
         Raises:
             OffsetOutOfRangeError: records of the range were deleted before they were read.
-            DataLossError, CorruptRecordError, CorruptIndexError: they cannot be read any more.
+            DataLossError, CorruptRecordError, CorruptIndexError: records are lost or damaged.
             StorageError: the storage failed.
         """
         names = self.schema.names
         with ConsumerReader(self._coordinator) as reader:
-            for held in self._ranges:
-                builder = RowBuilder(self.schema, names, self.topic, held.partition)
-                built = (builder.build(records) for records in self._records(reader, held))
+            for offset_range in self._ranges:
+                builder = RowBuilder(self.schema, names, self.topic, offset_range.partition)
+                built = (builder.build(records) for records in self._records(reader, offset_range))
                 yield from join_small((batch, batch.nbytes) for batch in built)
 
-    def _records(self, reader: ConsumerReader, held: _Range) -> Iterator[Records]:
-        partition, start, end = held
+    def _records(self, reader: ConsumerReader, offset_range: _Range) -> Iterator[Records]:
+        partition, start, end = offset_range
         names = self.schema.names
         stored = [name for name in COLUMNS if name in names]
         if start == end:
@@ -184,7 +185,7 @@ class Scan(Shown):
             yield from reader.positions(self.topic, partition, start, end, "offset" in names, self._state)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The records as Arrow's stream of batches. Errors as ``batches``, while it is read.
+        """Return the records as an Arrow stream of batches. Reading it raises as ``batches``.
 
         >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
         >>> sparklog.scan("orders", root, columns=["value"]).to_reader().read_all().num_rows
@@ -193,7 +194,7 @@ class Scan(Shown):
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def to_arrow(self) -> pa.Table:
-        """All records as a table, in memory. Errors as ``batches``.
+        """Return all records as a table, in memory. Errors as ``batches``.
 
         >>> _ = sparklog.Producer(bootstrap_servers=root).send("orders", b"a").get()
         >>> sparklog.scan("orders", root, columns=["value"]).to_arrow().to_pylist()
@@ -202,11 +203,11 @@ class Scan(Shown):
         return pa.Table.from_batches(list(self.batches()), schema=self.schema)
 
     def to_pandas(self, **options: Any) -> Any:
-        """All records as a DataFrame, in memory; ``options`` are those of ``pyarrow.Table.to_pandas``.
+        """Return all records as a DataFrame, in memory; ``options`` are those of ``pyarrow.Table.to_pandas``.
 
             sparklog.scan("orders", "/data/log").to_pandas()
 
-        Errors as ``batches``; ModuleNotFoundError where pandas is not installed, before anything is read.
+        Errors as ``batches``; ModuleNotFoundError, before anything is read, if pandas is not installed.
         """
         try:
             importlib.import_module("pandas")
@@ -215,16 +216,16 @@ class Scan(Shown):
         return self.to_arrow().to_pandas(**options)
 
     def __arrow_c_schema__(self) -> object:
-        """Arrow's PyCapsule interface: the schema."""
+        """Return the schema, by Arrow's PyCapsule interface."""
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Arrow's PyCapsule interface: the records, read as they are asked for."""
+        """Return a stream of the records, by Arrow's PyCapsule interface; they are read on demand."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 def _with_headers(records: Records) -> Records:
-    """Records whose batch has all columns that a file may have: of what is derived, none has headers."""
+    """Add the column headers to records that have none: records derived from commits lack it."""
     batch = records.batch
     if HEADERS in batch.schema.names:
         return records
@@ -234,17 +235,17 @@ def _with_headers(records: Records) -> Records:
 # -- arguments
 
 
-def _checked_columns(columns: Sequence[str] | None) -> list[str]:
+def _check_columns(columns: Sequence[str] | None) -> list[str]:
     if isinstance(columns, str):
         raise _invalid("columns", columns, "give a list of names")
-    chosen = list(ROW_TYPES if columns is None else columns)
-    unknown = [name for name in chosen if name not in ROW_TYPES]
-    if unknown or not chosen or len(set(chosen)) < len(chosen):
+    names = list(ROW_TYPES if columns is None else columns)
+    unknown = [name for name in names if name not in ROW_TYPES]
+    if unknown or not names or len(set(names)) < len(names):
         raise _invalid("columns", columns, f"choose from {', '.join(ROW_TYPES)}, each once")
-    return chosen
+    return names
 
 
-def _checked_partitions(count: int, topic: str, partitions: Sequence[int] | None) -> list[int]:
+def _check_partitions(count: int, topic: str, partitions: Sequence[int] | None) -> list[int]:
     if partitions is None:
         return list(range(count))
     numbers = sorted(set(partitions))
@@ -257,18 +258,18 @@ def _checked_partitions(count: int, topic: str, partitions: Sequence[int] | None
 
 
 def _by_partition(name: str, limit: Limit, default: str, numbers: Sequence[int]) -> Mapping[int, int | str | datetime]:
-    """The limit of each partition. Raises InvalidConfigurationError."""
+    """Return the limit of each partition. Raises InvalidConfigurationError."""
     given = limit if isinstance(limit, Mapping) else dict.fromkeys(numbers, limit)
     if not set(given) <= set(numbers):
         wrong = min(set(given) - set(numbers), key=str)
         raise _invalid(name, limit, f"partition {wrong!r} is not read")
-    for where in given.values():
-        is_offset = isinstance(where, int) and not isinstance(where, bool) and where >= 0
+    for bound in given.values():
+        is_offset = isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0
         if is_offset and not isinstance(limit, Mapping):
-            raise _invalid(name, limit, f"an offset is of one partition: give {{0: {where}}}, or a datetime for a time")
-        if isinstance(where, datetime) and where.tzinfo is None:
+            raise _invalid(name, limit, f"an offset is of one partition: give {{0: {bound}}}, or a datetime for a time")
+        if isinstance(bound, datetime) and bound.tzinfo is None:
             raise _invalid(name, limit, "the time has no time zone; add one, as in datetime(..., tzinfo=timezone.utc)")
-        if not is_offset and not isinstance(where, datetime) and where not in ("earliest", "latest"):
+        if not is_offset and not isinstance(bound, datetime) and bound not in ("earliest", "latest"):
             raise _invalid(name, limit, "give 'earliest', 'latest', a datetime, or a dict from partition to offset")
     return {number: given.get(number, default) for number in numbers}
 
@@ -278,7 +279,7 @@ def _invalid(name: str, value: object, advice: str) -> InvalidConfigurationError
 
 
 class _Resolver:
-    """Finds the offsets that limits mean, in the state that a reader has read."""
+    """Resolves limits to offsets, in the state that a reader has read."""
 
     def __init__(self, reader: ConsumerReader, topic: str) -> None:
         self._reader = reader
@@ -288,7 +289,7 @@ class _Resolver:
             reader.state.topic(topic)  # raises, with the nearest name
 
     def range(self, partition: int, start: int | str | datetime, end: int | str | datetime) -> _Range:
-        """The offsets of a partition. Raises OffsetOutOfRangeError where the log does not have them."""
+        """Return the offsets of a partition. Raises OffsetOutOfRangeError if they are outside of the log."""
         bounds = self._reader.fresh_bounds(self._topic, partition)
         assert bounds is not None, "the partitions were counted in this state"
         first = self._offset(partition, bounds, start)
@@ -304,11 +305,11 @@ class _Resolver:
                 )
         return _Range(partition, first, last)
 
-    def _offset(self, partition: int, bounds: Bounds, where: int | str | datetime) -> int:
-        if isinstance(where, int):
-            return where
-        if isinstance(where, str):
-            return bounds.start if where == "earliest" else bounds.end
-        microseconds = (where - _EPOCH) // _MICROSECOND
-        found = self._reader.find_timestamp(self._topic, partition, microseconds)
-        return bounds.end if found is None else found.offset
+    def _offset(self, partition: int, bounds: Bounds, limit: int | str | datetime) -> int:
+        if isinstance(limit, int):
+            return limit
+        if isinstance(limit, str):
+            return bounds.start if limit == "earliest" else bounds.end
+        microseconds = (limit - _EPOCH) // _MICROSECOND
+        timed = self._reader.find_timestamp(self._topic, partition, microseconds)
+        return bounds.end if timed is None else timed.offset

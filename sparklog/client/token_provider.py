@@ -1,6 +1,7 @@
-"""The base class of token providers, for programs that log in to Kafka and move here with their class.
+"""The base class of token providers, for programs written for Kafka that define one.
 
-Rules: kafka-python's interface. Not for: logging in; there is no server, and the storage has credentials of its own.
+Rules: the interface is kafka-python's. Not for: authentication; there is no server, and the storage has its own
+credentials.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from abc import ABC, abstractmethod
 
 
 class AbstractTokenProvider(ABC):
-    """Gives tokens for ``sasl_oauth_token_provider``. It is never asked for one."""
+    """Provides tokens for ``sasl_oauth_token_provider``. Its methods are never called."""
 
     def __init__(self, **config: object) -> None:  # noqa: B027 # programs call it with super()
-        """Takes anything."""
+        """Accept any arguments."""
 
     @abstractmethod
     def token(self) -> str:
-        """A token."""
+        """Return a token."""
 
     def extensions(self) -> dict[str, str]:
-        """What is sent with the token."""
+        """Return the SASL extensions to send with the token."""
         return {}

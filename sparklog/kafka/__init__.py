@@ -1,15 +1,16 @@
-"""kafka-python's package over sparklog: its modules, under its names.
+"""kafka-python's package, backed by sparklog: the same modules and names.
 
     import sparklog.kafka as kafka                   # in place of: import kafka
     from sparklog.kafka.errors import KafkaTimeoutError
     from sparklog.kafka.coordinator.assignors.range import RangePartitionAssignor
 
-For programs and libraries that cannot be edited, ``sparklog.kafka.install()`` answers ``import kafka`` in this process,
+For programs and libraries that cannot be edited, ``sparklog.kafka.install()`` serves ``import kafka`` in this process,
 and ``python -m sparklog.kafka.run program.py`` does so for a program.
 
-Rules: names alone; every module imports from where sparklog has the thing, so that ``sparklog.kafka.KafkaProducer`` is
-``sparklog.Producer``. Modules are those of version 3, with those of version 2 that programs import. What only makes
-sense with servers is not here: requests and responses, connections, ``kafka.conn``, ``kafka.client_async``.
+Rules: re-exports alone: every name is imported from its own module of sparklog, so that
+``sparklog.kafka.KafkaProducer`` is ``sparklog.Producer``. Modules are those of version 3, with those of version 2 that
+programs import. Not for: what only makes sense with servers (requests and responses, connections, ``kafka.conn``,
+``kafka.client_async``).
 """
 
 from __future__ import annotations

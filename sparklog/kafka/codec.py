@@ -1,4 +1,4 @@
-"""Which codecs there are: ``kafka.codec``. All come with the package; what compresses records is not here."""
+"""The available codecs: ``kafka.codec``. All come with the package. Not for: record batches (``format.codecs``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["gzip_decode", "gzip_encode", "has_gzip", "has_lz4", "has_snappy", "h
 
 
 def has_gzip() -> bool:
-    """Always."""
+    """Return True: the codec comes with the package."""
     return True
 
 
@@ -16,10 +16,10 @@ has_snappy = has_lz4 = has_zstd = has_gzip
 
 
 def gzip_encode(payload: bytes, compresslevel: int | None = None) -> bytes:
-    """The bytes as gzip."""
+    """Return the bytes compressed with gzip."""
     return gzip.compress(payload, 9 if compresslevel is None else compresslevel)
 
 
 def gzip_decode(payload: bytes) -> bytes:
-    """The bytes of gzip. Raises ``gzip.BadGzipFile``, which is an OSError, and EOFError where they end early."""
+    """Decompress gzip bytes. Raises ``gzip.BadGzipFile``, an OSError, and EOFError if they are truncated."""
     return gzip.decompress(payload)

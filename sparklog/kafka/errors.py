@@ -1,3 +1,3 @@
-"""The errors of ``kafka.errors``: all that sparklog has."""
+"""All errors of sparklog: ``kafka.errors``."""
 
 from sparklog.errors import *  # noqa: F403

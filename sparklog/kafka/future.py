@@ -1,4 +1,4 @@
-"""The future of ``kafka.future``: what ``send`` returns is one."""
+"""The base class of the futures that ``send`` returns: ``kafka.future``."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 Addresses of brokers in the program stand for that cluster; without the flag, for the one that
 SPARKLOG_BOOTSTRAP_SERVER names.
 
-Rules: the program sees its own ``sys.argv`` and ``sys.path``, as if Python had started it. Processes that it starts are
-not answered. Not for: the answering itself (``shim``).
+Rules: the program has its own ``sys.argv`` and ``sys.path``, as if Python had started it. ``import kafka`` is not
+replaced in processes that it starts. Not for: replacing the import (``shim``).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--bootstrap-server",
         metavar="ROOT",
-        help="the cluster's root, also where the program names brokers (default: $SPARKLOG_BOOTSTRAP_SERVER)",
+        help="the cluster's root, used even if the program names brokers (default: $SPARKLOG_BOOTSTRAP_SERVER)",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module, not a file")
     parser.add_argument("program", help="a file, or with -m a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     options = parser.parse_args(arguments)
     if not options.module and not os.path.exists(options.program):
-        parser.error(f"there is no file {options.program!r}; with -m it would be a module")
+        parser.error(f"there is no file {options.program!r}; to run a module, use -m")
     try:
         install(options.bootstrap_server)
     except InvalidClientConfigurationError as error:

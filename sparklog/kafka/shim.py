@@ -1,15 +1,15 @@
-"""``import kafka`` answered by sparklog, for programs and libraries that cannot be edited.
+"""Serve ``import kafka`` with sparklog, for programs and libraries that cannot be edited.
 
     import sparklog.kafka
     sparklog.kafka.install()            # before anything imports kafka
 
     import kafka                        # is sparklog.kafka; so is kafka.errors, and every other module
 
-A finder before all others answers ``kafka`` and its modules with those of ``sparklog.kafka``, the same objects under
-another name. kafka-python's own programs (``kafka.cli``, ``python -m kafka.admin``, ``kafka.benchmarks``) come from the
-installed kafka-python, and use sparklog's clients.
+A finder ahead of all others resolves ``kafka`` and its modules to those of ``sparklog.kafka``: the same objects under
+another name. kafka-python's own programs (``kafka.cli``, ``python -m kafka.admin``, ``kafka.benchmarks``) are taken
+from the installed kafka-python, and use sparklog's clients.
 
-Rules: installing it again changes nothing but the cluster. Not for: other processes; each installs it for itself.
+Rules: installing it again changes only the cluster. Not for: other processes; each must install it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sparklog.errors import IllegalStateError
 ORIGINAL = "kafka"
 PACKAGE = "sparklog.kafka"
 PROGRAMS = ("kafka.cli", "kafka.benchmarks", "kafka.protocol.api_key")
-"""What is taken from the installed kafka-python: programs over its public interface, and the names they show."""
+"""Modules taken from the installed kafka-python: programs that use its public interface, and names they show."""
 
 
 class _Alias(Loader):
-    """Answers a module with another one, which is imported under its own name."""
+    """Loads a module by importing another one, which keeps its own name."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -44,10 +44,10 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import has put its own in place
+        module.__spec__ = self._spec  # the import system has replaced it
 
     def get_code(self, name: str) -> CodeType | None:
-        """For ``python -m``."""
+        """Return the module's code, for ``python -m``."""
         spec = importlib.util.find_spec(self._target)
         get_code = getattr(spec.loader if spec else None, "get_code", None)
         code: CodeType | None = None if get_code is None else get_code(self._target)
@@ -61,32 +61,32 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if _is_program(fullname):
-            return _installed(fullname)
-        if not _is_answered(fullname):
+            return _find_installed(fullname)
+        if not _is_replaced(fullname):
             return None
         name = PACKAGE + fullname.removeprefix(ORIGINAL)
         spec = importlib.util.find_spec(name)
         if spec is None:
             raise ModuleNotFoundError(
-                f"No module named {fullname!r} in sparklog.kafka, which answers import kafka here: what only makes "
-                "sense with servers is not in it",
+                f"No module named {fullname!r} in sparklog.kafka, which replaces kafka-python in this process: it has "
+                "no modules that only make sense with servers",
                 name=fullname,
             )
         return ModuleSpec(fullname, _Alias(name), is_package=spec.submodule_search_locations is not None)
 
 
-def _is_answered(name: str) -> bool:
+def _is_replaced(name: str) -> bool:
     return (name == ORIGINAL or name.startswith(f"{ORIGINAL}.")) and not _is_program(name)
 
 
 def _is_program(name: str) -> bool:
     if name.startswith(f"{ORIGINAL}.") and name.endswith(".__main__"):
         return True
-    return any(name == one or name.startswith(f"{one}.") for one in PROGRAMS)
+    return any(name == program or name.startswith(f"{program}.") for program in PROGRAMS)
 
 
-def _installed(name: str) -> ModuleSpec:
-    """A module of the installed kafka-python, under its own name. Raises ModuleNotFoundError."""
+def _find_installed(name: str) -> ModuleSpec:
+    """Return the spec of a module of the installed kafka-python, under its own name. Raises ModuleNotFoundError."""
     parts = name.split(".")
     spec = PathFinder.find_spec(parts[0])
     for count in range(2, len(parts) + 1):
@@ -95,7 +95,7 @@ def _installed(name: str) -> ModuleSpec:
         spec = PathFinder.find_spec(".".join(parts[:count]), spec.submodule_search_locations)
     if spec is None or spec.name != name:
         raise ModuleNotFoundError(
-            f"No module named {name!r}: it comes from the distribution kafka-python, version 3, which is not installed",
+            f"No module named {name!r}: it is part of kafka-python 3, which is not installed",
             name=name,
         )
     return spec
@@ -105,22 +105,22 @@ _FINDER = _Finder()
 
 
 def install(root: str | None = None) -> ModuleType:
-    """Answer ``import kafka`` with ``sparklog.kafka`` in this process, and return that.
+    """Serve ``import kafka`` with ``sparklog.kafka`` in this process; return that package.
 
-    Addresses of Kafka's brokers, such as ``bootstrap_servers="kafka-1:9092"``, stand for the cluster at ``root`` from
-    now on, and so does leaving ``bootstrap_servers`` out; without a root for the cluster that
-    SPARKLOG_BOOTSTRAP_SERVER names, and where it names none they are refused.
+    From now on, addresses of Kafka's brokers, such as ``bootstrap_servers="kafka-1:9092"``, stand for the cluster at
+    ``root``, and so does no ``bootstrap_servers``. Without a root they stand for the cluster that
+    SPARKLOG_BOOTSTRAP_SERVER names; if it names none, they are refused.
 
     Raises:
-        IllegalStateError: another kafka was imported before, so that some would use it and others sparklog.
+        IllegalStateError: another kafka was already imported, so that both would be in use.
         InvalidClientConfigurationError: ``root`` is itself an address of brokers.
     """
     package = importlib.import_module(PACKAGE)
     for name, module in sorted(sys.modules.items(), key=lambda item: item[0]):
-        if _is_answered(name) and sys.modules.get(PACKAGE + name.removeprefix(ORIGINAL)) is not module:
-            origin = getattr(module, "__file__", None) or "an unknown place"
+        if _is_replaced(name) and sys.modules.get(PACKAGE + name.removeprefix(ORIGINAL)) is not module:
+            origin = getattr(module, "__file__", None) or "an unknown file"
             raise IllegalStateError(
-                f"{name} was imported already, from {origin}; call sparklog.kafka.install() before anything imports it"
+                f"{name} was already imported, from {origin}; call sparklog.kafka.install() before anything imports it"
             )
     answer_brokers_with(root)
     if _FINDER not in sys.meta_path:

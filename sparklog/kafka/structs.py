@@ -1,4 +1,4 @@
-"""The structs of ``kafka.structs``, also those that only version 2 has."""
+"""The structs: ``kafka.structs``, including those that only version 2 has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of topics: ``kafka.util``."""
+"""Checks of topic names: ``kafka.util``."""
 
 from __future__ import annotations
 

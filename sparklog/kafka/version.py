@@ -1,4 +1,4 @@
-"""The version of kafka-python whose interfaces these are, for programs that ask."""
+"""The version of kafka-python whose interface this is, for programs that ask."""
 
 __version__ = "3.0.12"
 

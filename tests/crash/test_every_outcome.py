@@ -109,7 +109,7 @@ def test_there_are_ten_thousand_points_of_every_kind() -> None:
 
 def test_an_abort_that_takes_an_interrupted_commit_for_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule broken on purpose: such an abort deletes files that the log names."""
-    monkeypatch.setattr(Transactions, "_find_out", lambda self: setattr(self, "_unclear", False))
+    monkeypatch.setattr(Transactions, "_ensure_not_committed", lambda self: setattr(self, "_outcome_unknown", False))
     world = World(OPERATIONS["transactions"])
     found = 0
     for point in points(world):

@@ -125,7 +125,7 @@ producer.send("t", b"second")
 """,
         root,
     )
-    assert "1 batches of records that are not committed" in done.stderr
+    assert "1 uncommitted batches of records" in done.stderr
     assert values(root) == ["first"]
 
 

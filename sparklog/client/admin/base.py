@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sparklog.client.admin.types import error_code
 from sparklog.client.consumer.subscription_state import as_seconds
-from sparklog.client.deadlines import within
+from sparklog.client.deadlines import call_within
 from sparklog.coordinator import Coordinator
 from sparklog.errors import IllegalStateError, InvalidRequestError, SparklogError
 from sparklog.protocol.decide.decision import Decision
@@ -162,7 +162,7 @@ def _add_deadline(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
                 _current_call.active = False
 
         seconds = as_seconds(timeout_ms) if timeout_ms else self._request_timeout
-        return within(seconds, run, f"AdminClient.{name}()")
+        return call_within(seconds, run, f"AdminClient.{name}()")
 
     return call
 

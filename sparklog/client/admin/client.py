@@ -50,10 +50,10 @@ from sparklog.client.config import (
     METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
+    build_shown_config,
     check_arguments,
     cluster_of,
     milliseconds,
-    shown_config,
 )
 from sparklog.client.representation import Facts, Shown
 from sparklog.errors import GroupIdNotFoundError, NoError, NonEmptyGroupError
@@ -164,7 +164,7 @@ class AdminClient(Shown, TopicAdmin, ConfigAdmin, GroupAdmin, TransactionAdmin, 
         timeout_ms = milliseconds("AdminClient", arguments, "request_timeout_ms", least=1)
         self._request_timeout = timeout_ms / 1000 if timeout_ms < 2**63 - 1 else math.inf
         self._coordinator = cluster_of("AdminClient", arguments)
-        self.config = shown_config(DEFAULT_CONFIG, configs, self._coordinator)
+        self.config = build_shown_config(DEFAULT_CONFIG, configs, self._coordinator)
         self._closed = False
 
     def __enter__(self) -> AdminClient:

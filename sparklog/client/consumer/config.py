@@ -19,11 +19,11 @@ from sparklog.client.config import (
     METRIC_ARGUMENTS,
     SOCKET_ARGUMENTS,
     SOCKET_DEFAULTS,
+    build_shown_config,
     check_arguments,
     cluster_of,
     milliseconds,
     one_of,
-    shown_config,
     whole_number,
 )
 from sparklog.client.consumer.assignors import (
@@ -195,7 +195,7 @@ def consumer_config(given: Mapping[str, object]) -> tuple[ConsumerConfig, Coordi
         reset=_reset(arguments["auto_offset_reset"]),
         retry_backoff=seconds("retry_backoff_ms"),
         session_timeout_ms=number("session_timeout_ms", 1),
-        shown=shown_config(DEFAULT_CONFIG, given, coordinator),
+        shown=build_shown_config(DEFAULT_CONFIG, given, coordinator),
         tail_backoff=tail_backoff,
         tail_backoff_max=max(tail_backoff, _tail_backoff_max(arguments, coordinator)),
     )

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 from sparklog.client.consumer.metrics import ConsumerMetrics
 from sparklog.client.consumer.records import RecordBatches
-from sparklog.client.producer.futures import longest_wait
+from sparklog.client.producer.futures import clamp_timeout
 from sparklog.client.reader import Bounds, Fetched
 from sparklog.client.request_metrics import ROOT
 from sparklog.clock import Clock
@@ -333,7 +333,7 @@ class ReadAhead:
             self._streams.clear()
             self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(longest_wait(seconds))
+            self._thread.join(clamp_timeout(seconds))
             if self._thread.is_alive():
                 return
         self._reader.close()

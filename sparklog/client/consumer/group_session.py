@@ -28,7 +28,7 @@ from sparklog.client.consumer.records import ConsumerGroupMetadata, MemberState
 from sparklog.client.consumer.subscription_state import Subscription, run_to_end
 from sparklog.client.consumer.unknown_topics import unknown_as_timeout
 from sparklog.client.deadlines import Call, InOrder, timed_out
-from sparklog.client.producer.futures import Future, SendOutcome, longest_wait
+from sparklog.client.producer.futures import Future, SendOutcome, clamp_timeout
 from sparklog.coordinator import Coordinator
 from sparklog.coordinator.group_liveness import expire_dead_members
 from sparklog.coordinator.membership import Change, GroupMember
@@ -356,7 +356,7 @@ class GroupSession:
     def _stop_heartbeats(self, seconds: float = math.inf) -> None:
         self._stopping.set()
         if self._heartbeat_thread is not None and self._heartbeat_thread is not threading.current_thread():
-            self._heartbeat_thread.join(longest_wait(seconds))
+            self._heartbeat_thread.join(clamp_timeout(seconds))
         self._heartbeat_thread = None
 
     def _run_heartbeats(self) -> None:

@@ -133,7 +133,7 @@ class PositionCalls(ABC):
 
     def _refresh(self, timeout_ms: float | None) -> State:
         """Read and return the newest state. Raises KafkaTimeoutError."""
-        return self._refresh_call.within(self._timeout_seconds(timeout_ms), newer=True)
+        return self._refresh_call.call_within(self._timeout_seconds(timeout_ms), newer=True)
 
     def _refresh_until(self, timeout_ms: float | None) -> float:
         """Read the newest state; return the deadline of the whole call, by the monotonic clock."""

@@ -242,7 +242,7 @@ class Positions:
         return bounds
 
     def _call_within(self, action: Callable[[], Result], what: str, until: float) -> Result:
-        return self._lookup_calls.within(max(until - self._reader.clock.monotonic(), 0), action, what)
+        return self._lookup_calls.call_within(max(until - self._reader.clock.monotonic(), 0), action, what)
 
     def first_or_end_offsets(
         self, partitions: Iterable[TopicPartition], earliest: bool, until: float

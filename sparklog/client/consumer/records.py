@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.client.consumer.config import Deserialize
-from sparklog.client.representation import shortened, table
+from sparklog.client.representation import shorten, table
 from sparklog.client.user_code import add_note
 from sparklog.log.records.records import all_offsets, offset_after, offset_at, rows_before, slice_offsets
 from sparklog.types import TopicPartition
@@ -80,7 +80,7 @@ class RecordBatches(NamedTuple):
         """Return an HTML table of the first records."""
         try:
             few = to_consumer_records(self.slice(0, SHOWN_RECORDS))
-            rows = [[record.offset, record.timestamp, shortened(record.key), shortened(record.value)] for record in few]
+            rows = [[record.offset, record.timestamp, shorten(record.key), shorten(record.value)] for record in few]
         except Exception:
             rows = []
         return table(repr(self)[1:-1], ["offset", "timestamp (ms)", "key", "value"], rows)

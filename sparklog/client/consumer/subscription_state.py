@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sparklog.client.representation import Facts, listed
+from sparklog.client.representation import Facts, join_names
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidArgumentTypeError, NotAssignedError
 from sparklog.protocol.names import is_internal_topic, validate_topic_name
 from sparklog.types import OffsetAndMetadata, TopicPartition
@@ -121,9 +121,9 @@ class Subscription:
         return {
             "root": root,
             "group_id": group_id or None,
-            "topics": listed(self.topics) if self.topics else None,
+            "topics": join_names(self.topics) if self.topics else None,
             "pattern": self.pattern.pattern if self.pattern is not None else None,
-            "assigned": listed(assigned) or "none",
+            "assigned": join_names(assigned) or "none",
             "state": "closed" if is_closed else None,
         }
 

@@ -1,1 +1,1 @@
-"""The producer: records gather in batches, and a thread writes and commits them."""
+"""The producer: records are collected in batches, which a thread writes and commits."""

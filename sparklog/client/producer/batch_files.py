@@ -1,7 +1,7 @@
-"""Turning batches into a file: columns become Arrow, a run for each partition, durable and invisible.
+"""Write batches to segment files: columns become Arrow, a run for each partition, durable but not yet visible.
 
 Rules: one file for the partitions of a topic that go to the same brokers. A batch becomes one record batch, or several
-where its columns would pass what an Arrow column can hold. Not for: commits and retries.
+if its columns would exceed the size of an Arrow column. Not for: commits and retries (``sender``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparklog.protocol.partition_fold import holders
 from sparklog.protocol.segments import index_path
 
 NO_IDENTITY = ProducerIdentity(-1, -1)
-"""Of a producer that is not idempotent."""
+"""The identity of a producer that is not idempotent."""
 
 
 class PartitionRun(NamedTuple):
@@ -47,27 +47,30 @@ def write_files(
     acks: int = ACKS_ALL,
     skipped: int = 0,
 ) -> list[PartitionAppend]:
-    """What a commit has to name of these runs, in the order given. Durable on return, and nobody sees it yet.
+    """Write these runs; return what a commit has to name of them, in the order given.
 
-    ``skipped`` as in ``brokers_to_write``. Fills in what the records' metadata need. Raises StorageError, and what
-    ``brokers_to_write`` does; InvalidRecordError where a column is no column.
+    The files are durable on return, and not visible before a commit names them. ``skipped`` as in ``brokers_to_write``.
+    Sets the sizes of the batches, which the records' metadata need. Raises StorageError, the errors of
+    ``brokers_to_write``, and InvalidRecordError for values that cannot be stored.
     """
-    groups = by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
+    groups = group_by_brokers(coordinator, topic.name, [run.partition for run in runs], acks, skipped)
     for run in runs:
         for batch in run.batches:
             _to_columns(batch, topic.name)
     appends: dict[int, PartitionAppend] = {}
     for brokers, partitions in groups:
-        chosen = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
-        written = _write_file(coordinator, topic, chosen, identity, brokers)
-        appends.update(zip((run.partition for run in chosen), written, strict=True))
+        runs_of_file = [run for run in runs if run.partition in partitions] if len(groups) > 1 else runs
+        written = _write_file(coordinator, topic, runs_of_file, identity, brokers)
+        appends.update(zip((run.partition for run in runs_of_file), written, strict=True))
     _check_copies(coordinator, appends.values(), acks)
     return [appends[run.partition] for run in runs]
 
 
 def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], acks: int) -> None:
-    """Refuse files that too few brokers have while the records are at hand: a commit would do so, when they may not
-    be."""
+    """Delete files that too few brokers hold, and raise WriteRefusedError.
+
+    The commit would refuse them too, but possibly when the records are no longer in memory.
+    """
     try:
         for append in appends:
             needed = needs(coordinator.state, append.topic, append.partition, acks)
@@ -77,11 +80,13 @@ def _check_copies(coordinator: Coordinator, appends: Iterable[PartitionAppend], 
         raise
 
 
-def by_brokers(
+def group_by_brokers(
     coordinator: Coordinator, topic: str, partitions: Sequence[int], acks: int = ACKS_ALL, skipped: int = 0
 ) -> list[tuple[tuple[int, ...], set[int]]]:
-    """The partitions that can share a file, since their records go to the same brokers. Errors as
-    ``brokers_to_write``."""
+    """Group the partitions that can share a file, since their records go to the same brokers.
+
+    Returns the brokers and partitions of each group. Errors as ``brokers_to_write``.
+    """
     state = coordinator.state
     resting = coordinator.brokers.resting(state)
     groups: dict[frozenset[int], tuple[tuple[int, ...], set[int]]] = {}
@@ -101,7 +106,7 @@ def open_writer(
     has_key: bool,
     has_headers: bool,
 ) -> SegmentFileWriter:
-    """A new file on these brokers. Raises StorageError."""
+    """Open a new segment file on these brokers. Raises StorageError."""
     return SegmentFileWriter(
         coordinator.store_of(brokers[0]),
         key,
@@ -115,7 +120,7 @@ def open_writer(
 
 
 def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[PartitionAppend]:
-    """Make a file durable, and remember which locations failed. Raises StorageError."""
+    """Make a file durable, and record which brokers failed. Raises StorageError."""
     appends = writer.finish()
     for broker in writer.failed:
         coordinator.brokers.failed(broker)
@@ -123,7 +128,7 @@ def finish_writer(coordinator: Coordinator, writer: SegmentFileWriter) -> list[P
 
 
 def delete_files(coordinator: Coordinator, appends: Iterable[PartitionAppend]) -> None:
-    """Delete files that no commit names. What storage does not delete now stays as an orphan, which nobody sees."""
+    """Delete files that no commit names. Best effort: what cannot be deleted stays as an orphan."""
     for broker, key in {(broker, append.run.path) for append in appends for broker in holders(append.run)}:
         for path in (key, index_path(key)):
             with suppress(StorageError):
@@ -172,9 +177,9 @@ def _write_file(
 
 def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
     state = coordinator.state
-    found = state.topics.get(topic.name)
-    known = found is not None and partition < len(found.partitions)
-    expected = found.partitions[partition].log_end_offset if found is not None and known else 0
+    current = state.topics.get(topic.name)
+    exists = current is not None and partition < len(current.partitions)
+    expected = current.partitions[partition].log_end_offset if current is not None and exists else 0
     return segment_key(topic.name, partition, expected, state.version, coordinator.log.ids.write_id())
 
 
@@ -182,13 +187,13 @@ def _key(coordinator: Coordinator, topic: TopicMetadata, partition: int) -> str:
 
 
 def _to_columns(batch: PendingBatch, topic: str) -> None:
-    """Make Arrow of a batch's lists, which are let go, and keep the sizes that metadata tell. Does nothing twice."""
+    """Convert a batch's lists to Arrow, keep the sizes for metadata, and free the lists. Idempotent."""
     if batch.columns is None:
         try:
             batch.columns = _from_lists(batch)
         except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
             raise InvalidRecordError(
-                f"a record for {batch.topic_partition} cannot be stored: {error}; correct what the serializer returns",
+                f"a record for {batch.topic_partition} cannot be stored: {error}; correct the serializer's result",
                 topic=topic,
                 partition=batch.topic_partition.partition,
             ) from error
@@ -206,19 +211,19 @@ def _from_lists(batch: PendingBatch) -> pa.RecordBatch:
     columns["timestamp"] = timestamp_array(batch.stamps)
     if headers is not None:
         columns["headers"] = headers_array(headers)
-        sizes[2] = [-1 if one is None else _headers_size(one) for one in headers]
+        sizes[2] = [-1 if header_list is None else _headers_size(header_list) for header_list in headers]
     batch.sizes = (sizes[0], sizes[1], sizes[2])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=record_schema(tuple(columns)))
 
 
 def _binary(values: Sequence[bytes | None]) -> tuple[pa.Array, Sequence[int]]:
-    """A binary column and the length of each value."""
+    """Return a binary column and the length of each value."""
     column = binary_column(values)
     return column.array, _Lengths(column.offsets, column.missing)
 
 
 class _Lengths(Sequence[int]):
-    """The length of each value of a column, -1 for null, in four bytes each."""
+    """The lengths of a column's values, -1 for null, stored in four bytes each."""
 
     def __init__(self, offsets: array[int], missing: Sequence[int]) -> None:
         self._offsets = offsets
@@ -236,7 +241,7 @@ def _headers_size(headers: Headers) -> int:
 
 
 def _with_columns(columns: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The same records with all columns of the file; what a batch lacks is null."""
+    """Return the records with all columns of the file; columns that the batch lacks are null."""
     if columns.schema.names == list(names):
         return columns
     schema = record_schema(tuple(names))

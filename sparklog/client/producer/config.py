@@ -1,4 +1,7 @@
-"""The arguments of ``Producer``: kafka-python's names and defaults, checked and typed."""
+"""The arguments of ``Producer``: kafka-python's names and defaults, checked and typed.
+
+Not for: what the clients have in common (``client.config``).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sparklog.client.config import (
     one_of,
     whole_number,
 )
-from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, as_choice
+from sparklog.client.producer.partitioners import ChoosePartition, RotatePartition, resolve_partitioner
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     InvalidAcksError,
@@ -59,13 +62,13 @@ DEFAULTS: Mapping[str, object] = {
     "transactional_id": None,
     "value_serializer": None,
 }
-"""What ``Producer`` takes, with the default of each; ``SOCKET_ARGUMENTS`` are taken too and do nothing."""
+"""The arguments of ``Producer`` with their defaults; ``SOCKET_ARGUMENTS`` are accepted too, without effect."""
 
 DEFAULT_CONFIG: Mapping[str, object] = {**SOCKET_DEFAULTS, "ssl_ciphers": None, **DEFAULTS}
-"""The same with those arguments of version 3 that do nothing: ``Producer.DEFAULT_CONFIG``."""
+"""The same with the arguments of kafka-python 3 that have no effect: ``Producer.DEFAULT_CONFIG``."""
 
 IN_FLIGHT_OF_IDEMPOTENCE = 5
-"""requests. More than these under way at once, and Kafka's brokers could not tell repetitions."""
+"""requests. With more in flight at the same time, Kafka's brokers could not detect repetitions."""
 
 Serialize = Callable[[str, "list[tuple[str, Any]]", Any], Any]
 """(topic, headers, value) -> bytes, bytearray, memoryview or None."""
@@ -100,10 +103,9 @@ class ProducerConfig:
 
 
 def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordinator]:
-    """The checked arguments, and the cluster they name.
+    """Check the arguments; return them typed, with the cluster they name.
 
-    Raises InvalidClientConfigurationError for a name that is not known or a value that cannot be, and what
-    ``cluster_of`` raises.
+    Raises InvalidClientConfigurationError for an unknown name or an invalid value, and the errors of ``cluster_of``.
     """
     arguments = check_arguments("Producer", given, DEFAULTS, SOCKET_ARGUMENTS)
 
@@ -117,7 +119,7 @@ def producer_config(given: Mapping[str, object]) -> tuple[ProducerConfig, Coordi
     transactional_id = _transactional_id(arguments)
     _check_client_id(arguments["client_id"])
     codec, level = _codec(arguments)
-    choose_partition, rotate_partition = as_choice(arguments["partitioner"])
+    choose_partition, rotate_partition = resolve_partitioner(arguments["partitioner"])
     config = ProducerConfig(
         acks=ACKS_ALL if acks == "all" else acks,
         batch_size=number("batch_size"),
@@ -153,7 +155,7 @@ def _acks(value: object) -> object:
 
 
 def _idempotence(arguments: Mapping[str, object], given: Mapping[str, object]) -> bool:
-    """As it is given. That which is only the default ends where nobody waits for an answer."""
+    """Return whether the producer is idempotent: as given, and by default unless ``acks=0`` waits for no answer."""
     chosen: bool = one_of("Producer", arguments, "enable_idempotence", (True, False))
     is_asked_for = "enable_idempotence" in given or arguments["transactional_id"] is not None
     return chosen and (is_asked_for or arguments["acks"] != 0)
@@ -164,7 +166,7 @@ def _transactional_id(arguments: Mapping[str, object]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not value:
-        raise _wrong("transactional_id", value, "give a name, or leave it out")
+        raise _wrong("transactional_id", value, "give a name, or omit it")
     return value
 
 
@@ -174,11 +176,13 @@ def _check_client_id(client_id: object) -> None:
 
 
 def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None:
-    """Refuse what contradicts each other. Idempotence that is only the default is kept instead of refused."""
+    """Refuse arguments that contradict each other. Idempotence by default is kept, not refused."""
     if config.transactional_id and not config.idempotent:
-        raise _wrong("enable_idempotence", False, "a producer with a transactional_id is idempotent; leave it out")
+        raise _wrong(
+            "enable_idempotence", False, "a producer with a transactional_id is idempotent; omit this argument"
+        )
     if config.transactional_id and config.acks != ACKS_ALL:
-        raise _wrong("acks", config.acks, "a transaction is acknowledged by all; leave it out")
+        raise _wrong("acks", config.acks, "transactions need acks='all'; omit this argument")
     if config.delivery_timeout < config.linger:
         raise _wrong("delivery_timeout_ms", config.delivery_timeout * 1000, "give at least linger_ms")
     if config.idempotent and (config.transactional_id or "enable_idempotence" in given):
@@ -189,27 +193,27 @@ def _check_together(config: ProducerConfig, given: Mapping[str, object]) -> None
             raise _wrong(
                 "delivery_timeout_ms",
                 given["delivery_timeout_ms"],
-                f"give at least {least:.0f}, which is linger_ms and request_timeout_ms together",
+                f"give at least {least:.0f}, the sum of linger_ms and request_timeout_ms",
             )
 
 
 def _check_idempotence(config: ProducerConfig, given: Mapping[str, object]) -> None:
-    why = "a producer with enable_idempotence=True or a transactional_id"
+    subject = "a producer with enable_idempotence=True or a transactional_id"
     if config.acks != ACKS_ALL:
-        raise _wrong("acks", config.acks, f"{why} is acknowledged by all; leave one of them out")
+        raise _wrong("acks", config.acks, f"{subject} needs acks='all'; omit one of them")
     if not config.retries:
-        raise _wrong("retries", 0, f"{why} repeats what was not answered; leave one of them out")
+        raise _wrong("retries", 0, f"{subject} needs retries; omit one of them")
     in_flight = given.get("max_in_flight_requests_per_connection")
     if isinstance(in_flight, int) and in_flight > IN_FLIGHT_OF_IDEMPOTENCE:
         raise _wrong(
             "max_in_flight_requests_per_connection",
             in_flight,
-            f"{why} takes at most {IN_FLIGHT_OF_IDEMPOTENCE}; leave one of them out",
+            f"{subject} takes at most {IN_FLIGHT_OF_IDEMPOTENCE}; omit one of them",
         )
 
 
 def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
-    """The codec and its level. Levels of codecs that are not used are let be, as in Kafka."""
+    """Return the codec and its level. Levels of other codecs are ignored, as in Kafka."""
     codec = arguments["compression_type"] or "none"
     if codec not in CODECS:
         raise _wrong("compression_type", codec, f"give None or one of {', '.join(CODECS)}")
@@ -224,8 +228,11 @@ def _codec(arguments: Mapping[str, object]) -> tuple[str, int | None]:
 
 
 def serializer(name: str, given: object) -> Serialize | None:
-    """What turns a key or value into bytes, as one signature: from a function of the value, or from an object with
-    ``serialize(topic, headers, value)`` or ``serialize(topic, value)``. Raises InvalidClientConfigurationError."""
+    """Return a serializer as a function of (topic, headers, value).
+
+    ``given`` is a function of the value, or an object with ``serialize(topic, headers, value)`` or
+    ``serialize(topic, value)``. Raises InvalidClientConfigurationError.
+    """
     if given is None:
         return None
     method: Any = getattr(given, "serialize", None)

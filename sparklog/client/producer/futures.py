@@ -1,12 +1,11 @@
-"""What ``send`` returns: a record's future, and the record's metadata once its commit is durable.
+"""The futures that ``send`` returns, and the metadata of a record once its commit is durable.
 
-Many records share a ``RecordBatchResult``, which is what the sender resolves; a record's future is only that result and
-the record's place in it, since one is made for every record sent.
+Many records share a ``RecordBatchResult``, which the sender resolves. One future is made for every record sent, so it
+holds only that result and the record's index in it.
 
 Rules: the interface is kafka-python's (``FutureRecordMetadata``, ``RecordMetadata``). A result is resolved once.
-Callbacks run in the thread that resolves, or at once where the result is known already; what they raise is logged, and
-ends no thread of a client (``call_all``).
-Thread-safe.
+Callbacks run in the thread that resolves it, or immediately if it is resolved already; what they raise is logged and
+ends no thread of a client (``call_all``). Thread-safe. Not for: when a batch is resolved (``sender``).
 """
 
 from __future__ import annotations
@@ -32,9 +31,11 @@ Result = TypeVar("Result")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record ended up. ``timestamp`` is milliseconds since the epoch: the record's own, or of its commit where
-    the topic has ``message.timestamp.type=LogAppendTime``. Sizes are bytes, -1 for what the record does not have.
-    ``checksum`` is None, as with Kafka since message format 2.
+    """The offset and metadata of a committed record.
+
+    ``timestamp`` is milliseconds since the epoch: the record's own, or that of its commit if the topic has
+    ``message.timestamp.type=LogAppendTime``. Sizes are bytes, -1 for a part that the record does not have.
+    ``checksum`` is None, as in Kafka since message format 2.
 
         >>> with sparklog.Producer(bootstrap_servers=root) as producer:
         ...     metadata = producer.send("orders", b"v").get()
@@ -54,10 +55,10 @@ class RecordMetadata(NamedTuple):
 
 
 class SendOutcome:
-    """What becomes of records that share their fate: pending, then done with an error or without. Thread-safe.
+    """Shared completion state of the records of one batch: pending, committed or failed. Thread-safe.
 
-    ``condition`` is the producer's, notified at each change. ``in_transaction`` says that waiting without end would be
-    for ever: the offsets are known at the commit, which the waiting thread may be the one to make.
+    ``condition`` is the producer's, notified at each change. ``in_transaction`` says that a wait without a timeout
+    might never end: offsets are known at the commit, which the waiting thread itself may have to make.
     """
 
     __slots__ = ("callbacks", "condition", "done", "error", "in_transaction")
@@ -70,19 +71,22 @@ class SendOutcome:
         self.callbacks: list[Callable[[], None]] = []
 
     def wait(self, timeout: float | None) -> bool:
-        """Whether it is done, after at most ``timeout`` seconds."""
+        """Wait at most ``timeout`` seconds (None: no limit); return whether it is done.
+
+        Raises IllegalStateError for a wait without a timeout in an open transaction.
+        """
         if self.done:
             return True
         with self.condition:
             if timeout is None and self.in_transaction and not self.done:
                 raise IllegalStateError(
-                    "the record is in a transaction that is still open, and its offset is known at the commit: call "
+                    "the record is in an open transaction, and its offset is known only after the commit: call "
                     "commit_transaction() first, or wait in another thread with a timeout"
                 )
-            return self.condition.wait_for(lambda: self.done, longest_wait(timeout))
+            return self.condition.wait_for(lambda: self.done, clamp_timeout(timeout))
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` once this is done: now, or in the thread that resolves it."""
+        """Run ``callback`` when this is done: now, or in the thread that resolves it."""
         with self.condition:
             if not self.done:
                 self.callbacks.append(callback)
@@ -93,24 +97,24 @@ class SendOutcome:
             _log_failure()
 
     def run_callbacks(self) -> None:
-        """What the thread that resolved this calls afterwards, without holding the lock."""
+        """Run the callbacks. Called by the thread that resolved this, without holding the lock."""
         call_all(self.take_callbacks())
 
     def take_callbacks(self) -> list[Callable[[], None]]:
-        """What ``call_all`` is to call once this is resolved."""
+        """Take the callbacks, which ``call_all`` runs once this is resolved."""
         callbacks, self.callbacks = self.callbacks, []
         return callbacks
 
 
-def longest_wait(timeout: float | None) -> float | None:
-    """Seconds that a lock can wait for; infinity, which programs use for no limit, is more."""
+def clamp_timeout(timeout: float | None) -> float | None:
+    """Return the timeout, at most the longest that a lock accepts: programs pass infinity for no limit."""
     return None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
 
 
 def call_all(callbacks: Iterable[Callable[[], None]]) -> None:
-    """Call each of these in the thread that has resolved their futures.
+    """Call each callback, in the thread that has resolved their futures.
 
-    What they raise is logged; what ends the program (``ends_program``) is raised once all have been called.
+    Log what they raise; an exception that ends the program (``ends_program``) is raised after all have been called.
     """
     ending: BaseException | None = None
     for callback in callbacks:
@@ -128,7 +132,7 @@ def _log_failure() -> None:
 
 
 class Future(Shown, Generic[Result]):
-    """The interface of both futures: kafka-python's. Thread-safe."""
+    """The interface of both futures, which is kafka-python's. Thread-safe."""
 
     __slots__ = ("_outcome",)
     _outcome: SendOutcome
@@ -140,12 +144,12 @@ class Future(Shown, Generic[Result]):
 
     @property
     def value(self) -> Result | None:
-        """The result; None while it is pending and where it failed."""
+        """The result; None while it is pending or if it failed."""
         return self._result() if self.succeeded() else None
 
     @property
     def exception(self) -> BaseException | None:
-        """Why it failed; None while it is pending and where it succeeded."""
+        """The error; None while it is pending or if it succeeded."""
         return self._outcome.error
 
     def succeeded(self) -> bool:
@@ -155,19 +159,19 @@ class Future(Shown, Generic[Result]):
         return self._outcome.done and self._outcome.error is not None
 
     def retriable(self) -> bool:
-        """Whether it failed with an error after which the same may be sent again with some hope."""
+        """Return whether it failed with an error after which sending the record again may succeed."""
         error = self.exception
         return isinstance(error, SparklogError) and error.retriable
 
     def get(self, timeout: float | None = None) -> Result:
         """Wait until it is committed, at most ``timeout`` seconds, and return the result.
 
-        Raises KafkaTimeoutError where it is still pending then, IllegalStateError for an endless wait for a
-        transaction that is still open, and otherwise what made it fail.
+        Raises KafkaTimeoutError if it is still pending then, IllegalStateError for a wait without a timeout in an open
+        transaction, and otherwise the error with which it failed.
         """
         if not self._outcome.wait(timeout):
             raise KafkaTimeoutError(
-                f"not committed after {timeout} seconds; it is still tried, until delivery_timeout_ms has passed"
+                f"not committed after {timeout} seconds; the producer keeps trying until delivery_timeout_ms has passed"
             )
         if self._outcome.error is not None:
             raise self._outcome.error
@@ -199,19 +203,20 @@ class Future(Shown, Generic[Result]):
         return {"": "done", **self._result_facts()} if self._outcome.done else {"": "pending"}
 
     def _result_facts(self) -> Facts:
-        """What is shown of the result, once it is there."""
+        """Return the facts of the result that ``repr`` shows."""
         return {"result": self._result()}
 
 
 def _ignore(_: object) -> None:
-    """Callbacks return what they like."""
+    """Discard what a callback returns."""
 
 
 class RecordBatchResult(SendOutcome):
-    """The outcome of the records of one batch, which get consecutive offsets from ``base_offset`` on.
+    """The outcome of the records of one batch, which get consecutive offsets starting at ``base_offset``.
 
-    ``stamps`` are microseconds; ``sizes`` are those of keys, values and headers, -1 for none. Both are sequences with
-    an item for each record, or None where no record has any. ``followers`` are outcomes that depend on this one.
+    ``stamps`` are microseconds since the epoch; ``sizes`` are the bytes of keys, values and headers, -1 for none. Both
+    are sequences with an item for each record, or None if no record has any. ``followers`` are outcomes that depend on
+    this one.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "followers", "sizes", "stamps", "topic_partition")
@@ -226,7 +231,7 @@ class RecordBatchResult(SendOutcome):
         self.sizes: tuple[Sequence[int] | None, Sequence[int] | None, Sequence[int] | None] = (None, None, None)
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Of the record at this place in the batch."""
+        """Return the metadata of the record at this index in the batch."""
         topic, partition = self.topic_partition
         stamp = self.append_time_ms if self.append_time_ms >= 0 else self.stamps[index] // 1000
         key, value, headers = (-1 if sizes is None else int(sizes[index]) for sizes in self.sizes)
@@ -254,14 +259,14 @@ class FutureRecordMetadata(Future[RecordMetadata]):
         return outcome.metadata(self._index)
 
     def _result_facts(self) -> Facts:
-        found = self._result()
-        return {"topic": found.topic, "partition": found.partition, "offset": found.offset}
+        metadata = self._result()
+        return {"topic": metadata.topic, "partition": metadata.partition, "offset": metadata.offset}
 
 
 class FutureOffsets(Future[list[OffsetRange]]):
     """The future of a table: resolves to the ``OffsetRange`` of each partition that got rows of it, by partition.
 
-    More than one of a partition where other records came in between.
+    A partition has several ranges if other records came in between.
     """
 
     __slots__ = ("_parts",)
@@ -271,7 +276,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
         self._parts: list[tuple[RecordBatchResult, int]] = []
 
     def add_part(self, part: RecordBatchResult, rows: int) -> None:
-        """Wait for this batch too. Called before the future is handed out."""
+        """Wait for this batch too. Called before the future is returned."""
         self._parts.append((part, rows))
         part.followers.append(self._outcome)
 
@@ -282,7 +287,7 @@ class FutureOffsets(Future[list[OffsetRange]]):
         return super().get(timeout)
 
     def watch(self) -> FutureOffsets:
-        """Resolve when all parts are: with the first error there is, or without one."""
+        """Resolve when all parts are resolved, with the first error if there is one."""
         left = [len(self._parts)]
 
         def part_done() -> None:
@@ -302,12 +307,12 @@ class FutureOffsets(Future[list[OffsetRange]]):
         return self
 
     def _result(self) -> list[OffsetRange]:
-        found: list[OffsetRange] = []
+        ranges: list[OffsetRange] = []
         for part, rows in sorted(self._parts, key=lambda item: (item[0].topic_partition, item[0].base_offset)):
             start = part.base_offset
-            last = found[-1] if found else None
+            last = ranges[-1] if ranges else None
             if last is not None and (last.topic, last.partition, last.end) == (*part.topic_partition, start):
-                found[-1] = last._replace(end=start + rows)
+                ranges[-1] = last._replace(end=start + rows)
             else:
-                found.append(OffsetRange(*part.topic_partition, start, start + rows))
-        return found
+                ranges.append(OffsetRange(*part.topic_partition, start, start + rows))
+        return ranges

@@ -1,7 +1,9 @@
-"""What a producer's thread has in hand: the batches of a partition on their way, and those that wait for brokers.
+"""Batches in flight: taken from the accumulator and not yet acknowledged, and those that wait for a retry.
 
-A partition whose replicas take no records now (too few in sync, no leader, others than a moment ago) keeps what was
-sent to it, in order, while all other partitions go on; after ``retry_backoff_ms`` it is tried again.
+A partition whose replicas accept no records now (too few in sync, no leader, or other replicas than a moment ago) keeps
+its batches, in order, while all other partitions continue; it is retried after ``retry_backoff_ms``.
+
+Not for: when a batch is retried or failed (``sender``).
 """
 
 from __future__ import annotations
@@ -16,24 +18,27 @@ from sparklog.types import TopicPartition
 
 
 class PartitionBatches:
-    """The batches of one partition on their way. ``append`` is set once they are in a file, ``refusal`` once that file
-    or its brokers were refused, so many ``refusals`` times; ``unclear`` once nobody knows whether a try was
-    committed. ``history`` is that of the producer id in the file, None without one."""
+    """The batches of one partition that are in flight together.
 
-    __slots__ = ("append", "batches", "history", "place", "refusal", "refusals", "unclear")
+    ``append`` is set once they are in a file. ``refusal`` is the latest error that refused that file or its brokers,
+    and ``refusals`` counts them. ``outcome_unknown`` is set once an attempt may or may not have been committed.
+    ``history`` is that of the producer id in the file, None without one.
+    """
 
-    def __init__(self, place: TopicPartition, batches: list[PendingBatch]) -> None:
-        self.place = place
+    __slots__ = ("append", "batches", "history", "outcome_unknown", "refusal", "refusals", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, batches: list[PendingBatch]) -> None:
+        self.topic_partition = topic_partition
         self.batches = batches
         self.append: PartitionAppend | None = None
         self.history: int | None = None
         self.refusal: WriteRefusedError | None = None
         self.refusals = 0
-        self.unclear = False
+        self.outcome_unknown = False
 
 
 class RetryQueue:
-    """Parcels that wait for their brokers, oldest first in each partition. Only the producer's thread uses it."""
+    """Batches that wait for their brokers, oldest first in each partition. Used by the producer's thread alone."""
 
     def __init__(self, clock: Clock, retry_backoff: float) -> None:
         self._clock = clock
@@ -49,50 +54,53 @@ class RetryQueue:
             yield from in_flight
 
     def hold(self, entry: PartitionBatches) -> None:
-        """Keep a parcel that was refused, before what was sent to its partition later."""
+        """Queue batches that were refused, ahead of those that were sent to the partition later."""
         if not self._in_flight:
             self._due_at = self._clock.monotonic() + self._retry_backoff
-        self._in_flight.setdefault(entry.place, []).insert(0, entry)
+        self._in_flight.setdefault(entry.topic_partition, []).insert(0, entry)
 
-    def without_held(self, in_flight: Sequence[PartitionBatches]) -> list[PartitionBatches]:
-        """Those whose partition holds nothing; the others are kept behind what it holds."""
+    def queue_behind_held(self, in_flight: Sequence[PartitionBatches]) -> list[PartitionBatches]:
+        """Return the entries whose partition holds nothing; queue the others behind the held ones."""
         if not self._in_flight:
             return list(in_flight)
         free: list[PartitionBatches] = []
         for entry in in_flight:
-            self._in_flight.get(entry.place, free).append(entry)
+            self._in_flight.get(entry.topic_partition, free).append(entry)
         return free
 
     def due_in(self) -> float | None:
-        """Seconds until the next try; None where nothing is held."""
+        """Return the seconds until the next retry; None if nothing is held."""
         return max(self._due_at - self._clock.monotonic(), 0.0) if self._in_flight else None
 
     def take_oldest(self) -> list[PartitionBatches]:
-        """The oldest parcel of each partition, to be tried now. What is left follows with ``take_rest``, or waits."""
+        """Take the oldest entry of each partition, to be retried now. The rest follows with ``take_rest``, or waits."""
         self._due_at = self._clock.monotonic() + self._retry_backoff
         return [in_flight.pop(0) for in_flight in self._in_flight.values()]
 
-    def take_unclear(self) -> list[PartitionBatches]:
-        """Those of which nobody knows whether they are committed; what was sent later stays."""
-        unclear = [entry for entry in self if entry.unclear]
-        for entry in unclear:
-            self._in_flight[entry.place].remove(entry)
-        self._in_flight = {place: in_flight for place, in_flight in self._in_flight.items() if in_flight}
-        return unclear
+    def take_outcome_unknown(self) -> list[PartitionBatches]:
+        """Take the entries whose outcome is unknown; those sent later stay."""
+        unknown = [entry for entry in self if entry.outcome_unknown]
+        for entry in unknown:
+            self._in_flight[entry.topic_partition].remove(entry)
+        self._in_flight = {
+            topic_partition: in_flight for topic_partition, in_flight in self._in_flight.items() if in_flight
+        }
+        return unknown
 
     def take_rest(self, tried: Sequence[PartitionBatches], created_after: float) -> list[PartitionBatches]:
-        """What was sent later to those partitions whose oldest parcel is not held again, in a parcel each.
+        """Take what was sent later to the partitions of ``tried`` whose oldest entry is not held again, an entry each.
 
-        Batches that are older than that are parcels of their own: they are too late, and the others may not be.
+        Batches created no later than ``created_after`` get an entry of their own: they are too late, and the others may
+        not be.
         """
         rest: list[PartitionBatches] = []
-        for place in [entry.place for entry in tried]:
-            later = self._in_flight.get(place, [])
+        for topic_partition in [entry.topic_partition for entry in tried]:
+            later = self._in_flight.get(topic_partition, [])
             if later and later[0].refusal is not None:
                 continue
-            self._in_flight.pop(place, None)
+            self._in_flight.pop(topic_partition, None)
             batches = [batch for entry in later for batch in entry.batches]
             late = [batch for batch in batches if batch.created <= created_after]
             parts = (late, batches[len(late) :])
-            rest += [PartitionBatches(place, part) for part in parts if part]
+            rest += [PartitionBatches(topic_partition, part) for part in parts if part]
         return rest

@@ -1,4 +1,4 @@
-"""What a producer measures, under Kafka's names of metrics: kafka-python's, and Java's totals and buffer.
+"""The metrics of a producer, under Kafka's names: those of kafka-python, and the Java client's totals and buffer.
 
 Rules: nothing is measured in ``send``: the sender records for each batch, file and commit. Any thread may read them.
 Not for: windows (``metric_windows``), what counts as a request (``request_metrics``).
@@ -50,20 +50,28 @@ class ProducerMetrics:
 
     def _add_rates(self) -> None:
         for name, description, measure in (
-            ("batch-size-avg", "bytes of a partition in a file", self._batch_size.average),
-            ("batch-size-max", "most bytes of a partition in a file", self._batch_size.maximum),
-            ("compression-rate-avg", "bytes in a file by bytes of the records", self._compression.average),
-            ("record-queue-time-avg", "milliseconds that a batch waited to be written", self._queue_time.average),
-            ("record-queue-time-max", "milliseconds that a batch waited longest", self._queue_time.maximum),
-            ("record-send-rate", "records committed a second", self._records.rate),
+            ("batch-size-avg", "bytes of a partition in a file, on average", self._batch_size.average),
+            ("batch-size-max", "largest size of a partition in a file, in bytes", self._batch_size.maximum),
+            ("compression-rate-avg", "bytes in a file divided by bytes of its records", self._compression.average),
+            (
+                "record-queue-time-avg",
+                "milliseconds that a batch waited to be written, on average",
+                self._queue_time.average,
+            ),
+            (
+                "record-queue-time-max",
+                "longest time that a batch waited to be written, in milliseconds",
+                self._queue_time.maximum,
+            ),
+            ("record-send-rate", "records committed per second", self._records.rate),
             ("record-send-total", "records committed", self._records.total),
-            ("records-per-request-avg", "records of a commit", self._records.average),
+            ("records-per-request-avg", "records per commit", self._records.average),
             ("commit-total", "commits of records", self._records.count),
-            ("byte-rate", "bytes of files written a second", self._bytes.rate),
+            ("byte-rate", "bytes of files written per second", self._bytes.rate),
             ("byte-total", "bytes of files written", self._bytes.total),
-            ("record-retry-rate", "records tried again a second", self._retries.rate),
-            ("record-retry-total", "records tried again", self._retries.total),
-            ("record-error-rate", "records failed a second", self._errors.rate),
+            ("record-retry-rate", "records retried per second", self._retries.rate),
+            ("record-retry-total", "records retried", self._retries.total),
+            ("record-error-rate", "records failed per second", self._errors.rate),
             ("record-error-total", "records failed", self._errors.total),
             ("record-size-max", "bytes of the largest key and value", self._largest.maximum),
             ("record-size-avg", "bytes of the largest key and value of a batch, on average", self._largest.average),
@@ -73,83 +81,87 @@ class ProducerMetrics:
     def _add_state(self) -> None:
         accumulator, limit = self._accumulator, self._buffer_memory
         for name, description, measure in (
-            ("requests-in-flight", "requests that wait for an answer", lambda: self.requests.under_way),
+            ("requests-in-flight", "requests that wait for a response", lambda: self.requests.in_flight),
             ("metadata-age", "seconds since the log was read", lambda: self._clock.monotonic() - self._read_at),
-            ("buffer-total-bytes", "buffer_memory", lambda: limit),
-            ("buffer-available-bytes", "bytes of it that are free", lambda: max(limit - accumulator.used, 0)),
+            ("buffer-total-bytes", "bytes of buffer_memory", lambda: limit),
+            (
+                "buffer-available-bytes",
+                "bytes of buffer_memory that are free",
+                lambda: max(limit - accumulator.used, 0),
+            ),
             ("waiting-threads", "threads that wait for memory", lambda: accumulator.waiting_threads),
         ):
             self._metrics.add(GROUP, name, description, measure)
 
-    # -- what the sender says
+    # -- recording
 
     def metadata_read(self) -> None:
-        """The newest state of the log was read just now."""
+        """Record that the newest state was read now."""
         self._read_at = self._clock.monotonic()
 
     def wrote(self, runs: Sequence[PartitionRun], appends: Sequence[PartitionAppend], began: float) -> None:
-        """These runs went into files since ``began``; their batches still have their columns."""
+        """Record that these runs were written to files since ``began``. Their batches still have their columns."""
         seconds = self._clock.monotonic() - began
-        at_brokers: dict[int, int] = {}
+        broker_bytes: dict[int, int] = {}
         for run, append in zip(runs, appends, strict=True):
             size = append.run.size_bytes
             for broker in holders(append.run):
-                at_brokers[broker] = at_brokers.get(broker, 0) + size
+                broker_bytes[broker] = broker_bytes.get(broker, 0) + size
             self._bytes.record(size)
             self._batch_size.record(size)
-            before = 0
+            uncompressed = 0
             for batch in run.batches:
                 self._queue_time.record((began - batch.created) * 1000)
                 if batch.columns is not None:
-                    before += batch.columns.nbytes
+                    uncompressed += batch.columns.nbytes
                     self._largest.record(largest_record(batch.columns))
-            if before:
-                self._compression.record(size / before)
-        for broker, size in at_brokers.items():
+            if uncompressed:
+                self._compression.record(size / uncompressed)
+        for broker, size in broker_bytes.items():
             self.requests.record(str(broker), seconds, sent=size)
 
     def committed(self, batches: Sequence[PendingBatch]) -> None:
-        """These went into the log with one commit."""
+        """Record that these batches were committed, with one commit."""
         self.metadata_read()
         self._records.record(sum(batch.rows for batch in batches))
 
     def failed(self, batches: Sequence[PendingBatch]) -> None:
-        """These are given up."""
+        """Record that these batches failed."""
         self._errors.record(sum(batch.rows or len(batch.values) for batch in batches))
 
     def retried(self, batches: Sequence[PendingBatch]) -> None:
-        """These are tried again."""
+        """Record that these batches are retried."""
         self._retries.record(sum(batch.rows or len(batch.values) for batch in batches))
 
-    # -- what others ask
+    # -- reading
 
     def values(self) -> dict[str, dict[str, float]]:
-        """Every value by group and name."""
+        """Return every value by group and name."""
         return self._metrics.values()
 
     def raw(self) -> dict[MetricName, Metric]:
-        """Every metric by its name."""
+        """Return every metric by its name."""
         return self._metrics.raw()
 
     def close(self) -> None:
-        """The producer has ended."""
+        """Close the metrics; the producer was closed."""
         self.requests.close()
         self._metrics.close()
 
 
 def largest_record(columns: pa.RecordBatch) -> int:
-    """The bytes of the largest key and value of a batch."""
+    """Return the bytes of the largest key and value of a batch."""
     lengths = None
     for name in ("key", "value"):
         if name in columns.schema.names:
             column = columns.column(name)
-            found = pc.binary_length(column)
+            column_lengths = pc.binary_length(column)
             if column.null_count:
-                found = pc.coalesce(found, _zeros(found.type, len(found)))
-            lengths = found if lengths is None else pc.add(lengths, found)
+                column_lengths = pc.coalesce(column_lengths, _zeros(column_lengths.type, len(column_lengths)))
+            lengths = column_lengths if lengths is None else pc.add(lengths, column_lengths)
     return 0 if lengths is None else int(pc.max(lengths).as_py() or 0)
 
 
 def _zeros(kind: pa.DataType, count: int) -> pa.Array:
-    """Made of its buffer: ``fill_null`` takes a scalar, and to make one imports pandas."""
+    """Return zeros, made from a buffer: ``fill_null`` takes a scalar, and making a scalar imports pandas."""
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(count * kind.bit_width // 8))])

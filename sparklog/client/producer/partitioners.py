@@ -1,4 +1,4 @@
-"""Partitioners as objects: which partition a record goes to that names none.
+"""Partitioner classes: they choose the partition of a record that names none.
 
     class ByCountry(Partitioner):
         def partition(self, topic, key, serialized_key, value, serialized_value, cluster):
@@ -6,11 +6,11 @@
 
     producer = Producer(bootstrap_servers="/data/log", partitioner=ByCountry())
 
-A producer without a partitioner of its own hashes keys as these do, and keeps records without a key in one partition
-until it has ``batch_size`` bytes.
+A producer without a partitioner hashes keys in the same way, and sends records without a key to one partition until its
+batch has ``batch_size`` bytes.
 
-Rules: the interface is kafka-python's (version 3). Functions of (key bytes, all partitions, available partitions) do as
-well. Thread-safe. Not for: the hash itself (``protocol.partitioner``).
+Rules: the interface is kafka-python's (version 3). Functions of (key bytes, all partitions, available partitions) are
+accepted too. Thread-safe. Not for: the hash itself (``protocol.plan.partitioner``).
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ ChoosePartition = Callable[[str, Any, "bytes | None", Any, "bytes | None", Clust
 """(topic, key, key bytes, value, value bytes, cluster) -> partition."""
 
 RotatePartition = Callable[[str, ClusterMetadata, int], object]
-"""(topic, cluster, partition so far), called before a record without a key begins a batch."""
+"""(topic, cluster, previous partition), called before a record without a key begins a batch."""
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit hash of a key, from 0 to 2**32 - 1."""
+    """Return Kafka's 32-bit hash of a key, from 0 to 2**32 - 1."""
     return hashing.murmur2(bytes(data)) & 0xFFFFFFFF
 
 
 class Partitioner(ABC):
-    """Chooses partitions. May also have ``on_new_batch(topic, cluster, prev_partition)``, which is called before a
-    record without a key begins a batch; then the partitioner is asked once more."""
+    """Chooses partitions.
+
+    May also have ``on_new_batch(topic, cluster, prev_partition)``, which is called before a record without a key begins
+    a batch; ``partition`` is then called again.
+    """
 
     @abstractmethod
     def partition(
@@ -52,13 +55,15 @@ class Partitioner(ABC):
         serialized_value: bytes | None,
         cluster: ClusterMetadata,
     ) -> int:
-        """The number of a partition of the topic. ``key`` and ``value`` are what was given to ``send``. What this
-        raises comes out of ``send``."""
+        """Return the number of a partition of the topic.
+
+        ``key`` and ``value`` are the arguments of ``send``, which raises the errors of this method unchanged.
+        """
 
 
 class DefaultPartitioner(Partitioner):
-    """A key goes where its hash says, as in Kafka's Java client; a record without a key to any partition that has a
-    leader, chosen at random."""
+    """Chooses the partition of a key by its hash, as Kafka's Java client does, and for a record without a key a random
+    partition that has a leader."""
 
     def __init__(self, ids: Ids | None = None) -> None:
         self._ids = ids or RandomIds()
@@ -72,17 +77,17 @@ class DefaultPartitioner(Partitioner):
         serialized_value: bytes | None,
         cluster: ClusterMetadata,
     ) -> int:
-        """The partition. Raises ValueError for a topic that does not exist."""
-        everything = _partitions(topic, cluster)
+        """Return the partition. Raises ValueError if the topic does not exist."""
+        partitions = _partitions(topic, cluster)
         if serialized_key is not None:
-            return _by_key(serialized_key, everything)
-        return self._without_key(topic, sorted(cluster.available_partitions_for_topic(topic) or ()) or everything)
+            return _by_key(serialized_key, partitions)
+        return self._without_key(topic, sorted(cluster.available_partitions_for_topic(topic) or ()) or partitions)
 
     def _without_key(self, topic: str, choices: Sequence[int]) -> int:
         return self._any(choices)
 
     def __call__(self, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
-        """The same, as kafka-python 2 calls it."""
+        """Return the same, called as in kafka-python 2."""
         if key is not None:
             return _by_key(key, all_partitions)
         return self._any(available or all_partitions)
@@ -107,7 +112,7 @@ class StickyPartitioner(DefaultPartitioner):
             return chosen
 
     def on_new_batch(self, topic: str, cluster: ClusterMetadata, prev_partition: int) -> None:
-        """Choose another partition, unless another thread has done so already."""
+        """Choose another partition, unless another thread has already done so."""
         choices = sorted(cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic) or ())
         with self._lock:
             if choices and self._sticky.get(topic) == prev_partition:
@@ -116,29 +121,29 @@ class StickyPartitioner(DefaultPartitioner):
 
 
 def _partitions(topic: str, cluster: ClusterMetadata) -> list[int]:
-    everything = cluster.partitions_for_topic(topic)
-    if not everything:
+    partitions = cluster.partitions_for_topic(topic)
+    if not partitions:
         raise ValueError(f"topic {topic!r} does not exist in this cluster")
-    return sorted(everything)
+    return sorted(partitions)
 
 
-def _by_key(key: bytes, everything: Sequence[int]) -> int:
-    return everything[hashing.partition_for_key(bytes(key), len(everything))]
+def _by_key(key: bytes, partitions: Sequence[int]) -> int:
+    return partitions[hashing.partition_for_key(bytes(key), len(partitions))]
 
 
-def as_choice(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
-    """One signature for all that a producer takes as its partitioner, and its ``on_new_batch`` if it has one.
+def resolve_partitioner(given: object) -> tuple[ChoosePartition | None, RotatePartition | None]:
+    """Return the argument ``partitioner`` as a ChoosePartition, and its ``on_new_batch`` if it has one.
 
-    Objects with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, with the older
-    ``partition(topic, serialized_key, cluster)``, and functions of (key bytes, all partitions, available partitions).
-    Raises InvalidClientConfigurationError for anything else.
+    It may be an object with ``partition(topic, key, serialized_key, value, serialized_value, cluster)``, one with the
+    older ``partition(topic, serialized_key, cluster)``, or a function of (key bytes, all partitions, available
+    partitions). Raises InvalidClientConfigurationError for anything else.
     """
     if given is None:
         return None, None
     method: Any = None if isinstance(given, str | bytes) else getattr(given, "partition", None)
     if callable(method):
         rotate: Any = getattr(given, "on_new_batch", None)
-        if _arguments(method) == 3:
+        if _count_arguments(method) == 3:
             return lambda topic, key, key_bytes, value, value_bytes, cluster: method(topic, key_bytes, cluster), rotate
         return method, rotate
     if not callable(given):
@@ -151,18 +156,18 @@ def as_choice(given: object) -> tuple[ChoosePartition | None, RotatePartition | 
     function: Any = given
 
     def choose(topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: Any, cluster: Any) -> Any:
-        everything = sorted(cluster.partitions_for_topic(topic) or ())
-        return function(key_bytes, everything, sorted(cluster.available_partitions_for_topic(topic) or everything))
+        partitions = sorted(cluster.partitions_for_topic(topic) or ())
+        return function(key_bytes, partitions, sorted(cluster.available_partitions_for_topic(topic) or partitions))
 
     return choose, None
 
 
-def _arguments(method: Callable[..., object]) -> int | None:
-    """How many positional arguments a method needs; None where it does not say."""
+def _count_arguments(method: Callable[..., object]) -> int | None:
+    """Return how many positional arguments a method takes; None if its signature does not say."""
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
-    return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

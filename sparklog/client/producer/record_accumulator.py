@@ -1,12 +1,12 @@
-"""Records on their way into the log, as Kafka's RecordAccumulator: a queue of batches for each partition.
+"""Records that wait to be sent, as in Kafka's RecordAccumulator: a queue of batches for each partition.
 
-A batch keeps its records by column, so that the sender turns each column into Arrow with one call. It takes records
-until the sender fetches it or it has ``limits.TARGET_BATCH_BYTES``. What the sender fetches is everything there is, of
-all partitions, once anything is due: then it all goes up with one commit.
+A batch stores its records by column, so that the sender turns each column into Arrow with one call. It takes records
+until the sender drains it or it has ``limits.TARGET_BATCH_BYTES``. As soon as anything is due, the sender drains all
+batches of all partitions, to publish them in one commit.
 
-Rules: one lock for all of it, held for microseconds, and never while something is written. Memory is counted from
-``append`` until the records are committed or have failed; an append waits while there is none. Nothing is due before
-``linger``, unless a batch has ``batch_size`` bytes, memory is scarce, or somebody flushes or closes.
+Rules: a single lock, held for microseconds, and never during a write. Memory is counted from ``append`` until the
+records are committed or have failed; an append waits while none is free. Nothing is due before ``linger``, unless a
+batch has ``batch_size`` bytes, memory is scarce, or the producer is flushed or closed.
 
 Not for: storage, sequences, transactions.
 """
@@ -21,32 +21,34 @@ import pyarrow as pa
 
 from sparklog import limits
 from sparklog.client.producer.config import ProducerConfig
-from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, longest_wait
+from sparklog.client.producer.futures import FutureRecordMetadata, RecordBatchResult, call_all, clamp_timeout
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, MessageSizeTooLargeError
 from sparklog.types import TopicPartition
 
 RECORD_OVERHEAD_BYTES = 100
-"""bytes that a waiting record is counted with beside its key, value and headers: about what Python needs for it."""
+"""bytes counted for a waiting record on top of its key, value and headers: about what Python needs for it."""
 
 LONGEST_IDLE_SECONDS = 60.0
-"""seconds after which the sender looks by itself whether it was closed: dropping a producer may have come just before
-the sender waited, in its own thread, and then wakes nobody."""
+"""seconds after which an idle sender checks whether it was closed: a producer may be garbage-collected in the sender's
+own thread just before it waits, and the notification is then lost."""
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 
 
 class PendingBatch(RecordBatchResult):
-    """Records of one partition that become one record batch, and what becomes of them.
+    """Records of one partition that become one record batch, and their outcome.
 
-    ``keys`` and ``headers`` are None as long as no record has any. A batch made of Arrow columns has ``columns``, of
-    the file's types, in place of lists. ``size`` is bytes as counted against ``buffer_memory``.
+    ``keys`` and ``header_list`` are None as long as no record has any. A batch made of Arrow columns has ``columns``,
+    of the file's types, in place of lists. ``size`` is in bytes, as counted against ``buffer_memory``.
     """
 
     __slots__ = ("columns", "created", "header_list", "keys", "next_step", "rows", "size", "values")
 
-    def __init__(self, condition: threading.Condition, place: TopicPartition, created: float, full: int) -> None:
-        super().__init__(condition, place)
+    def __init__(
+        self, condition: threading.Condition, topic_partition: TopicPartition, created: float, full: int
+    ) -> None:
+        super().__init__(condition, topic_partition)
         self.created = created
         self.next_step = full
         self.size = 0
@@ -58,7 +60,7 @@ class PendingBatch(RecordBatchResult):
         self.columns: pa.RecordBatch | None = None
 
     def add_rare(self, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """The key and headers of the record at ``index``, where some record of the batch has any."""
+        """Add the key and headers of the record at ``index``, if any record of the batch has one."""
         if key is not None or self.keys is not None:
             if self.keys is None:
                 self.keys = [None] * index
@@ -70,33 +72,35 @@ class PendingBatch(RecordBatchResult):
 
 
 class PartitionQueue:
-    """The batches of one partition that wait, oldest first; records are added to ``open``, the newest. Guarded by the
-    accumulator's lock."""
+    """The waiting batches of one partition, oldest first; records are added to ``open``, the newest.
 
-    __slots__ = ("batches", "open", "place")
+    Guarded by the accumulator's lock.
+    """
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
+    __slots__ = ("batches", "open", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
         self.batches: list[PendingBatch] = []
         self.open: PendingBatch | None = None
 
 
 Drained = list[tuple[TopicPartition, list[PendingBatch]]]
-"""What the sender fetches: the batches of each partition that has any."""
+"""What the sender takes: the batches of each partition that has any."""
 
 
 class Accumulator:
-    """See the module. Thread-safe. ``refusal`` makes the error for who appends to a producer that takes no more."""
+    """See the module. Thread-safe. ``refusal``, if set, makes the error that every append raises."""
 
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
-        # reentrant: the garbage collector may drop the producer, and so close this, in a thread that is in here
+        # reentrant: the garbage collector may drop the producer, and so close this, in a thread that holds the lock
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        """Notified when batches are resolved and memory is free again."""
+        """Notified when batches are resolved or memory is freed."""
         self._work = threading.Condition(self.lock)
         self.refusal: Callable[[], Exception] | None = None
         self.make_room: Callable[[], None] | None = None
-        """How to get memory back where no sender does it: called without the lock by who waits for it."""
+        """Frees memory where no sender does; the thread that waits for memory calls it, without the lock."""
         self.used = 0
         self.waiting_threads = 0
         self.unfinished: set[PendingBatch] = set()
@@ -112,10 +116,10 @@ class Accumulator:
         self._closing = False
         self._forced = False
 
-    def queue(self, place: TopicPartition) -> PartitionQueue:
-        """The queue of a partition, always the same one."""
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """Return the queue of a partition, always the same object."""
         with self.lock:
-            return self._queues.setdefault(place, PartitionQueue(place))
+            return self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
 
     # -- appending
 
@@ -130,7 +134,7 @@ class Accumulator:
     ) -> FutureRecordMetadata:
         """Add a record of ``size`` bytes, overhead included, with its timestamp in milliseconds.
 
-        Raises what ``refusal`` says, and KafkaTimeoutError where there was no memory for ``max_block_ms``.
+        Raises the error that ``refusal`` makes, and KafkaTimeoutError if no memory was free within ``max_block_ms``.
         """
         with self.lock:
             if self.refusal is not None:
@@ -153,14 +157,14 @@ class Accumulator:
         return FutureRecordMetadata(batch, index)
 
     def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, size: int) -> PendingBatch:
-        """Add a record batch, whose columns are of a file's types, after what is there. Raises as ``append``."""
+        """Add a record batch, whose columns have a file's types, after the waiting records. Raises as ``append``."""
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
             if self.used + size > self._limit:
                 self._wait_for_room(queue, size)
             batch = self._open(queue)
-            queue.open = None  # what comes next is a batch of its own, so that the order stays
+            queue.open = None  # later records begin another batch, which keeps the order
             batch.columns = columns
             batch.rows = columns.num_rows
             batch.size = size
@@ -171,7 +175,7 @@ class Accumulator:
         return batch
 
     def _open(self, queue: PartitionQueue) -> PendingBatch:
-        batch = PendingBatch(self.changed, queue.place, self._clock.monotonic(), self._config.batch_size)
+        batch = PendingBatch(self.changed, queue.topic_partition, self._clock.monotonic(), self._config.batch_size)
         batch.in_transaction = self.in_transaction
         if not queue.batches:
             self._filled.append(queue)
@@ -182,7 +186,7 @@ class Accumulator:
         return batch
 
     def _fill(self, queue: PartitionQueue, batch: PendingBatch) -> None:
-        """The batch has come to its next step: due, or so large that the next record begins another."""
+        """Mark a batch that reached its next threshold: it is due, or so large that the next record begins another."""
         self._full = True
         batch.next_step = limits.TARGET_BATCH_BYTES
         if batch.size >= limits.TARGET_BATCH_BYTES:
@@ -195,13 +199,13 @@ class Accumulator:
             self._work.notify()
 
     def _wait_for_room(self, queue: PartitionQueue, size: int) -> None:
-        """Holding the lock: return once ``size`` bytes are free."""
+        """Wait until ``size`` bytes are free. The caller holds the lock."""
         if size > self._limit:
             raise MessageSizeTooLargeError(
-                f"a record for {queue.place} needs {size:,} bytes of memory, more than all of buffer_memory, "
+                f"a record for {queue.topic_partition} needs {size:,} bytes of memory, more than all of buffer_memory, "
                 f"{self._limit:,}; raise buffer_memory, or send less at a time",
-                topic=queue.place.topic,
-                partition=queue.place.partition,
+                topic=queue.topic_partition.topic,
+                partition=queue.topic_partition.partition,
                 size=size,
             )
         deadline = self._clock.monotonic() + self._config.max_block
@@ -229,10 +233,11 @@ class Accumulator:
         left = deadline - self._clock.monotonic()
         if left <= 0:
             raise KafkaTimeoutError(
-                f"no memory for a record for {queue.place} within max_block_ms: {self.used:,} of {self._limit:,} bytes "
-                "of buffer_memory wait for their commit; send more slowly, or see the log for what delays commits",
-                topic=queue.place.topic,
-                partition=queue.place.partition,
+                f"no memory for a record for {queue.topic_partition} within max_block_ms: {self.used:,} of "
+                f"{self._limit:,} bytes of buffer_memory wait for their commit; send more slowly, or see the program's "
+                "log for what delays commits",
+                topic=queue.topic_partition.topic,
+                partition=queue.topic_partition.partition,
                 size=size,
             )
         self.changed.wait(left)
@@ -240,9 +245,9 @@ class Accumulator:
     # -- the sender's side
 
     def drain(self, longest: float | None = None) -> Drained | None:
-        """Wait until something is due and take everything; None once the producer is closed and all is taken.
+        """Wait until a batch is due, then take all batches; return None once the producer is closed and all are taken.
 
-        After ``longest`` seconds, if given, the answer is that nothing is due.
+        Returns an empty list if nothing is due within ``longest`` seconds (None: no limit).
         """
         until = None if longest is None else self._clock.monotonic() + longest
         with self.lock:
@@ -263,12 +268,12 @@ class Accumulator:
         return None
 
     def take(self) -> Drained:
-        """Everything there is, due or not."""
+        """Take all batches, due or not."""
         with self.lock:
             return self._take()
 
     def _take(self) -> Drained:
-        taken = [(queue.place, queue.batches) for queue in self._filled]
+        taken = [(queue.topic_partition, queue.batches) for queue in self._filled]
         for queue in self._filled:
             queue.batches, queue.open = [], None
         self._filled = []
@@ -276,7 +281,7 @@ class Accumulator:
         return taken
 
     def _due_in(self) -> float | None:
-        """Seconds until what waits is due; None where nothing waits."""
+        """Return the seconds until a waiting batch is due; None if none waits."""
         if not self._filled:
             return None
         if self._full or self._flushing or self._closing or self.waiting_threads or not self._config.linger:
@@ -285,7 +290,7 @@ class Accumulator:
         return oldest + self._config.linger - self._clock.monotonic()
 
     def take_expired(self) -> list[PendingBatch]:
-        """Batches that wait for longer than ``delivery_timeout_ms``; they are no longer in their queues."""
+        """Take the batches that have waited for longer than ``delivery_timeout_ms``."""
         oldest = self._clock.monotonic() - self._config.delivery_timeout
         with self.lock:
             expired: list[PendingBatch] = []
@@ -299,14 +304,14 @@ class Accumulator:
             return expired
 
     def pause(self, seconds: float) -> bool:
-        """Let the sender wait before it tries again; False at once where the producer is closed by force."""
+        """Wait before a retry; return False, without waiting, if the producer is closed by force."""
         with self.lock:
             if seconds > 0 and not self._forced:
                 self._work.wait(seconds)
             return not self._forced
 
     def resolve(self, batches: Sequence[PendingBatch], error: BaseException | None) -> None:
-        """These batches are committed, or have failed. Runs their callbacks."""
+        """Mark these batches as committed (``error`` None) or failed, and run their callbacks."""
         with self.lock:
             fresh = [batch for batch in batches if not batch.done]
             for batch in fresh:
@@ -318,7 +323,7 @@ class Accumulator:
         call_all([callback for batch in fresh if batch.callbacks for callback in batch.take_callbacks()])
 
     def release(self, batches: Sequence[PendingBatch]) -> None:
-        """The records of these batches are in files now: they need no memory, and are not resolved yet."""
+        """Free the memory of batches whose records are in files now; they are not resolved yet."""
         with self.lock:
             for batch in batches:
                 self.used -= batch.size
@@ -328,32 +333,32 @@ class Accumulator:
     # -- flushing and closing
 
     def set_refusal(self, refusal: Callable[[], Exception] | None) -> None:
-        """Take records, or refuse them with this error. A closed producer stays closed."""
+        """Accept records (None), or refuse them with this error. A closed producer stays closed."""
         with self.lock:
             if not self._closing:
                 self.refusal = refusal
 
     def flush(self, timeout: float | None) -> None:
-        """Wait until all that was appended before is resolved. Raises KafkaTimeoutError."""
+        """Wait until every record appended before is resolved. Raises KafkaTimeoutError after ``timeout`` seconds."""
         with self.lock:
             batches = list(self.unfinished)
             for queue in self._filled:
-                queue.open = None  # what is appended from now on is not waited for
+                queue.open = None  # records appended from now on are not waited for
             self._flushing += 1
             self._wake()
             try:
-                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), longest_wait(timeout))
+                done = self.changed.wait_for(lambda: all(batch.done for batch in batches), clamp_timeout(timeout))
             finally:
                 self._flushing -= 1
         if not done:
             left = sum(not batch.done for batch in batches)
             raise KafkaTimeoutError(
-                f"{left} batches are not committed after {timeout} seconds; they are still tried, until "
+                f"{left} batches are not committed after {timeout} seconds; the producer keeps trying until "
                 "delivery_timeout_ms has passed"
             )
 
     def close(self, refusal: Callable[[], Exception]) -> None:
-        """Take no more records; the sender sends what is there and ends."""
+        """Refuse further records; the sender sends those that wait, then ends."""
         with self.lock:
             if not self._closing:
                 self.refusal = refusal
@@ -362,16 +367,16 @@ class Accumulator:
             self.changed.notify_all()
 
     def force_close(self) -> list[PendingBatch]:
-        """The sender shall end now; what is not resolved is the caller's to fail."""
+        """Make the sender end now; return the unresolved batches, for the caller to fail."""
         with self.lock:
             self._forced = True
             self._work.notify_all()
             return list(self.unfinished)
 
     def abandon_after_fork(self, refusal: Callable[[], Exception]) -> None:
-        """In a forked child, whose only thread this is: locks may be held by threads that are not here any more.
+        """Replace the locks in a forked child: threads that do not exist here may hold them. Called in its only thread.
 
-        Futures fail, without callbacks: in the parent the records are still on their way.
+        Futures fail, without callbacks: in the parent the records are still in flight.
         """
         self.lock = threading.RLock()
         for condition in (self.changed, self._work):

@@ -1,6 +1,7 @@
-"""What may be sent: types, sizes and timestamps of records, checked before they are taken.
+"""Checks of records before they are sent: types, sizes and timestamps.
 
-Rules: what is refused here was not written, and the error says of which topic and part it is.
+Rules: a record that is refused here was not written; the error names its topic and the invalid part. Not for: records
+of ``append_records`` (``records``), columns of tables (``table_batches``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 
 
 def as_bytes(part: str, value: object, topic: str) -> bytes:
-    """A copy of what is bytes but not of the type. Raises SerializationError for what is none."""
+    """Return a bytes-like value as ``bytes``. Raises SerializationError for any other type."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise SerializationError(
@@ -36,8 +37,8 @@ def as_bytes(part: str, value: object, topic: str) -> bytes:
     )
 
 
-def checked_headers(headers: RawHeaders, topic: str) -> tuple[list[tuple[str, bytes | None]], int]:
-    """The headers as they are stored, and their bytes. Raises SerializationError."""
+def check_headers(headers: RawHeaders, topic: str) -> tuple[list[tuple[str, bytes | None]], int]:
+    """Return the headers as they are stored, and their size in bytes. Raises SerializationError."""
     checked: list[tuple[str, bytes | None]] = []
     size = 0
     if not isinstance(headers, list | tuple):
@@ -62,9 +63,9 @@ def _name_bytes(name: Any, topic: str) -> int:
         raise _bad_header(name, topic) from error
 
 
-def _bad_header(found: object, topic: str) -> SerializationError:
+def _bad_header(header: object, topic: str) -> SerializationError:
     return SerializationError(
-        f"headers of a record for topic {topic!r} have {found!a}; give a list of (text, bytes) tuples", topic=topic
+        f"invalid headers of a record for topic {topic!r}: {header!a}; give a list of (str, bytes) tuples", topic=topic
     )
 
 
@@ -74,30 +75,32 @@ def neither_key_nor_value(topic: str) -> InvalidRecordError:
 
 def no_key(topic: str) -> InvalidRecordError:
     return InvalidRecordError(
-        f"topic {topic!r} is compacted, and a record for it has no key; give every record one, or take compact out of "
-        "the topic's cleanup.policy",
+        f"topic {topic!r} is compacted, and a record for it has no key; give every record a key, or remove compact "
+        "from the topic's cleanup.policy",
         topic=topic,
     )
 
 
 def check_size(size: int, topic: TopicMetadata) -> None:
-    """Refuse a row of ``size`` bytes that is over a limit. Raises MessageSizeTooLargeError."""
+    """Raise MessageSizeTooLargeError for a row of ``size`` bytes that is over a limit of the producer or topic."""
     check_request_size(size, topic)
     if size + LOG_OVERHEAD_BYTES > topic.settings.max_message_bytes:
         raise _too_large(topic, size, size + LOG_OVERHEAD_BYTES, *_topic_limit(topic))
 
 
 def check_request_size(size: int, topic: TopicMetadata) -> None:
-    """Refuse a record of ``size`` bytes that the producer itself may not send. Raises MessageSizeTooLargeError."""
+    """Raise MessageSizeTooLargeError for a record of ``size`` bytes that is over ``max_request_size``."""
     if size > topic.max_request_size:
         raise _too_large(topic, size, size, "the producer's max_request_size", topic.max_request_size)
 
 
-def refusal_by_topic(
+def topic_limit_error(
     size: int, key: bytes | None, value: bytes | None, headers: Headers | None, topic: TopicMetadata
 ) -> MessageSizeTooLargeError | None:
-    """Why the topic does not take this record of ``size`` bytes, if it does not: its limit is for what is stored, so
-    where records are compressed, for the compressed ones."""
+    """Return the error if a record of ``size`` bytes is over the topic's limit, else None.
+
+    The limit applies to the stored size, so to the compressed size if the topic's records are compressed.
+    """
     limit = topic.settings.max_message_bytes
     stored = size + LOG_OVERHEAD_BYTES
     codec = compressor(topic.codec, topic.level) if stored > limit else None
@@ -123,14 +126,15 @@ def _too_large(topic: TopicMetadata, size: int, counted: int, name: str, limit: 
 
 
 def check_timestamp(timestamp_ms: object, topic: TopicMetadata, now_ms: int) -> None:
-    """Kafka's LogValidator: bounds hold for the producer's timestamps, not where the topic stamps on append.
+    """Check a timestamp as Kafka's LogValidator does: bounds apply unless the topic uses LogAppendTime.
 
     Raises InvalidTimestampError.
     """
     is_number = isinstance(timestamp_ms, int) and not isinstance(timestamp_ms, bool)
     if not isinstance(timestamp_ms, int) or not is_number or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise (InvalidTimestampError if is_number else InvalidTimestampTypeError)(
-            f"a record for topic {topic.name!r} has timestamp_ms={timestamp_ms!r}; give whole milliseconds since 1970",
+            f"invalid timestamp_ms={timestamp_ms!r} of a record for topic {topic.name!r}; give whole milliseconds "
+            "since 1970",
             topic=topic.name,
         )
     if topic.log_append_time:

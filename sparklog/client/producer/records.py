@@ -1,16 +1,16 @@
-"""Appending Python records to a topic: checked, routed, written to one file, published by one commit.
+"""Append Python records to a topic: check them, choose partitions, write one file, publish it with one commit.
 
     result = append_records(coordinator, "orders", [Record(key=b"k", value=b"v")], compression="zstd")
     result[0].offset
 
-All or nothing: a refused record means that none of the call is in the log, and its error says which one it was
-(``index``). A call is one commit, so send many records at a time.
+All or nothing: if a record is refused, none of the call is in the log, and the error names the record (``index``). A
+call is one commit, so append many records at a time.
 
-Rules: an explicit partition comes first, then murmur2 of the key bytes (as Kafka's Java client does it), and records
-without a key share a partition for about ``STICKY_BYTES`` before they move on to another. Files go to the brokers that
-``acks`` asks for; where these change meanwhile, the call writes them again. A caller that retries after an outcome that
-nobody knows decides on the partitions first (``routed``) and has the records numbered (``Numbering``). Not for:
-lingering, retries after failures of the storage, serialising.
+Rules: an explicit partition comes first, then murmur2 of the key bytes (as in Kafka's Java client); records without a
+key share a partition for about ``STICKY_BYTES``, then move to another. Files go to the brokers that ``acks`` requires;
+if those change in the meantime, the call writes the files again. A caller that retries when the outcome is unknown
+chooses the partitions first (``route_records``) and gives the records sequences (``Numbering``). Not for: lingering,
+retries after failures of the storage, serializing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sparklog import limits
-from sparklog.client.producer.batch_files import by_brokers, delete_files, finish_writer, open_writer
+from sparklog.client.producer.batch_files import delete_files, finish_writer, group_by_brokers, open_writer
 from sparklog.config.cluster_configs import ClusterConfig
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
@@ -52,22 +52,22 @@ from sparklog.protocol.state import State
 logger = logging.getLogger(__name__)
 
 STICKY_BYTES = 16384
-"""bytes of records without a key that go to one partition before the next: Kafka's default ``batch.size``."""
+"""bytes of records without a key that go to one partition before another is chosen: Kafka's default ``batch.size``."""
 
 ATTEMPTS = 5
-"""How often a call writes its records where brokers change in between."""
+"""How often a call writes its records if brokers change in between."""
 
 SEQUENCES = 2**31
-"""Sequences count records of a partition, and start over at 0, as in Kafka."""
+"""Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
 
 RECORD_OVERHEAD_BYTES = 12
-"""bytes. What the limit allows for beside the record itself: its default is 1 MiB and Kafka's 12 of LOG_OVERHEAD."""
+"""bytes that the limit counts on top of the record: its default is 1 MiB plus Kafka's LOG_OVERHEAD, which is 12."""
 
 MAX_TIMESTAMP_US = 2**63 - 1
 
 
 class Record(NamedTuple):
-    """One record to append. No partition: by key; no timestamp: now (microseconds since the epoch)."""
+    """One record to append. Without a partition its key chooses one; the default of ``timestamp_us`` (epoch) is now."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -77,26 +77,29 @@ class Record(NamedTuple):
 
 
 class Numbering:
-    """A producer id and the sequences of its partitions: what is appended under it once more, with the same records for
-    the same partitions, is in the log once. Not thread-safe. Errors as ``Coordinator.init_producer``."""
+    """A producer id and the sequences of its partitions, which make a repeated append idempotent.
+
+    If a call is repeated with the same records for the same partitions, they are in the log once. Not thread-safe.
+    Errors as ``Coordinator.init_producer``.
+    """
 
     def __init__(self, coordinator: Coordinator) -> None:
-        self.history = coordinator.log.unlinked_jumps  # before: if more come, the id is refused
+        self.history = coordinator.log.unlinked_jumps  # read first: after a later jump the id is refused
         self.identity = coordinator.init_producer()
         self._next: dict[tuple[str, int], int] = {}
 
     def target(self, topic: str, topic_id: str, partition: int, log_append_time: bool) -> RunTarget:
-        """A run of the records that come next in a partition."""
+        """Return the target of a run of the next records of a partition."""
         sequence = self._next.get((topic, partition), 0)
         return RunTarget(topic, topic_id, partition, log_append_time, *self.identity, sequence)
 
     def advance(self, topic: str, partition: int, records: int) -> None:
-        """So many more are in the log."""
+        """Count records that are in the log now."""
         self._next[topic, partition] = (self._next.get((topic, partition), 0) + records) % SEQUENCES
 
 
 class RecordOffset(NamedTuple):
-    """Where a record ended up. (``futures.RecordMetadata`` is what a producer tells of it.)"""
+    """The offset of an appended record. (A ``Producer`` returns ``futures.RecordMetadata``.)"""
 
     topic: str
     partition: int
@@ -104,7 +107,7 @@ class RecordOffset(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What a topic asks of its records, existing or about to be created."""
+    """The settings and expected offsets of a topic that exists or is about to be created."""
 
     name: str
     topic_id: str
@@ -125,26 +128,26 @@ def append_records(
     acks: int = ACKS_ALL,
     numbering: Numbering | None = None,
 ) -> list[RecordOffset]:
-    """Append records to a topic in one commit, and say where each is, in the order given.
+    """Append records to a topic in one commit; return their offsets, in the order given.
 
-    ``compression`` holds where the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
-    where ``auto.create.topics.enable`` allows it. ``acks`` is -1 for all replicas in sync, 1 for the leader alone. With
-    a ``numbering`` the call may be repeated after any error, IndeterminateCommitError among them, if the records name
+    ``compression`` applies if the topic's ``compression.type`` is ``producer``. A topic that does not exist is created
+    if ``auto.create.topics.enable`` allows it. ``acks`` is -1 for all in-sync replicas, 1 for the leader alone. With a
+    ``numbering`` the call may be repeated after any error, including IndeterminateCommitError, if the records name
     their partitions.
 
     Raises UnknownTopicOrPartitionError, InvalidTopicError, MessageSizeTooLargeError, InvalidTimestampError,
-    InvalidRecordError and NotEnoughReplicasError with nothing written, and whatever ``Coordinator.append`` raises.
+    InvalidRecordError and NotEnoughReplicasError with nothing written, and the errors of ``Coordinator.append``.
     """
     for _ in range(ATTEMPTS - 1):
         try:
             return _append_records(coordinator, topic, records, compression, level, acks, numbering)
         except (NotLeaderOrFollowerError, StaleWriteError) as error:
-            logger.info("the records for %s are written again: %s", topic, error)
+            logger.info("writing the records for %s again after: %s", topic, error)
     return _append_records(coordinator, topic, records, compression, level, acks, numbering)
 
 
-def routed(coordinator: Coordinator, topic: str, records: Sequence[Record]) -> list[Record]:
-    """The same records with the partition that each goes to. Raises as ``append_records``."""
+def route_records(coordinator: Coordinator, topic: str, records: Sequence[Record]) -> list[Record]:
+    """Return the records, each with its partition. Raises as ``append_records``."""
     plan = _plan(coordinator, topic)
     routes = _route(records, plan, coordinator.log.ids.jitter())
     return [record._replace(partition=route) for record, route in zip(records, routes, strict=True)]
@@ -160,12 +163,12 @@ def _append_records(
     numbering: Numbering | None,
 ) -> list[RecordOffset]:
     if compression not in CODECS:
-        raise InvalidConfigurationError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+        raise InvalidConfigurationError(f"invalid compression {compression!r}: give one of {', '.join(CODECS)}")
     plan = _plan(coordinator, topic)
     if not records:
         return []
     now_ms = coordinator.log.clock.now_ms()
-    stamps = [_checked(record, index, plan, now_ms) for index, record in enumerate(records)]
+    stamps = [_check_record(record, index, plan, now_ms) for index, record in enumerate(records)]
     routes = _route(records, plan, coordinator.log.ids.jitter())
     rows: dict[int, list[int]] = {}
     for index, partition in enumerate(routes):
@@ -173,20 +176,20 @@ def _append_records(
     codec = _codec(plan.config, compression, level)
     appends: list[PartitionAppend] = []
     for brokers, partitions in _by_brokers(coordinator, plan, sorted(rows), acks):
-        chosen = {partition: rows[partition] for partition in sorted(partitions)}
-        appends += _write(coordinator, plan, records, stamps, chosen, codec, brokers, numbering)
+        rows_of_file = {partition: rows[partition] for partition in sorted(partitions)}
+        appends += _write(coordinator, plan, records, stamps, rows_of_file, codec, brokers, numbering)
     history = None if numbering is None else numbering.history
     try:
-        answer = coordinator.append(
+        appended = coordinator.append(
             AppendRequest(appends=appends, new_topics=plan.new_topics, acks=acks, history=history)
         )
     except WriteRefusedError:
         delete_files(coordinator, appends)
         raise
     if numbering is not None:
-        for partition, chosen_rows in rows.items():
-            numbering.advance(topic, partition, len(chosen_rows))
-    offsets = {appended.partition: appended.base_offset for appended in answer.appended}
+        for partition, indexes in rows.items():
+            numbering.advance(topic, partition, len(indexes))
+    offsets = {run.partition: run.base_offset for run in appended.appended}
     result: list[RecordOffset] = []
     for partition in routes:
         result.append(RecordOffset(topic, partition, offsets[partition]))
@@ -200,16 +203,16 @@ def _append_records(
 def _plan(coordinator: Coordinator, topic: str) -> _Plan:
     validate_written_topic(topic)
     state = coordinator.refresh()
-    found = state.topics.get(topic)
-    if found is not None:
-        config = TopicConfig.resolve(found.configs, state.configs)
-        ends = [partition.log_end_offset for partition in found.partitions]
-        return _Plan(topic, found.topic_id, len(ends), config, ends, (), state.version)
+    existing = state.topics.get(topic)
+    if existing is not None:
+        config = TopicConfig.resolve(existing.configs, state.configs)
+        ends = [partition.log_end_offset for partition in existing.partitions]
+        return _Plan(topic, existing.topic_id, len(ends), config, ends, (), state.version)
     return _plan_new(coordinator, state, topic)
 
 
 def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
-    """The topic is created in the commit that appends to it. Its id stays open until then: others may be first."""
+    """Plan a topic that the append's commit creates. Its id is open until then: another writer may create it first."""
     cluster = ClusterConfig.resolve(state.configs)
     if not cluster.auto_create_topics_enable:
         raise UnknownTopicOrPartitionError(
@@ -234,15 +237,15 @@ def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
 
 
 def record_size(record: Record) -> int:
-    """bytes that ``max.message.bytes`` is compared with: key, value and headers as they are, before compression."""
+    """Return the bytes that ``max.message.bytes`` is compared with: key, value and headers, uncompressed."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += len(name.encode()) + len(value or b"")
     return size
 
 
-def _checked(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
-    """The record's timestamp in microseconds; raises where the topic does not take the record."""
+def _check_record(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
+    """Return the record's timestamp in microseconds; raise if the topic does not accept the record."""
     _check_types(record, index, plan)
     if record.key is None and "compact" in plan.config.cleanup_policy:
         raise InvalidRecordError(
@@ -262,7 +265,7 @@ def _checked(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
     partition = record.partition
     if partition is not None and not 0 <= partition < plan.partitions:
         raise UnknownTopicOrPartitionError(
-            f"record {index} is for partition {partition}, and topic {plan.name!r} has partitions 0 to "
+            f"record {index} names partition {partition}, and topic {plan.name!r} has partitions 0 to "
             f"{plan.partitions - 1}",
             topic=plan.name,
             partition=partition,
@@ -270,7 +273,7 @@ def _checked(record: Record, index: int, plan: _Plan, now_ms: int) -> int:
         )
     if record.timestamp_us is None:
         return now_ms * 1000
-    return _checked_timestamp(record.timestamp_us, index, plan, now_ms)
+    return _check_timestamp(record.timestamp_us, index, plan, now_ms)
 
 
 def _check_types(record: Record, index: int, plan: _Plan) -> None:
@@ -278,16 +281,16 @@ def _check_types(record: Record, index: int, plan: _Plan) -> None:
     for name, value in record.headers:
         if not _is_utf8(name):
             raise InvalidRecordError(
-                f"record {index} for topic {plan.name!r} has the header key {name!a}, which is not text in UTF-8",
+                f"record {index} for topic {plan.name!r} has an invalid header key {name!a}: not UTF-8 text",
                 topic=plan.name,
                 index=index,
             )
         parts.append((f"header {name!r}", value))
-    for what, part in parts:
+    for part_name, part in parts:
         if part is not None and not isinstance(part, bytes):
             raise InvalidRecordError(
-                f"the {what} of record {index} for topic {plan.name!r} is of type {type(part).__name__}, not bytes or "
-                "None; serialise it first",
+                f"the {part_name} of record {index} for topic {plan.name!r} is of type {type(part).__name__}, not "
+                "bytes or None; serialize it first",
                 topic=plan.name,
                 index=index,
             )
@@ -303,12 +306,12 @@ def _is_utf8(text: object) -> bool:
     return True
 
 
-def _checked_timestamp(timestamp_us: int, index: int, plan: _Plan, now_ms: int) -> int:
-    """Kafka's LogValidator: the bounds hold for the producer's timestamps, not where the topic stamps on append."""
+def _check_timestamp(timestamp_us: int, index: int, plan: _Plan, now_ms: int) -> int:
+    """Check a timestamp as Kafka's LogValidator does: bounds apply unless the topic uses LogAppendTime."""
     if not 0 <= timestamp_us <= MAX_TIMESTAMP_US:
         raise InvalidTimestampError(
-            f"record {index} for topic {plan.name!r} has timestamp {timestamp_us} us, which is before 1970 or not an "
-            "int64",
+            f"record {index} for topic {plan.name!r} has timestamp {timestamp_us} us, which is before 1970 or not "
+            "an int64",
             topic=plan.name,
             index=index,
         )
@@ -332,7 +335,7 @@ def _checked_timestamp(timestamp_us: int, index: int, plan: _Plan, now_ms: int) 
 
 
 def _route(records: Sequence[Record], plan: _Plan, start: float) -> list[int]:
-    """The partition of each record. ``start`` in [0, 1) draws the first partition for records without a key."""
+    """Return the partition of each record. ``start`` in [0, 1) chooses the first one for records without a key."""
     sticky, filled = int(start * plan.partitions), 0
     routes: list[int] = []
     for record in records:
@@ -354,9 +357,9 @@ def _route(records: Sequence[Record], plan: _Plan, start: float) -> list[int]:
 def _by_brokers(
     coordinator: Coordinator, plan: _Plan, partitions: Sequence[int], acks: int
 ) -> list[tuple[tuple[int, ...], set[int]]]:
-    """As ``batch_files.by_brokers``, also for a topic that is about to be created."""
+    """Group partitions as ``batch_files.group_by_brokers`` does, also those of a topic that is about to be created."""
     if not plan.new_topics:
-        return by_brokers(coordinator, plan.name, partitions, acks)
+        return group_by_brokers(coordinator, plan.name, partitions, acks)
     assignment = plan.new_topics[0].assignment or ()
     groups: dict[tuple[int, ...], set[int]] = {}
     for partition in partitions:
@@ -375,7 +378,7 @@ def _write(
     brokers: Sequence[int],
     numbering: Numbering | None,
 ) -> list[PartitionAppend]:
-    """The records of these rows in one file, a run for each partition, durable on return."""
+    """Write the records of these rows to one file, a run for each partition. The file is durable on return."""
     has_key = any(record.key is not None for record in records)
     has_headers = any(record.headers for record in records)
     schema = record_schema(columns_present(has_key, has_headers))
@@ -387,8 +390,8 @@ def _write(
     )
     try:
         for partition in sorted(rows):
-            where = (plan.name, plan.topic_id, partition, stamped)
-            writer.start_run(RunTarget(*where) if numbering is None else numbering.target(*where))
+            target = (plan.name, plan.topic_id, partition, stamped)
+            writer.start_run(RunTarget(*target) if numbering is None else numbering.target(*target))
             for chunk in _chunks(records, rows[partition]):
                 writer.write(_batch(schema, [records[i] for i in chunk], [stamps[i] for i in chunk]))
     except (SparklogError, pa.ArrowException, ValueError):
@@ -398,7 +401,7 @@ def _write(
 
 
 def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[str, int | None]:
-    """The topic's codec with its level, or the caller's where the topic leaves it to the producer."""
+    """Return the topic's codec with its level, or the caller's if ``compression.type`` is ``producer``."""
     chosen = config.compression_type
     if chosen == "producer":
         return compression, level
@@ -406,7 +409,7 @@ def _codec(config: TopicConfig, compression: str, level: int | None) -> tuple[st
 
 
 def _chunks(records: Sequence[Record], rows: Sequence[int]) -> Iterator[list[int]]:
-    """Runs of rows that make batches of about ``limits.TARGET_BATCH_BYTES``."""
+    """Yield rows in chunks that make batches of about ``limits.TARGET_BATCH_BYTES``."""
     chunk: list[int] = []
     size = 0
     for row in rows:

@@ -1,17 +1,22 @@
-"""The producer's thread: takes what has gathered, writes a file for each topic, and commits it all at once.
+"""The producer's thread: drains the accumulator, writes a file for each topic, and publishes all of it in one commit.
 
-While a commit is under way, records gather for the next one. One commit is under way at a time, so that the order of a
-partition's records is the order in which they were sent.
+While a commit is in flight, records accumulate for the next one. One commit is in flight at a time, so a partition's
+records are in the order in which they were sent.
 
-Rules: every try of the same records has the same sequences, so that what a lost answer hid is not written twice. A
-failure that may pass is tried again until ``delivery_timeout_ms``; one that will not pass fails the records it is
-about, and the others go on. What is on the wrong brokers is written again, to those that the newest state names; while
-there are too few of them, the partition is held back and the others go on (``in_flight``). After
-records were given up on with nobody knowing whether they are in the log, the producer goes on under a new producer id:
-whichever it was, what follows is not taken for a repetition or a gap. So it does after the log was read on from a
-checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``): where the root was restored, the
-id and its sequences may be another producer's. The runs of one file are committed in one commit:
-between two of them the first may leave the log again, and take the file with it.
+Rules:
+
+* Every attempt to commit the same records has the same sequences, so records of a commit whose answer was lost are not
+  written twice.
+* A transient failure is retried until ``delivery_timeout_ms``; a permanent one fails the records it is about, and the
+  others continue.
+* Records on the wrong brokers are written again, to those that the newest state names; while there are too few of them,
+  the partition is held back and the others continue (``in_flight``).
+* After giving up on records whose outcome is unknown, the producer continues under a new producer id: either way, what
+  follows is not taken for a repetition or a gap. It does the same after the log was read from a checkpoint that nothing
+  links to what was read before (``CommitLog.unlinked_jumps``): if the root was restored, the id and its sequences may
+  be another producer's.
+* The runs of one file are published in one commit: between two commits, the records of the first could be deleted, and
+  the file with them.
 
 Not for: transactions (``transactions``).
 """
@@ -50,14 +55,14 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 SEQUENCES = 2**31
-"""Sequences count records of a partition, and start over at 0, as in Kafka."""
+"""Sequences count the records of a partition and wrap around to 0 here, as in Kafka."""
 
 TRIES_BEFORE_NEXT_REPLICA = 3
-"""Failures to write to the leader alone, with ``acks`` 1 or 0, before the next replica in sync takes its place."""
+"""Failed writes to the leader alone, with ``acks`` 1 or 0, before the next in-sync replica takes its place."""
 
 
-def may_pass(error: SparklogError) -> bool:
-    """Whether the same may work when it is tried again, with the same files if they are written."""
+def is_transient(error: SparklogError) -> bool:
+    """Return whether a retry may succeed, with the same files if they are written."""
     if isinstance(error, CommitConflictError):
         return True
     if isinstance(error, IndeterminateCommitError):
@@ -66,7 +71,7 @@ def may_pass(error: SparklogError) -> bool:
 
 
 class Sender:
-    """Delivers what an accumulator gathers. Only its own thread calls ``deliver``."""
+    """Delivers the batches of an accumulator. Only its own thread calls ``deliver``."""
 
     def __init__(
         self,
@@ -100,65 +105,70 @@ class Sender:
                 self.deliver(drained)
             while self._held and self._accumulator.pause(self._held.due_in() or 0):
                 self._retry_held()
-        except BaseException as error:  # also what no program expects: nobody may wait for ever
-            logger.exception("the producer's thread has ended")
+        except BaseException as error:  # unexpected ones too: no caller may wait forever
+            logger.exception("the producer's thread ended with an error")
             self._accumulator.close(_refusal_after(error))
             self._accumulator.resolve(self._accumulator.force_close(), _stopped(error))
 
     # -- delivering
 
     def deliver(self, drained: Drained) -> None:
-        """Commit these batches, or fail them; returns when each is resolved or held back."""
-        self._deliver(self._held.without_held([PartitionBatches(place, batches) for place, batches in drained]))
+        """Commit these batches, or fail them; return when each is resolved or held back."""
+        self._deliver(
+            self._held.queue_behind_held(
+                [PartitionBatches(topic_partition, batches) for topic_partition, batches in drained]
+            )
+        )
         self._retry_held()
 
     def _deliver(self, in_flight: list[PartitionBatches]) -> None:
         attempt = 0
-        while in_flight := self._in_time(self._without_other_identity(in_flight)):
+        while in_flight := self._fail_late(self._drop_other_identity(in_flight)):
             try:
                 result = self._try(in_flight, attempt)
             except UnlinkedHistoryError as error:
-                logger.info("the producer goes on under another id: %s", error)
+                logger.info("continuing with a new producer id: %s", error)
             except SparklogError as error:
                 if isinstance(error, IndeterminateCommitError):
-                    _mark_unclear(in_flight)
-                if not may_pass(error) and not self._may_go_elsewhere(in_flight, error):
+                    _mark_outcome_unknown(in_flight)
+                if not is_transient(error) and not self._may_use_other_replica(in_flight, error):
                     in_flight = self._give_up(in_flight, error)
                     continue
                 attempt += 1
                 if not self._wait_to_retry(in_flight, error, attempt):
                     return self._fail(in_flight, error)
-            except Exception as error:  # a mistake of ours must not make the records' senders wait
-                logger.exception("the records of %d partitions cannot be sent", len(in_flight))
-                _mark_unclear(in_flight)  # it says nothing of whether it came before the commit or after
+            except Exception as error:  # a bug must not leave the callers waiting
+                logger.exception("could not send the records of %d partitions", len(in_flight))
+                _mark_outcome_unknown(in_flight)  # it may have come before the commit or after
                 return self._fail(in_flight, error)
             else:
                 return self._succeed(in_flight, result) if result is not None else None
         return None
 
-    def _may_go_elsewhere(self, in_flight: Sequence[PartitionBatches], error: SparklogError) -> bool:
-        """Whether another replica may take what the leader alone was to get, and refuses for good."""
+    def _may_use_other_replica(self, in_flight: Sequence[PartitionBatches], error: SparklogError) -> bool:
+        """Whether another replica may take records that only the leader was to get and permanently refuses."""
         if self._config.acks == ACKS_ALL or not isinstance(error, StorageError):
             return False
         topics = self._coordinator.state.topics
-        for place in [entry.place for entry in in_flight if entry.append is None]:
-            found = topics.get(place.topic)
-            if found is not None and any(len(one.isr) > 1 for one in found.partitions[place.partition :][:1]):
+        for topic_partition in [entry.topic_partition for entry in in_flight if entry.append is None]:
+            topic = topics.get(topic_partition.topic)
+            partitions = () if topic is None else topic.partitions[topic_partition.partition :][:1]
+            if any(len(partition.isr) > 1 for partition in partitions):
                 return True
         return False
 
     def _wait_to_retry(self, in_flight: Sequence[PartitionBatches], error: SparklogError, attempt: int) -> bool:
-        """Whether there is to be another try, after a while."""
+        """Wait for the back-off; return whether to retry then."""
         if attempt > self._config.retries:
             return False
-        logger.info("the commit of %d partitions is tried again: %s", len(in_flight), error)
+        logger.info("retrying the commit of %d partitions after: %s", len(in_flight), error)
         self._metrics.retried([batch for entry in in_flight for batch in entry.batches])
         return self._accumulator.pause(self._config.retry_backoff)
 
     def _hold_refused(self, in_flight: Sequence[PartitionBatches], error: WriteRefusedError) -> list[PartitionBatches]:
-        """Keep those whose partition has other brokers now, or too few, for another try; returns the others."""
-        refused = [entry for entry in in_flight if _is_about(error, entry.place)] or list(in_flight)
-        logger.info("records of %d partitions are written again: %s", len(refused), error)
+        """Hold back the entries whose partition now has other brokers, or too few, for a retry; return the others."""
+        refused = [entry for entry in in_flight if _is_about(error, entry.topic_partition)] or list(in_flight)
+        logger.info("writing records of %d partitions again after: %s", len(refused), error)
         for entry in refused:
             entry.append, entry.refusal = None, error
             entry.refusals += 1
@@ -170,26 +180,26 @@ class Sender:
         return [entry for entry in in_flight if entry not in refused]
 
     def _retry_held(self) -> None:
-        """Try what is held again, if it is time, with the brokers that the newest state names."""
+        """Retry what is held, if it is due, with the brokers that the newest state names."""
         if self._held.due_in() != 0:
             return
         try:
             self._coordinator.refresh()
         except SparklogError as error:
-            logger.info("the cluster cannot be read: %s", error)
+            logger.info("could not read the cluster: %s", error)
         oldest = self._held.take_oldest()
         self._deliver(list(oldest))
         rest = self._held.take_rest(oldest, self._clock.monotonic() - self._config.delivery_timeout)
-        late = [entry for entry in rest if not self._in_time([entry])]
+        late = [entry for entry in rest if not self._fail_late([entry])]
         self._deliver([entry for entry in rest if entry not in late])
 
     def _try(self, in_flight: Sequence[PartitionBatches], failures: int) -> AppendResult | None:
-        """Commit these batches, in files if they are not yet; None where nobody waits for what becomes of them."""
+        """Write those batches that are in no file yet, and commit all; return None with ``acks=0``."""
         identity = self._identify()
         by_topic: dict[str, list[PartitionBatches]] = {}
         for entry in in_flight:
             if entry.append is None:
-                by_topic.setdefault(entry.place.topic, []).append(entry)
+                by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
         for topic, unwritten in by_topic.items():
             self._write(topic, unwritten, identity, failures // TRIES_BEFORE_NEXT_REPLICA)
         request = AppendRequest(
@@ -218,9 +228,9 @@ class Sender:
     def _identify(self) -> ProducerIdentity:
         if self._renew and self._config.idempotent:
             self._identity = None
-            self._fail_unclear()
+            self._fail_unknown_outcomes()
         if self._identity is None:
-            history = self._coordinator.log.unlinked_jumps  # before: if more come, it is renewed
+            history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the id is renewed
             with self._metrics.requests.at_root():
                 self._identity = self._coordinator.init_producer()
             self._history, self._sequences = history, {}
@@ -231,10 +241,12 @@ class Sender:
         self, topic: str, in_flight: Sequence[PartitionBatches], identity: ProducerIdentity, skipped: int
     ) -> None:
         metadata = self._metadata(topic, in_flight)
-        ordered = sorted(in_flight, key=lambda entry: entry.place.partition)
+        ordered = sorted(in_flight, key=lambda entry: entry.topic_partition.partition)
         numbered = identity.producer_id >= 0
         runs = [
-            PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0) if numbered else -1)
+            PartitionRun(
+                p.topic_partition.partition, p.batches, self._sequences.get(p.topic_partition, 0) if numbered else -1
+            )
             for p in ordered
         ]
         began = self._clock.monotonic()
@@ -247,10 +259,11 @@ class Sender:
 
     def _metadata(self, topic: str, in_flight: Sequence[PartitionBatches]) -> TopicMetadata:
         metadata = self._topics.check(topic)
-        last = max(entry.place.partition for entry in in_flight)
+        last = max(entry.topic_partition.partition for entry in in_flight)
         if metadata is None or last >= len(metadata.queues):
             raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} was deleted while records waited for it; create it, and send them again", topic=topic
+                f"topic {topic!r} was deleted while records for it were in flight; create it, then send them again",
+                topic=topic,
             )
         return metadata
 
@@ -264,94 +277,100 @@ class Sender:
             assert append is not None
             set_offsets(entry.batches, appended.base_offset, timestamp_ms if append.log_append_time else -1)
             if append.base_sequence >= 0 and _identity_of(append) == self._identity:
-                self._sequences[entry.place] = (append.base_sequence + appended.records) % SEQUENCES
+                self._sequences[entry.topic_partition] = (append.base_sequence + appended.records) % SEQUENCES
             batches += entry.batches
         self._metrics.committed(batches)
         self._accumulator.resolve(batches, None)
 
     def _give_up(self, in_flight: list[PartitionBatches], error: SparklogError) -> list[PartitionBatches]:
-        """An error that will not pass by itself: fail what it is about, or hold it back, and return the rest."""
+        """Fail or hold back what a permanent error is about, and return the rest."""
         if isinstance(error, WriteRefusedError):
             return self._hold_refused(in_flight, error)
         if isinstance(error, UnknownProducerIdError):
-            return self._fail_forgotten(in_flight, error)
+            return self._fail_unknown_producer(in_flight, error)
         if isinstance(error, FencedError | IndeterminateCommitError):
             self._renew = self._renew or isinstance(error, FencedError)
             self._fail(in_flight, error)
             return []
-        guilty = [entry for entry in in_flight if _is_about(error, entry.place)]
-        if guilty or len(in_flight) == 1:
-            self._fail(guilty or in_flight, error)
-            return [entry for entry in in_flight if entry not in guilty] if guilty else []
-        half = len(in_flight) // 2  # one of them is at fault and it does not say which, or they are too many together
+        failed = [entry for entry in in_flight if _is_about(error, entry.topic_partition)]
+        if failed or len(in_flight) == 1:
+            self._fail(failed or in_flight, error)
+            return [entry for entry in in_flight if entry not in failed] if failed else []
+        half = len(in_flight) // 2  # it does not say which entry is at fault, or together they are too large
         first, second = in_flight[:half], in_flight[half:]
         files = {entry.append.run.path for entry in first if entry.append is not None}
         for entry in second:
             if entry.append is not None and entry.append.run.path in files:
-                entry.append = None  # a file's runs go into one commit; these are written again
+                entry.append = None  # the runs of a file go into one commit, so these are written again
         self._deliver(first)
         return second
 
-    def _fail_forgotten(
+    def _fail_unknown_producer(
         self, in_flight: Sequence[PartitionBatches], error: UnknownProducerIdError
     ) -> list[PartitionBatches]:
-        """A partition has forgotten the producer: fail what may be in the log, and return the rest, which certainly is
-        not: it is written again under a new producer id."""
+        """Handle a partition that has expired the producer: fail what may be in the log, and return the rest.
+
+        The rest is certainly not in the log; it is written again under a new producer id.
+        """
         self._renew = True
-        logger.info("records of %d partitions are written again or given up: %s", len(in_flight), error)
-        rest = [entry for entry in in_flight if not entry.unclear]
+        logger.info(
+            "writing records of %d partitions again under a new producer id, or failing them: %s", len(in_flight), error
+        )
+        rest = [entry for entry in in_flight if not entry.outcome_unknown]
         for entry in rest:
             entry.append = None
             self._metrics.retried(entry.batches)
-        unclear = [entry for entry in in_flight if entry.unclear]
-        if unclear:
-            self._fail(unclear, _forgotten(error))
+        unknown = [entry for entry in in_flight if entry.outcome_unknown]
+        if unknown:
+            self._fail(unknown, _producer_expired(error))
         return rest
 
     def _fail(self, in_flight: Sequence[PartitionBatches], error: BaseException) -> None:
-        if any(entry.unclear for entry in in_flight):
+        if any(entry.outcome_unknown for entry in in_flight):
             self._renew = True
         batches = [batch for entry in in_flight for batch in entry.batches]
         self._metrics.failed(batches)
         self._accumulator.resolve(batches, error)
 
-    def _without_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
-        """Those that may be written: what may be in the log under the id before cannot be written under the next."""
-        in_flight = self._without_other_history(in_flight)
+    def _drop_other_identity(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
+        """Fail what may be in the log under the previous producer id: the next cannot repeat it. Return the rest."""
+        in_flight = self._drop_other_history(in_flight)
         if not self._renew or not self._config.idempotent:
             return in_flight
-        unclear = [entry for entry in in_flight if entry.unclear and entry.append is None]
-        for entry in unclear:
-            self._fail([entry], _timed_out(entry.place, True, self._config.delivery_timeout))
-        return [entry for entry in in_flight if entry not in unclear]
+        unknown = [entry for entry in in_flight if entry.outcome_unknown and entry.append is None]
+        for entry in unknown:
+            self._fail([entry], _timed_out(entry.topic_partition, True, self._config.delivery_timeout))
+        return [entry for entry in in_flight if entry not in unknown]
 
-    def _without_other_history(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
-        """An id is of no use in a history that may be another one: what may be in the log under it fails, and the rest
-        is written again under the next id."""
+    def _drop_other_history(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
+        """Fail what may be in the log under an id of another history; return the rest, to be written under the next id.
+
+        A producer id is only valid in the history in which it was given out.
+        """
         history = self._coordinator.log.unlinked_jumps
         self._renew = self._renew or self._history not in (None, history)
         others = [entry for entry in in_flight if entry.history not in (None, history)]
-        unclear = [entry for entry in others if entry.unclear]
+        unknown = [entry for entry in others if entry.outcome_unknown]
         for entry in others:
             entry.append, entry.history = None, None
-        for entry in unclear:
-            self._fail([entry], _not_known(entry.place))
-        return [entry for entry in in_flight if entry not in unclear]
+        for entry in unknown:
+            self._fail([entry], _unlinked(entry.topic_partition))
+        return [entry for entry in in_flight if entry not in unknown]
 
-    def _fail_unclear(self) -> None:
-        """What is held and may be in the log under the id before cannot be written under the next one."""
-        unclear = self._held.take_unclear()
-        for entry in unclear:
-            self._fail([entry], _timed_out(entry.place, True, self._config.delivery_timeout))
+    def _fail_unknown_outcomes(self) -> None:
+        """Fail held entries that may be in the log under the previous id: the next one cannot repeat them."""
+        unknown = self._held.take_outcome_unknown()
+        for entry in unknown:
+            self._fail([entry], _timed_out(entry.topic_partition, True, self._config.delivery_timeout))
 
-    def _in_time(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
-        """Those that may still be tried. The others fail, and so does what has waited too long behind them."""
+    def _fail_late(self, in_flight: list[PartitionBatches]) -> list[PartitionBatches]:
+        """Fail what is over ``delivery_timeout_ms``, also in the queues behind it; return what may still be sent."""
         oldest = self._clock.monotonic() - self._config.delivery_timeout
         late = [entry for entry in in_flight if entry.batches[0].created <= oldest]
         waiting = self._accumulator.take_expired() if late else []
         for entry in late:
-            timed_out = _timed_out(entry.place, entry.unclear, self._config.delivery_timeout)
-            self._fail([entry], timed_out if entry.unclear else entry.refusal or timed_out)
+            timed_out = _timed_out(entry.topic_partition, entry.outcome_unknown, self._config.delivery_timeout)
+            self._fail([entry], timed_out if entry.outcome_unknown else entry.refusal or timed_out)
         for batch in waiting:
             self._metrics.failed([batch])
             self._accumulator.resolve([batch], _timed_out(batch.topic_partition, False, self._config.delivery_timeout))
@@ -359,7 +378,7 @@ class Sender:
 
 
 def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_ms: int) -> None:
-    """Tell the batches of one run which offsets they got."""
+    """Set the offsets that the batches of one run got."""
     for batch in batches:
         batch.base_offset = base_offset
         batch.append_time_ms = append_time_ms
@@ -368,38 +387,39 @@ def set_offsets(batches: Sequence[PendingBatch], base_offset: int, append_time_m
         batch.columns = None
 
 
-def _mark_unclear(in_flight: Sequence[PartitionBatches]) -> None:
-    """Nobody knows whether those that are in a file were committed; what is in none was not asked for."""
+def _mark_outcome_unknown(in_flight: Sequence[PartitionBatches]) -> None:
+    """Mark the entries that are in a file: they may have been committed. Those in no file were not requested."""
     for entry in in_flight:
-        entry.unclear = entry.unclear or entry.append is not None
+        entry.outcome_unknown = entry.outcome_unknown or entry.append is not None
 
 
 def _identity_of(append: PartitionAppend) -> ProducerIdentity:
     return ProducerIdentity(append.producer_id, append.producer_epoch)
 
 
-def _is_about(error: SparklogError, place: TopicPartition) -> bool:
-    return error.topic == place.topic and error.partition in (None, place.partition)
+def _is_about(error: SparklogError, topic_partition: TopicPartition) -> bool:
+    return error.topic == topic_partition.topic and error.partition in (None, topic_partition.partition)
 
 
-def _timed_out(place: TopicPartition, unclear: bool, seconds: float) -> KafkaTimeoutError:
-    what = (
+def _timed_out(topic_partition: TopicPartition, outcome_unknown: bool, seconds: float) -> KafkaTimeoutError:
+    outcome = (
         "whether they are in the log is not known, since the storage did not answer a commit"
-        if unclear
+        if outcome_unknown
         else "they are not in the log"
     )
     return KafkaTimeoutError(
-        f"records for {place} were not committed within delivery_timeout_ms ({seconds * 1000:.0f}): {what}; see the "
-        "log for what delayed them, and send them again if you can tell repetitions apart",
-        topic=place.topic,
-        partition=place.partition,
+        f"records for {topic_partition} were not committed within delivery_timeout_ms ({seconds * 1000:.0f}): "
+        f"{outcome}; see the program's log for the cause, and send them again if consumers can detect duplicates",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
     )
 
 
-def _forgotten(error: UnknownProducerIdError) -> IndeterminateCommitError:
+def _producer_expired(error: UnknownProducerIdError) -> IndeterminateCommitError:
     unknown = IndeterminateCommitError(
-        "the storage did not answer a commit of these records, and meanwhile a partition has forgotten their producer: "
-        f"whether they are in the log is not known; send them again if you can tell repetitions apart ({error})",
+        "the storage did not answer a commit of these records, and in the meantime a partition has expired their "
+        f"producer id: whether they are in the log is not known; send them again if consumers can detect duplicates "
+        f"({error})",
         topic=error.topic,
         partition=error.partition,
     )
@@ -407,17 +427,17 @@ def _forgotten(error: UnknownProducerIdError) -> IndeterminateCommitError:
     return unknown
 
 
-def _not_known(place: TopicPartition) -> IndeterminateCommitError:
+def _unlinked(topic_partition: TopicPartition) -> IndeterminateCommitError:
     return IndeterminateCommitError(
-        f"whether records for {place} are in the log is not known: the storage did not answer a commit, and the log "
-        "was read on from a checkpoint that does not tell; send them again if you can tell repetitions apart",
-        topic=place.topic,
-        partition=place.partition,
+        f"whether records for {topic_partition} are in the log is not known: the storage did not answer a commit, and "
+        "the log was then read from a checkpoint that does not say; send them again if consumers can detect duplicates",
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
     )
 
 
 def _stopped(error: BaseException) -> SparklogError:
-    stopped = SparklogError(f"the producer's thread has ended with {error!r}; close the producer and make another one")
+    stopped = SparklogError(f"the producer's thread ended with {error!r}; close the producer and create another one")
     stopped.__cause__ = error
     return stopped
 

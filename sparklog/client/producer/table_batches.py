@@ -1,10 +1,12 @@
-"""Whole tables as batches: columns are checked and routed as columns, and go into the file as they are.
+"""Arrow tables as batches: checked and routed by column, and written to the file as columns.
 
-A table has columns ``key``, ``value``, ``timestamp``, ``headers`` and ``partition``; any may be missing, but for one of
-key and value. Rows keep their order within a partition. Everything is checked before the first row is taken.
+A table has columns ``key``, ``value``, ``timestamp``, ``headers`` and ``partition``; only one of key and value is
+required. Rows keep their order within a partition. All rows are checked before the first is sent.
 
-Rules: as for single records: an explicit partition first, then murmur2 of the key; rows without either go in pieces of
-about ``limits.TARGET_BATCH_BYTES`` to the partition that got the fewest of them.
+Rules: routing is that of single records: an explicit partition first, then murmur2 of the key; rows with neither go in
+pieces of about ``limits.TARGET_BATCH_BYTES`` to the partition that got the fewest of them so far.
+
+Not for: single records (``record_checks``), writing the file (``batch_files``).
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ PARTITION = "partition"
 COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS, PARTITION)
 
 _FEW_ROWS_PER_CHUNK = 4096
-"""rows. A table of smaller chunks is copied into larger ones first: every chunk costs some fifty calls."""
+"""rows. A table with smaller chunks is first copied into larger ones: every chunk costs about fifty calls."""
 
 
 class Piece:
-    """Rows of one partition, as a record batch of a file's columns."""
+    """Rows of one partition, as a record batch with a file's columns."""
 
     __slots__ = ("columns", "partition", "size")
 
@@ -41,35 +43,35 @@ class Piece:
         self.size = columns.nbytes
 
 
-def checked_table(given: object, topic: TopicMetadata, partition: int | None, now_ms: int) -> list[pa.RecordBatch]:
-    """A table's rows in batches of a file's columns and, last, the partition where the table or the caller says it.
+def check_table(table: object, topic: TopicMetadata, partition: int | None, now_ms: int) -> list[pa.RecordBatch]:
+    """Return a table's rows in batches with a file's columns and, last, the partition if table or caller name it.
 
-    Raises SerializationError for columns of no use or of the wrong type, InvalidRecordError, InvalidTimestampError,
-    MessageSizeTooLargeError and UnknownTopicOrPartitionError for rows that the topic does not take.
+    Raises SerializationError for unknown columns or wrong types, InvalidRecordError, InvalidTimestampError,
+    MessageSizeTooLargeError and UnknownTopicOrPartitionError for rows that the topic does not accept.
     """
-    batches = [_typed(batch, topic, now_ms) for batch in _chunks(given, topic) if batch.num_rows]
+    batches = [_typed(batch, topic, now_ms) for batch in _chunks(table, topic) if batch.num_rows]
     if partition is not None:
-        number = topic.queue_of_partition(partition).place.partition
+        number = topic.queue_of_partition(partition).topic_partition.partition
         batches = [_with_partition(batch, number) for batch in batches]
     for batch in batches:
         _check_rows(batch, topic, now_ms)
     return batches
 
 
-def pieces(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, at_once: int) -> Iterator[Piece]:
-    """The rows of checked batches by partition, in record batches of about ``limits.TARGET_BATCH_BYTES``.
+def split_table(batches: Sequence[pa.RecordBatch], topic: TopicMetadata, chunk_bytes: int) -> Iterator[Piece]:
+    """Yield the rows of checked batches by partition, in record batches of about ``limits.TARGET_BATCH_BYTES``.
 
-    ``at_once`` is how many bytes are routed together.
+    About ``chunk_bytes`` bytes are routed together.
     """
     for batch in batches:
-        for part in _cut(batch, at_once):
-            for number, columns in _routed(part, topic):
+        for part in _cut(batch, chunk_bytes):
+            for number, columns in _route(part, topic):
                 for piece in _cut(columns, limits.TARGET_BATCH_BYTES):
-                    yield Piece(number if number >= 0 else topic.fewest_rows(piece.num_rows), piece)
+                    yield Piece(number if number >= 0 else topic.next_for_rows(piece.num_rows), piece)
 
 
 def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """Slices of about ``size`` bytes, at most twice that but for single rows."""
+    """Yield slices of about ``size`` bytes, at most twice that except for single rows."""
     count = max(1, min(batch.num_rows, -(-batch.nbytes // max(size, 1))))
     rows = -(-batch.num_rows // count)
     for start in range(0, batch.num_rows, rows):
@@ -83,17 +85,17 @@ def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
 # -- columns
 
 
-def _chunks(given: object, topic: TopicMetadata) -> list[pa.RecordBatch]:
-    if isinstance(given, pa.RecordBatch):
-        return [given]
-    if not isinstance(given, pa.Table):
+def _chunks(table: object, topic: TopicMetadata) -> list[pa.RecordBatch]:
+    if isinstance(table, pa.RecordBatch):
+        return [table]
+    if not isinstance(table, pa.Table):
         raise SerializationError(
-            f"send_batch() for topic {topic.name!r} takes a pyarrow Table or RecordBatch, not {type(given).__name__}",
+            f"send_batch() for topic {topic.name!r} takes a pyarrow Table or RecordBatch, not {type(table).__name__}",
             topic=topic.name,
         )
-    batches: list[pa.RecordBatch] = given.to_batches()
-    if len(batches) > 1 and given.num_rows < len(batches) * _FEW_ROWS_PER_CHUNK:
-        batches = given.combine_chunks().to_batches()
+    batches: list[pa.RecordBatch] = table.to_batches()
+    if len(batches) > 1 and table.num_rows < len(batches) * _FEW_ROWS_PER_CHUNK:
+        batches = table.combine_chunks().to_batches()
     return batches
 
 
@@ -120,7 +122,7 @@ def _bad_columns(names: Sequence[str], unknown: Sequence[str], topic: TopicMetad
     hint = ""
     if unknown:
         nearest = difflib.get_close_matches(unknown[0], COLUMNS, n=1)
-        hint = f"; {unknown[0]!a} is none of them" + (f" (did you mean {nearest[0]}?)" if nearest else "")
+        hint = f"; unknown column {unknown[0]!a}" + (f" (did you mean {nearest[0]}?)" if nearest else "")
     return SerializationError(
         f"a table for topic {topic.name!r} has the columns {', '.join(names) or 'none'}; it takes "
         f"{', '.join(COLUMNS)}, each once, and needs key or value{hint}",
@@ -166,7 +168,7 @@ def _stamps(batch: pa.RecordBatch, topic: TopicMetadata, now_ms: int) -> pa.Arra
     column = batch.column(TIMESTAMP)
     if not pa.types.is_timestamp(column.type) and not pa.types.is_null(column.type):
         raise SerializationError(
-            f"column timestamp of a table for topic {topic.name!r} is of type {column.type}, which does not say its "
+            f"column timestamp of a table for topic {topic.name!r} is of type {column.type}, which has no time "
             "unit; cast it to pyarrow.timestamp('ms') or another unit",
             topic=topic.name,
         )
@@ -210,26 +212,26 @@ def _check_partitions(partitions: pa.Array, topic: TopicMetadata) -> None:
     if low < 0 or high >= len(topic.queues):
         wrong = low if low < 0 else high
         raise UnknownTopicOrPartitionError(
-            f"topic {topic.name!r} has partitions 0 to {len(topic.queues) - 1}, and a row of the table is for {wrong}",
+            f"topic {topic.name!r} has partitions 0 to {len(topic.queues) - 1}, and a row of the table names {wrong}",
             topic=topic.name,
             partition=wrong,
         )
 
 
 def _check_sizes(batch: pa.RecordBatch, topic: TopicMetadata) -> None:
-    """Row by row only where there are headers and all of them with the greatest record would be too much."""
+    """Check the size of every row; row by row only if all headers added to the largest row exceed the limit."""
     sizes = [
         pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in (KEY, VALUE) if name in batch.schema.names
     ]
     total = sizes[0] if len(sizes) == 1 else pc.add(*sizes)
     headers = batch.column(HEADERS) if HEADERS in batch.schema.names else None
-    greatest = pc.max(total).as_py() or 0
-    if headers is None or greatest + headers.nbytes <= topic.max_record_bytes:
-        return check_size(greatest, topic)
+    largest = pc.max(total).as_py() or 0
+    if headers is None or largest + headers.nbytes <= topic.max_record_bytes:
+        return check_size(largest, topic)
     for row in range(batch.num_rows):
         cells = headers[row].as_py() or ()
         check_size(
-            total[row].as_py() + sum(len(one["key"].encode()) + len(one["value"] or b"") for one in cells), topic
+            total[row].as_py() + sum(len(cell["key"].encode()) + len(cell["value"] or b"") for cell in cells), topic
         )
     return None
 
@@ -238,19 +240,19 @@ def _check_sizes(batch: pa.RecordBatch, topic: TopicMetadata) -> None:
 
 
 def _with_partition(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """The batch for one partition: its own column of them would contradict."""
+    """Return the batch with a column that names this partition; it may not have one already."""
     if PARTITION in batch.schema.names:
         raise InvalidRecordError(
-            f"the table has a column partition, and partition={partition} is given too; leave one out"
+            f"the table has a column partition, and partition={partition} is given too; omit one of them"
         )
     column = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
     return batch.append_column(pa.field(PARTITION, pa.int32()), column)
 
 
-def _routed(batch: pa.RecordBatch, topic: TopicMetadata) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each partition, in their order; -1 for rows that may go anywhere."""
+def _route(batch: pa.RecordBatch, topic: TopicMetadata) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each partition, in their order; -1 for rows that may go to any partition."""
     count = len(topic.queues)
-    chosen = _chosen(batch, count)
+    chosen = _choose_partitions(batch, count)
     if PARTITION in batch.schema.names:
         batch = batch.drop_columns([PARTITION])
     if chosen is None:
@@ -272,8 +274,8 @@ def _routed(batch: pa.RecordBatch, topic: TopicMetadata) -> Iterator[tuple[int, 
         start += length
 
 
-def _chosen(batch: pa.RecordBatch, count: int) -> Any:
-    """The partition of each row, null where it may be any; None where that is all of them."""
+def _choose_partitions(batch: pa.RecordBatch, count: int) -> Any:
+    """Return the partition of each row, null if any will do; None if any will do for all rows."""
     names = batch.schema.names
     explicit = batch.column(PARTITION) if PARTITION in names else None
     if explicit is not None and not explicit.null_count:

@@ -1,10 +1,10 @@
-"""Taking a transactional id over, and recognising one's own attempts whose commits had no answer.
+"""Initialize a transactional id, and recognize this producer's own attempts whose outcome was unknown.
 
-A commit that gives out the next epoch may be stored although its answer was lost. Whoever tries again then finds the
-epoch taken, and would take itself for replaced. But an attempt without an answer says which commit it was, by number
-and write id, and the log says whether that one is in it; and what it gave out is known here.
+A commit that assigns the next epoch may be stored although its answer was lost. On a retry the producer finds that
+epoch taken, and would conclude that it was fenced. But an attempt whose outcome is unknown carries the version and
+write id of its commit, so the log can tell whether that commit is stored; the epoch it assigned is remembered here.
 
-Not for: what an epoch means (``protocol.decide_producers``).
+Not for: the meaning of an epoch (``protocol.decide.producers``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.protocol.state import State
 
 
 class Takeover:
-    """The epochs that one producer asks for. Not thread-safe."""
+    """The epochs that one producer requests. Not thread-safe."""
 
     def __init__(self, coordinator: Coordinator, transactional_id: str) -> None:
         self._coordinator = coordinator
@@ -29,17 +29,19 @@ class Takeover:
         self._unanswered: dict[tuple[int, str], ProducerIdentity] = {}
 
     def take(self, present: ProducerIdentity | None = None) -> ProducerIdentity:
-        """The id with its next epoch, or what an earlier attempt of this very producer got. Errors as
-        ``decide_producers.init_producer``, which says what ``present`` is, and those of reading the log."""
+        """Return the producer id with its next epoch, or the identity that an earlier attempt of this producer got.
+
+        Raises the errors of ``decide_producers.init_producer``, which explains ``present``, and of reading the log.
+        """
         try:
             identity: ProducerIdentity = self._coordinator.submit(lambda state: self._decide(state, present))
         except IndeterminateCommitError as error:
             write_id = error.context.get("write_id")
-            if isinstance(write_id, str) and self._decided is not None:  # an interrupted one does not say which it was
+            if isinstance(write_id, str) and self._decided is not None:  # an interrupted attempt has no write id
                 self._unanswered[int(error.context["version"]), write_id] = self._decided
             raise
         except ProducerFencedError:
-            own = self._own()
+            own = self._find_own_attempt()
             if own is None:
                 raise
             identity = own
@@ -51,14 +53,16 @@ class Takeover:
         self._decided = decision.result
         return decision
 
-    def _own(self) -> ProducerIdentity | None:
-        """What an attempt without an answer got, if it is in the log and nobody has taken over since."""
+    def _find_own_attempt(self) -> ProducerIdentity | None:
+        """Return the identity of an unanswered attempt, if its commit is in the log and its epoch is the newest."""
         if not self._unanswered:
             return None
         state = self._coordinator.refresh()
-        number = state.indexes.transactional_ids.get(self._transactional_id)
+        producer_id = state.indexes.transactional_ids.get(self._transactional_id)
         for (version, write_id), identity in self._unanswered.items():
-            is_newest = number == identity.producer_id and state.producers[number].epoch == identity.producer_epoch
+            is_newest = (
+                producer_id == identity.producer_id and state.producers[producer_id].epoch == identity.producer_epoch
+            )
             if is_newest and version <= state.version and self._is_in_log(version, write_id):
                 return identity
         return None

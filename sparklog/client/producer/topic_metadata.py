@@ -1,10 +1,12 @@
-"""What a producer knows of a topic: its partitions, what its settings ask of records, and where the next one goes.
+"""A producer's metadata of a topic: its partitions, its limits for records, and the partition of the next record.
 
-Rules: read from the coordinator's state and kept until that state says otherwise or ``metadata_max_age_ms`` has passed.
-A topic that does not exist is created by the first record for it, where both the cluster
-(``auto.create.topics.enable``) and the producer (``allow_auto_create_topics``) allow that, as Kafka's metadata request
-does. A key goes where murmur2 says; records without a key go to one partition until its batch has ``batch_size`` bytes
-or is sent, and then to another one, pseudo-random but even. So one record at a time reaches every partition too.
+Rules: metadata are read from the coordinator's state and cached until that state changes or ``metadata_max_age_ms`` has
+passed. The first record for a topic that does not exist creates it if both the cluster (``auto.create.topics.enable``)
+and the producer (``allow_auto_create_topics``) allow that, as Kafka's metadata request does. The partition of a key is
+chosen by murmur2. Records without a key go to one partition until its batch has ``batch_size`` bytes or is sent, then
+to another one, pseudo-random but even, so that also records sent one at a time reach every partition.
+
+Not for: partitioners that the program gives (``partitioners``), what partitioners see (``cluster_metadata``).
 """
 
 from __future__ import annotations
@@ -31,20 +33,20 @@ from sparklog.protocol.state import State, TopicState
 from sparklog.types import TopicPartition
 
 LOG_OVERHEAD_BYTES = 12
-"""bytes. What a limit allows for beside the record itself: the default is 1 MiB and Kafka's 12 of LOG_OVERHEAD."""
+"""bytes that limits count on top of the record: the default limit is 1 MiB plus Kafka's LOG_OVERHEAD, which is 12."""
 
 _KEYS_KEPT = 10_000
-"""keys per topic whose partition is remembered: hashing one takes longer than all the rest of sending it."""
+"""keys per topic whose partition is cached: hashing a key takes longer than all other work of sending a record."""
 
 
 class TopicMetadata:
-    """One topic as a producer sees it. Not thread-safe by itself: who races here only evens out partitions less."""
+    """One topic as a producer sees it. Races between threads are harmless: records without a key spread less evenly."""
 
-    def __init__(self, found: TopicState, state: State, config: ProducerConfig, accumulator: Accumulator) -> None:
-        settings = TopicConfig.resolve(found.configs, state.configs)
-        self.name = found.name
-        self.topic_id = found.topic_id
-        self.configs, self.cluster_configs = found.configs, state.configs
+    def __init__(self, topic: TopicState, state: State, config: ProducerConfig, accumulator: Accumulator) -> None:
+        settings = TopicConfig.resolve(topic.configs, state.configs)
+        self.name = topic.name
+        self.topic_id = topic.topic_id
+        self.configs, self.cluster_configs = topic.configs, state.configs
         self.checked_at = 0.0
         self.settings = settings
         self.max_request_size = config.max_request_size
@@ -52,28 +54,28 @@ class TopicMetadata:
         self.max_counted_bytes = self.max_record_bytes + RECORD_OVERHEAD_BYTES
         self.needs_key = "compact" in settings.cleanup_policy
         self.log_append_time = settings.message_timestamp_type == "LogAppendTime"
-        self.queues = [accumulator.queue(TopicPartition(found.name, n)) for n in range(len(found.partitions))]
+        self.queues = [accumulator.queue(TopicPartition(topic.name, n)) for n in range(len(topic.partitions))]
         self.codec, self.level = _codec(settings, config)
-        self._partitions = found.partitions
+        self._partitions = topic.partitions
         self.sticky: PartitionQueue | None = None
         self.sticky_left = 0
         self._spread: StickyPartitions | None = None
         self._by_key: dict[bytes, PartitionQueue] = {}
 
-    def is_current(self, found: TopicState, state: State) -> bool:
-        """Whether this still holds. If so, who leads the partitions is taken over from what was found."""
+    def update(self, topic: TopicState, state: State) -> bool:
+        """Take over the partitions' leaders; return False if the topic or its settings differ: this is stale then."""
         is_current = (
-            found.topic_id == self.topic_id
-            and found.configs is self.configs
+            topic.topic_id == self.topic_id
+            and topic.configs is self.configs
             and state.configs is self.cluster_configs
-            and len(found.partitions) == len(self.queues)
+            and len(topic.partitions) == len(self.queues)
         )
         if is_current:
-            self._partitions = found.partitions
+            self._partitions = topic.partitions
         return is_current
 
     def queue_of_key(self, key: bytes) -> PartitionQueue:
-        """Where Kafka's default partitioner puts a key."""
+        """Return the queue of the partition that Kafka's default partitioner chooses for a key."""
         queue = self._by_key.get(key)
         if queue is None:
             if len(self._by_key) >= _KEYS_KEPT:
@@ -82,10 +84,10 @@ class TopicMetadata:
         return queue
 
     def queue_of_partition(self, partition: object) -> PartitionQueue:
-        """The partition a record names. Raises InvalidPartitionError, InvalidRecordError."""
+        """Return the queue of the partition that a record names. Raises InvalidPartitionError, InvalidRecordError."""
         if partition is None:
             raise InvalidRecordError(
-                f"the partitioner gave no partition for a record of {self.name!r}", topic=self.name
+                f"the partitioner returned no partition for a record of {self.name!r}", topic=self.name
             )
         if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
             raise InvalidRecordTypeError(
@@ -101,24 +103,24 @@ class TopicMetadata:
             )
         return self.queues[number]
 
-    def fewest_rows(self, rows: int) -> int:
-        """The partition for a piece of a table whose rows have no key: the one that got the fewest rows so far."""
+    def next_for_rows(self, rows: int) -> int:
+        """Return the partition for rows of a table without keys: the one that got the fewest rows so far."""
         if self._spread is None:
             self._spread = StickyPartitions(len(self.queues))
         return self._spread.next_partition(rows)
 
     def available(self) -> list[int]:
-        """The partitions that have a leader, as far as is known; all, where that is none."""
+        """Return the partitions that have a leader in the state last read; all, if none has."""
         led = [number for number, partition in enumerate(self._partitions) if partition.leader >= 0]
         return led or list(range(len(self.queues)))
 
     def current_sticky(self) -> PartitionQueue | None:
-        """The partition for another record without a key: the same while its batch is open and below ``batch_size``."""
+        """Return the current sticky partition's queue; None once its batch is sent or has ``batch_size`` bytes."""
         sticky = self.sticky
         return sticky if self.sticky_left >= 0 and sticky is not None and sticky.open is not None else None
 
     def next_sticky(self, drawn: float, bytes_left: int) -> PartitionQueue:
-        """Another partition, with a leader, for the records without a key that come now; ``drawn`` is from [0, 1)."""
+        """Choose another sticky partition that has a leader. ``drawn`` is a random number from [0, 1)."""
         number = int(drawn * len(self.queues))
         if self._partitions[number].leader < 0:
             led = self.available()
@@ -129,7 +131,7 @@ class TopicMetadata:
 
 
 def _codec(settings: TopicConfig, config: ProducerConfig) -> tuple[str, int | None]:
-    """The topic's codec with its level, or the producer's where the topic leaves it to the producer."""
+    """Return the topic's codec with its level, or the producer's if ``compression.type`` is ``producer``."""
     chosen = settings.compression_type
     if chosen == "producer":
         return config.codec, config.level
@@ -137,35 +139,35 @@ def _codec(settings: TopicConfig, config: ProducerConfig) -> tuple[str, int | No
 
 
 class Topics:
-    """The topics that a producer has sent to. Thread-safe."""
+    """The metadata of the topics that a producer has sent to. Thread-safe."""
 
     def __init__(self, coordinator: Coordinator, config: ProducerConfig, accumulator: Accumulator) -> None:
-        self.known: dict[str, TopicMetadata] = {}
-        """By name; who sends looks here first, and only then asks ``find``."""
+        self.cache: dict[str, TopicMetadata] = {}
+        """Metadata by topic name; ``send`` looks here before it calls ``find``."""
         self._coordinator = coordinator
         self._config = config
         self._accumulator = accumulator
         self._clock = coordinator.log.clock
 
     def find(self, topic: object) -> TopicMetadata:
-        """The topic, asking the storage if need be, and creating it if that is allowed.
+        """Return the topic's metadata; read the storage if needed, and create the topic if that is allowed.
 
         Raises InvalidTopicError, UnknownTopicOrPartitionError, StorageError.
         """
         if not isinstance(topic, str):
-            raise InvalidTopicTypeError(f"a topic is named by text, not by {type(topic).__name__}: {topic!r}")
+            raise InvalidTopicTypeError(f"invalid topic {topic!r}: give its name as str, not {type(topic).__name__}")
         validate_written_topic(topic)
         state = self._coordinator.state
-        if topic not in state.topics or topic in self.known:
+        if topic not in state.topics or topic in self.cache:
             state = self._coordinator.refresh()
         if topic not in state.topics:
             state = self._create(topic, state)
-        return self._remember(state.topic(topic), state)
+        return self._store(state.topic(topic), state)
 
-    def _remember(self, found: TopicState, state: State) -> TopicMetadata:
-        metadata = TopicMetadata(found, state, self._config, self._accumulator)
+    def _store(self, topic: TopicState, state: State) -> TopicMetadata:
+        metadata = TopicMetadata(topic, state, self._config, self._accumulator)
         metadata.checked_at = self._clock.monotonic()
-        self.known[found.name] = metadata
+        self.cache[topic.name] = metadata
         return metadata
 
     def _create(self, topic: str, state: State) -> State:
@@ -179,29 +181,29 @@ class Topics:
             )
         try:
             self._coordinator.create_topic(topic, cluster.num_partitions, cluster.default_replication_factor)
-        except TopicAlreadyExistsError:  # somebody was faster
+        except TopicAlreadyExistsError:  # another writer was faster
             return self._coordinator.refresh()
         return self._coordinator.state
 
     def is_old(self, topic: str) -> bool:
-        """Whether ``check`` would ask the storage."""
-        metadata = self.known.get(topic)
+        """Return whether ``check`` would read the storage."""
+        metadata = self.cache.get(topic)
         return metadata is not None and self._clock.monotonic() - metadata.checked_at > self._config.metadata_max_age
 
     def check(self, topic: str) -> TopicMetadata | None:
-        """What is known of a topic once the coordinator's newest state has been compared; None for one that is gone.
+        """Return a topic's metadata, updated from the coordinator's state; None if it was deleted.
 
-        Costs no request, unless the metadata are older than ``metadata_max_age_ms``.
+        Sends no request unless the metadata are older than ``metadata_max_age_ms``. Raises StorageError then.
         """
-        metadata = self.known.get(topic)
+        metadata = self.cache.get(topic)
         if metadata is None:
             return None
         state, now = self._coordinator.state, self._clock.monotonic()
         if now - metadata.checked_at > self._config.metadata_max_age:
             state = self._coordinator.refresh()
             metadata.checked_at = now
-        found = state.topics.get(topic)
-        if found is None:
-            del self.known[topic]
+        topic_state = state.topics.get(topic)
+        if topic_state is None:
+            del self.cache[topic]
             return None
-        return metadata if metadata.is_current(found, state) else self._remember(found, state)
+        return metadata if metadata.update(topic_state, state) else self._store(topic_state, state)

@@ -6,16 +6,16 @@
     producer.send_offsets_to_transaction({TopicPartition("in", 0): OffsetAndMetadata(7)}, "group")
     producer.commit_transaction()
 
-Records gather in memory; when that is full, or ``flush`` asks for it, they go into files, which nobody sees. The commit
-writes what is left and names all of it at once. To abort is to forget: files are deleted, and nothing is committed.
+Records are collected in memory. When that is full, or on ``flush``, they are written to files, which are not visible.
+The commit writes the rest and names all files in one commit. To abort, the files are deleted and nothing is committed.
 
-Rules: the states and who may follow whom are the table below. A commit whose answer was lost is repeated as it was,
-which the cluster answers with what it got the first time; as long as its outcome is unknown its files stay. An error
-that another transaction may not meet makes this one abortable; an instance that was replaced is of no more use. After
-a jump to a checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``) the producer id may be
-another one's: the transaction becomes abortable, and the next one begins with another identity.
+Rules: the table below says in which states each step is allowed. A commit whose outcome is unknown is retried
+unchanged, which the cluster answers with the first result; its files are kept until the outcome is known. An error that
+the next transaction may not have makes this one abortable; a fenced producer is in a fatal state. After a jump to a
+checkpoint that nothing links to what was read before (``CommitLog.unlinked_jumps``) the producer id may be another
+producer's: the transaction becomes abortable, and the next one begins with another identity.
 
-Everything runs in the threads that call. Thread-safe.
+Everything runs in the callers' threads. Thread-safe. Not for: recognising own attempts at an epoch (``takeover``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparklog.client.producer.config import ProducerConfig
 from sparklog.client.producer.in_flight import PartitionBatches
 from sparklog.client.producer.metrics import ProducerMetrics
 from sparklog.client.producer.record_accumulator import Accumulator, PendingBatch
-from sparklog.client.producer.sender import SEQUENCES, may_pass, set_offsets
+from sparklog.client.producer.sender import SEQUENCES, is_transient, set_offsets
 from sparklog.client.producer.takeover import Takeover
 from sparklog.client.producer.topic_metadata import Topics
 from sparklog.config.cluster_configs import ClusterConfig
@@ -76,13 +76,13 @@ _ALLOWED = {
     "commit_transaction": frozenset({IN_TRANSACTION, COMMITTING}),
     "abort_transaction": frozenset({IN_TRANSACTION, COMMITTING, ABORTABLE_ERROR}),
 }
-"""In which states each step may be taken. ``send`` is for IN_TRANSACTION alone; every other state refuses it."""
+"""The states in which each step is allowed. ``send`` is allowed in IN_TRANSACTION alone."""
 
-_FIRST = {
+_HINTS = {
     UNINITIALIZED: "call init_transactions() first",
     READY: "call begin_transaction() first",
     IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
-    COMMITTING: "its commit had no answer in time: call commit_transaction() again, or abort_transaction()",
+    COMMITTING: "the outcome of its commit is unknown: call commit_transaction() again, or abort_transaction()",
 }
 
 _FATAL = (ProducerFencedError, UnknownProducerIdError, OutOfOrderSequenceNumberError)
@@ -110,16 +110,16 @@ class Transactions:
         self._identity: ProducerIdentity | None = None
         self._history = 0
         self._error: SparklogError | None = None
-        self._forget()
+        self._reset()
         self._enter(UNINITIALIZED)
         accumulator.make_room = self.write
         accumulator.in_transaction = True
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._in_flight: list[PartitionBatches] = []
         self._sequences: dict[TopicPartition, int] = {}
         self._groups: dict[str, GroupCommit] = {}
-        self._unclear = False
+        self._outcome_unknown = False
         self._fences_itself = False
         self._keeps_files = False
         self._began = 0.0
@@ -127,9 +127,9 @@ class Transactions:
     # -- steps
 
     def init(self) -> None:
-        """Take the transactional id over: older instances are fenced. Once done, doing it again does nothing.
+        """Initialize the transactional id and fence older producers. Idempotent.
 
-        Raises InvalidTransactionTimeoutError where ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
+        Raises InvalidTransactionTimeoutError if ``transaction_timeout_ms`` is over ``transaction.max.timeout.ms``,
         KafkaTimeoutError after ``max_block_ms``.
         """
         with self._lock:
@@ -139,17 +139,17 @@ class Transactions:
             self._enter(READY)
 
     def _identify(self, what: str) -> None:
-        history = self._coordinator.log.unlinked_jumps  # before: what comes meanwhile makes it get another identity
-        self._identity = self._until_answered(self._take_over, what)
+        history = self._coordinator.log.unlinked_jumps  # read first: after a later jump the identity is renewed
+        self._identity = self._retry_until_deadline(self._take_over, what)
         self._history = history
 
     def _take_over(self) -> ProducerIdentity:
-        """An identity; not in place of an instance that has taken over from this one, as far as the log tells."""
-        mine = self._identity
-        if mine is not None:
+        """Return an identity; raise if, according to the log, a newer producer has fenced this one."""
+        current = self._identity
+        if current is not None:
             state = self._coordinator.refresh()
-            number = state.indexes.transactional_ids.get(self._config.transactional_id)
-            if number == mine.producer_id and state.producers[number].epoch >= mine.producer_epoch:
+            producer_id = state.indexes.transactional_ids.get(self._config.transactional_id)
+            if producer_id == current.producer_id and state.producers[producer_id].epoch >= current.producer_epoch:
                 return self._fence()
         return self._init_producer()
 
@@ -158,7 +158,7 @@ class Transactions:
         if isinstance(limit, int) and self._config.transaction_timeout * 1000 > limit:
             raise InvalidTransactionTimeoutError(
                 f"Producer(transaction_timeout_ms={self._config.transaction_timeout * 1000:.0f}) is over the cluster's "
-                f"transaction.max.timeout.ms, {limit}; give less, or raise that",
+                f"transaction.max.timeout.ms, {limit}; lower it, or raise the cluster's limit",
                 config="transaction_timeout_ms",
             )
         with self._metrics.requests.at_root():
@@ -169,11 +169,11 @@ class Transactions:
         with self._lock:
             self._check("begin_transaction")
             if self._identity is None or self._history != self._coordinator.log.unlinked_jumps:
-                try:  # the epochs of the id before are used up, or the id may be another one's
+                try:  # the previous id has no epochs left, or may be another producer's
                     self._identify("begin_transaction()")
                 except _FATAL as error:
                     self._stop(error)
-            self._forget()
+            self._reset()
             self._began = self._clock.monotonic()
             self._enter(IN_TRANSACTION)
 
@@ -195,13 +195,13 @@ class Transactions:
                 self._groups[commit.group] = commit
 
     def write(self) -> None:
-        """Put what is in memory into files, which nobody sees. Does nothing outside of a transaction.
+        """Write the records in memory to files, which are not visible yet. Does nothing outside a transaction.
 
-        An error makes the transaction abortable, and so does whatever else ends this, such as KeyboardInterrupt.
+        Any exception makes the transaction abortable, including KeyboardInterrupt.
         """
         with self._lock:
-            if self._state not in (IN_TRANSACTION, COMMITTING) or self._unclear:
-                return  # what was asked to be committed is in files already
+            if self._state not in (IN_TRANSACTION, COMMITTING) or self._outcome_unknown:
+                return  # the records of a requested commit are in files already
             try:
                 self._write_taken()
             except SparklogError as error:
@@ -212,11 +212,11 @@ class Transactions:
                 raise
 
     def commit(self) -> None:
-        """Publish the transaction, all of it at once.
+        """Publish the whole transaction in one commit.
 
-        Raises KafkaTimeoutError after ``max_block_ms`` without an answer, IndeterminateCommitError where the storage
-        refuses to tell: call it again, unless it says that the cluster cannot tell any more. Every other error leaves
-        nothing visible, and ``abort`` heals it unless the producer is fenced.
+        Raises KafkaTimeoutError after ``max_block_ms`` without an answer, IndeterminateCommitError if the storage
+        refuses to tell the outcome: call it again, unless the message says that the cluster can no longer tell. After
+        every other error nothing is visible, and ``abort`` recovers unless the producer is fenced.
         """
         with self._lock:
             self._check("commit_transaction")
@@ -229,64 +229,64 @@ class Transactions:
             if not self._in_flight and not self._groups:
                 return self._enter(READY)
             try:
-                result = self._until_answered(self._append, "commit_transaction()")
+                result = self._retry_until_deadline(self._append, "commit_transaction()")
             except KafkaTimeoutError:
-                raise  # the same commit may be tried again
+                raise  # the same commit may be retried
             except UnlinkedHistoryError as error:
                 raise self._leave_history(error) from error
             except SparklogError as error:
                 is_own_fence = self._fences_itself and isinstance(error, ProducerFencedError)
                 if isinstance(error, _FATAL) and not is_own_fence:
                     self._stop(error)
-                settled = self._settle("commit_transaction()") if self._unclear else None
+                settled = self._settle("commit_transaction()") if self._outcome_unknown else None
                 if settled is None:
                     if is_own_fence:
-                        lost = self._lost_place(error)
-                        self._make_abortable(lost)
-                        raise lost from error
+                        superseded = self._superseded(error)
+                        self._make_abortable(superseded)
+                        raise superseded from error
                     self._make_abortable(error)
                     raise
                 result = settled
             self._succeed(result)
 
     def abort(self) -> None:
-        """Forget the transaction: nothing of it was or will be visible.
+        """Abort the transaction: nothing of it was or will be visible.
 
-        After a commit without an answer this finds out what became of it: raises InvalidTxnStateError where it is in
-        the log, and KafkaTimeoutError or IndeterminateCommitError as long as the storage does not tell.
+        After a commit whose outcome is unknown, determine the outcome: raises InvalidTxnStateError if it is in the log,
+        and KafkaTimeoutError or IndeterminateCommitError while the outcome stays unknown.
         """
         with self._lock:
             self._check("abort_transaction")
-            if self._unclear:
-                self._find_out()
+            if self._outcome_unknown:
+                self._ensure_not_committed()
             self._accumulator.set_refusal(self._refuse_send)
             self._drop(TransactionAbortedError("the transaction was aborted"))
             self._enter(READY)
 
-    def lose_record(self, error: KafkaError) -> None:
-        """A record of the open transaction was refused, so it can only be aborted."""
+    def refuse_record(self, error: KafkaError) -> None:
+        """Make the open transaction abortable: one of its records was refused."""
         with self._lock:
             if self._state == IN_TRANSACTION:
                 self._make_abortable(error)
 
     def close(self, error: BaseException) -> None:
-        """Fail what is not committed, and delete its files unless they may be committed."""
+        """Fail uncommitted records, and delete their files unless they may be committed."""
         with self._lock:
             self._drop(error)
 
     # -- parts of the steps
 
-    def _find_out(self) -> None:
-        """Make it certain that nothing of the transaction is committed, or raise what is known of it."""
+    def _ensure_not_committed(self) -> None:
+        """Determine the outcome of the last commit; raise unless nothing of it is committed."""
         result = self._settle("abort_transaction()")
         if result is not None:
             self._succeed(result)
             raise InvalidTxnStateError(
-                f"the transaction of {self._config.transactional_id!r} cannot be aborted: it is committed, by a "
-                "commit_transaction() before that had no answer; its records are in the log, and begin_transaction() "
-                "begins the next one"
+                f"the transaction of {self._config.transactional_id!r} cannot be aborted: it is committed, by an "
+                "earlier commit_transaction() whose answer was lost; its records are in the log, and "
+                "begin_transaction() begins the next transaction"
             )
-        self._unclear = False
+        self._outcome_unknown = False
 
     def _check(self, step: str) -> None:
         if self._state in _ALLOWED[step]:
@@ -298,7 +298,7 @@ class Transactions:
         )
 
     def _hint(self) -> str:
-        return _FIRST[self._state]
+        return _HINTS[self._state]
 
     def _refusal_of_error(self, step: str) -> SparklogError:
         assert self._error is not None
@@ -330,21 +330,23 @@ class Transactions:
             error = TransactionAbortedError(
                 f"the transaction of {self._config.transactional_id!r} began {age:.1f} s ago, and "
                 f"transaction_timeout_ms is {self._config.transaction_timeout * 1000:.0f}; nothing of it is visible: "
-                "call abort_transaction(), and do it again"
+                "call abort_transaction(), then repeat the transaction"
             )
             self._make_abortable(error)
             raise error
 
     def _incomplete(self, why: str) -> TransactionAbortedError:
         return TransactionAbortedError(
-            f"records of the transaction of {self._config.transactional_id!r} are in no file ({why}); nothing of it is "
-            "visible: call abort_transaction(), and do it again"
+            f"records of the transaction of {self._config.transactional_id!r} were not written ({why}); nothing of it "
+            "is visible: call abort_transaction(), then repeat the transaction"
         )
 
     def _write_taken(self) -> None:
-        self._in_flight += [PartitionBatches(place, batches) for place, batches in self._accumulator.take()]
+        self._in_flight += [
+            PartitionBatches(topic_partition, batches) for topic_partition, batches in self._accumulator.take()
+        ]
         in_flight = [entry for entry in self._in_flight if entry.append is None]
-        self._until_answered(lambda: self._write(in_flight), "writing records of a transaction", may_be_written)
+        self._retry_until_deadline(lambda: self._write(in_flight), "writing records of a transaction", may_be_written)
         batches = [batch for entry in in_flight for batch in entry.batches]
         self._accumulator.release(batches)
 
@@ -353,29 +355,32 @@ class Transactions:
         by_topic: dict[str, list[PartitionBatches]] = {}
         for entry in in_flight:
             if entry.append is None:
-                by_topic.setdefault(entry.place.topic, []).append(entry)
+                by_topic.setdefault(entry.topic_partition.topic, []).append(entry)
         for topic, unwritten in by_topic.items():
             metadata = self._topics.check(topic)
             if metadata is None:
                 raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the transaction", topic=topic)
-            unwritten.sort(key=lambda entry: entry.place.partition)
-            runs = [PartitionRun(p.place.partition, p.batches, self._sequences.get(p.place, 0)) for p in unwritten]
+            unwritten.sort(key=lambda entry: entry.topic_partition.partition)
+            runs = [
+                PartitionRun(p.topic_partition.partition, p.batches, self._sequences.get(p.topic_partition, 0))
+                for p in unwritten
+            ]
             began = self._clock.monotonic()
             with self._metrics.requests.counted():
                 written = write_files(self._coordinator, metadata, runs, self._identity)
             self._metrics.wrote(runs, written, began)
             for entry, append in zip(unwritten, written, strict=True):
                 entry.append = append
-                self._sequences[entry.place] = (append.base_sequence + append.run.records) % SEQUENCES
+                self._sequences[entry.topic_partition] = (append.base_sequence + append.run.records) % SEQUENCES
                 for batch in entry.batches:
                     batch.columns = None
 
     def _append(self) -> AppendResult:
-        """Until an error says that nothing was written nobody knows, also where the program is interrupted in here."""
+        """Append the transaction. Unless an error says that nothing was written, the outcome is unknown."""
         appends = [entry.append for entry in self._in_flight if entry.append is not None]
-        if len(appends) < len(self._in_flight):  # offsets must not be committed without the records that belong to them
+        if len(appends) < len(self._in_flight):  # offsets must not be committed without their records
             raise self._incomplete("writing them was interrupted")
-        before, self._unclear = self._unclear, True
+        before, self._outcome_unknown = self._outcome_unknown, True  # also if this is interrupted
         request = AppendRequest(
             appends=appends, groups=list(self._groups.values()), transaction=self._identity, history=self._history
         )
@@ -385,28 +390,29 @@ class Transactions:
         except IndeterminateCommitError:
             raise
         except SparklogError:
-            self._unclear = before
+            self._outcome_unknown = before
             raise
 
     def _settle(self, what: str) -> AppendResult | None:
-        """What an earlier try got that had no answer, after a later one was refused; None if it got nothing.
+        """Determine the outcome of an unanswered attempt after a later one was refused.
 
-        A new epoch makes that certain: its commit takes the place that a stalled try could still have got. An instance
-        that has taken over meanwhile is not fenced by this. Where the storage lets none of it through, the outcome
-        stays unknown: raises IndeterminateCommitError, or KafkaTimeoutError.
+        Returns its result, None if nothing of it is committed. A new epoch makes that certain: its commit takes the
+        version that a stalled attempt could still have won. A newer producer that has taken over in the meantime is not
+        fenced by this. If the storage keeps failing, the outcome stays unknown: raises IndeterminateCommitError, or
+        KafkaTimeoutError.
         """
-        following: ProducerIdentity | None = None
-        replaced: SparklogError | None = None
+        next_identity: ProducerIdentity | None = None
+        fenced: SparklogError | None = None
         try:
-            following = self._until_answered(self._fence, what)
+            next_identity = self._retry_until_deadline(self._fence, what)
         except _FATAL as error:
-            replaced = error
+            fenced = error
         except KafkaTimeoutError:
             raise
         except SparklogError as error:
-            raise self._unknown(error) from error
+            raise self._indeterminate(error) from error
         try:
-            result: AppendResult | None = self._until_answered(self._append, what)
+            result: AppendResult | None = self._retry_until_deadline(self._append, what)
         except UnlinkedHistoryError as error:
             raise self._leave_history(error) from error
         except UnknownProducerIdError as error:
@@ -416,16 +422,16 @@ class Transactions:
         except KafkaTimeoutError:
             raise
         except SparklogError as error:
-            raise self._unknown(error) from error
-        if replaced is None:
-            self._identity = following
-            return None if result is None else result._replace(producer=following)
+            raise self._indeterminate(error) from error
+        if fenced is None:
+            self._identity = next_identity
+            return None if result is None else result._replace(producer=next_identity)
         if result is None:
-            self._stop(replaced)
+            self._stop(fenced)
         return result
 
     def _fence(self) -> ProducerIdentity:
-        """The next epoch. Unless an error is certain, a later try may find it taken by this one, and recognises it."""
+        """Return the next epoch. If the outcome is unknown, a later attempt recognises the epoch as its own."""
         before, self._fences_itself = self._fences_itself, True
         try:
             return self._init_producer(self._identity)
@@ -435,40 +441,40 @@ class Transactions:
             self._fences_itself = before
             raise
 
-    def _lost_place(self, error: SparklogError) -> TransactionAbortedError:
-        """This producer's next epoch was stored, so a transaction of the one before is not there and cannot come."""
+    def _superseded(self, error: SparklogError) -> TransactionAbortedError:
+        """Return the error of a transaction that can never be committed: its producer's next epoch is stored."""
         return TransactionAbortedError(
             f"the transaction of {self._config.transactional_id!r} is not committed: it was given up while the storage "
-            f"did not answer ({error}); call abort_transaction(), and do it again"
+            f"did not answer ({error}); call abort_transaction(), then repeat the transaction"
         )
 
     def _leave_history(self, error: UnlinkedHistoryError) -> SparklogError:
-        """Make the transaction abortable: in the history that was loaded its producer id may be another one's."""
+        """Make the transaction abortable: in the history now loaded its producer id may be another producer's."""
         left: SparklogError = TransactionAbortedError(
             f"the transaction of {self._config.transactional_id!r} cannot be committed: {error}; nothing of it is "
-            "visible: call abort_transaction(), and do it again"
+            "visible: call abort_transaction(), then repeat the transaction"
         )
-        if self._unclear:
+        if self._outcome_unknown:
             self._keeps_files = True
             left = IndeterminateCommitError(
                 f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
-                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again, "
-                "and call abort_transaction() to go on"
+                f"cluster can no longer tell: {error}; look for its records in the log before you send them again, "
+                "and call abort_transaction() to continue"
             )
         self._make_abortable(left)
         return left
 
     def _stop(self, error: SparklogError) -> NoReturn:
-        """End this producer with an error that claims no more than is known."""
+        """Make the error fatal and raise it, reworded if it would claim more than is known."""
         stopped = error
-        if self._unclear and isinstance(error, UnknownProducerIdError):  # what it committed is forgotten with its id
+        if self._outcome_unknown and isinstance(error, UnknownProducerIdError):  # its commits expired with the id
             stopped = IndeterminateCommitError(
                 f"it is not known whether the transaction of {self._config.transactional_id!r} is committed, and the "
-                f"cluster cannot tell any more: {error}; look for its records in the log before you send them again"
+                f"cluster can no longer tell: {error}; look for its records in the log before you send them again"
             )
         elif self._fences_itself and isinstance(error, ProducerFencedError):
             stopped = ProducerFencedError(
-                f"{error} (or this producer's own earlier attempt to end its transaction, which had no answer, has "
+                f"{error} (or this producer's own earlier attempt to end its transaction, whose answer was lost, has "
                 "raised the epoch)",
                 **error.context,
             )
@@ -477,7 +483,7 @@ class Transactions:
         self._make_fatal(stopped)
         raise stopped
 
-    def _unknown(self, error: SparklogError) -> IndeterminateCommitError:
+    def _indeterminate(self, error: SparklogError) -> IndeterminateCommitError:
         return IndeterminateCommitError(
             f"it is not known whether the transaction of {self._config.transactional_id!r} is committed: {error}; call "
             "commit_transaction() or abort_transaction() again to find out, or start another producer with this "
@@ -493,13 +499,13 @@ class Transactions:
             set_offsets(entry.batches, appended.base_offset, stamp)
             batches += entry.batches
         self._identity = result.producer
-        self._forget()
+        self._reset()
         self._enter(READY)
         self._metrics.committed(batches)
         self._accumulator.resolve(batches, None)
 
     def _make_abortable(self, error: SparklogError) -> None:
-        self._unclear = False
+        self._outcome_unknown = False
         self._error = error
         self._enter(ABORTABLE_ERROR)
         self._fail_all(error)
@@ -517,24 +523,24 @@ class Transactions:
 
     def _drop(self, error: BaseException) -> None:
         self._fail_all(error)
-        if not self._unclear and not self._keeps_files and self._state != FATAL_ERROR:
+        if not self._outcome_unknown and not self._keeps_files and self._state != FATAL_ERROR:
             delete_files(self._coordinator, [entry.append for entry in self._in_flight if entry.append is not None])
-        self._forget()
+        self._reset()
 
-    def _until_answered(
-        self, action: Callable[[], Any], what: str, passes: Callable[[SparklogError], bool] = may_pass
+    def _retry_until_deadline(
+        self, action: Callable[[], Any], what: str, is_retriable: Callable[[SparklogError], bool] = is_transient
     ) -> Any:
-        """What ``action`` returns, tried again after failures that may pass, until ``max_block_ms`` are over."""
+        """Return the result of ``action``; retry it after transient failures until ``max_block_ms`` has passed."""
         deadline = self._clock.monotonic() + self._config.max_block
         while True:
             try:
                 return action()
             except SparklogError as error:
-                if not passes(error):
+                if not is_retriable(error):
                     raise
                 if self._clock.monotonic() >= deadline or not self._accumulator.pause(self._config.retry_backoff):
                     raise self._timed_out(what, error) from error
-                logger.info("%s is tried again: %s", what, error)
+                logger.info("retrying %s after: %s", what, error)
                 if isinstance(error, WriteRefusedError):
                     self._refresh()
 
@@ -542,28 +548,29 @@ class Transactions:
         try:
             self._coordinator.refresh()
         except SparklogError as error:
-            logger.info("the cluster cannot be read: %s", error)
+            logger.info("could not read the cluster: %s", error)
 
     def _timed_out(self, what: str, error: SparklogError) -> KafkaTimeoutError:
-        known = "whether it happened is not known" if self._unclear else "it did not happen"
+        outcome = "its outcome is unknown" if self._outcome_unknown else "it had no effect"
         return KafkaTimeoutError(
-            f"{what} of transactional id {self._config.transactional_id!r} did not get through within max_block_ms "
-            f"({self._config.max_block * 1000:.0f}), {known}: {error}; mend the storage, then call it again"
+            f"{what} of transactional id {self._config.transactional_id!r} did not succeed within max_block_ms "
+            f"({self._config.max_block * 1000:.0f}), {outcome}: {error}; when the storage works again, call it again"
         )
 
 
 def may_be_written(error: SparklogError) -> bool:
-    """Whether records that are in no file yet may be written when it is tried again, to other brokers if need be."""
-    return isinstance(error, WriteRefusedError) or may_pass(error)
+    """Return whether writing records that are in no file yet may be retried, to other brokers if needed."""
+    return isinstance(error, WriteRefusedError) or is_transient(error)
 
 
 # -- offsets of groups
 
 
 def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCommit:
-    """The offsets of a group as the protocol takes them, from a group id or a consumer's ``group_metadata()``.
+    """Return the offsets of a group as a protocol action; the group is an id or a consumer's ``group_metadata()``.
 
-    Raises InvalidArgumentTypeError for what is neither, or no such mapping.
+    Raises InvalidArgumentTypeError for other types of group or offsets, InvalidArgumentError for a generation without a
+    member id.
     """
     if isinstance(group_metadata, str):
         group, member, generation, instance = group_metadata, "", -1, ""
@@ -578,20 +585,20 @@ def group_commit(offsets: Mapping[Any, Any], group_metadata: object) -> GroupCom
     validate_group_id(group)
     if generation > 0 and not member:
         raise InvalidArgumentError(
-            f"invalid group metadata: generation {generation} of group {group!r} without a member id; give what "
-            "consumer.group_metadata() gives, or the group id alone"
+            f"invalid group metadata: generation {generation} of group {group!r} without a member id; give "
+            "consumer.group_metadata(), or the group id alone"
         )
     if not isinstance(offsets, Mapping):
         raise InvalidArgumentTypeError(
             f"send_offsets_to_transaction() takes a dict of TopicPartition to OffsetAndMetadata, not {offsets!r}"
         )
-    positions = dict(_position(place, offset) for place, offset in offsets.items())
+    positions = dict(_position(topic_partition, offset) for topic_partition, offset in offsets.items())
     return GroupCommit(group=group, offsets=positions, member=member, generation=generation, instance_id=instance)
 
 
-def _position(place: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetadata]:
+def _position(topic_partition: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetadata]:
     try:
-        topic, partition = place
+        topic, partition = topic_partition
         if isinstance(offset, int) and not isinstance(offset, bool):
             return (topic, partition), OffsetAndMetadata(offset)
         epoch = getattr(offset, "leader_epoch", None)
@@ -600,6 +607,6 @@ def _position(place: Any, offset: Any) -> tuple[tuple[str, int], OffsetAndMetada
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidArgumentTypeError(
-            f"{place!r}: {offset!r} is not an offset to commit; give TopicPartition(topic, partition): "
+            f"invalid offset {offset!r} of {topic_partition!r}: give TopicPartition(topic, partition): "
             "OffsetAndMetadata(offset, metadata, leader_epoch)"
         ) from error

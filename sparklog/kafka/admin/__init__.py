@@ -1,4 +1,4 @@
-"""The admin client and what goes into its calls: ``kafka.admin``."""
+"""The admin client and the types of its arguments: ``kafka.admin``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ACLs as data; calls that take them are refused: ``kafka.admin._acls``."""
+"""ACLs as data (calls that take them are refused): ``kafka.admin._acls``."""
 
 from __future__ import annotations
 

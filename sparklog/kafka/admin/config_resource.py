@@ -1,4 +1,4 @@
-"""Resources that have configs, where kafka-python 2 has them."""
+"""Resources with configs, where kafka-python 2 has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as the consumer hands them out: ``kafka.consumer.fetcher``."""
+"""The records that a consumer returns: ``kafka.consumer.fetcher``."""
 
 from __future__ import annotations
 

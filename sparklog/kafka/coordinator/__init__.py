@@ -1,1 +1,1 @@
-"""Where kafka-python has its assignors: ``kafka.coordinator``."""
+"""The package of the assignors: ``kafka.coordinator``."""

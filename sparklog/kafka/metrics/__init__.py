@@ -1,4 +1,4 @@
-"""What clients measure: ``kafka.metrics``. Clients make their ``Metrics``; a program asks ``client.metrics()``."""
+"""The metrics of clients: ``kafka.metrics``. Clients create their ``Metrics``; a program calls ``client.metrics()``."""
 
 from __future__ import annotations
 

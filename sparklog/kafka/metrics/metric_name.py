@@ -1,4 +1,4 @@
-"""What a metric is called: ``kafka.metrics.metric_name``."""
+"""The name of a metric: ``kafka.metrics.metric_name``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``metric_reporters`` derive from: ``kafka.metrics.metrics_reporter``."""
+"""The base class of ``metric_reporters``: ``kafka.metrics.metrics_reporter``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The token provider that programs derive from: ``kafka.oauth.abstract``. It is
-never asked: there is no server to log in to."""
+"""The base class of token providers: ``kafka.oauth.abstract``. Its
+methods are never called: there is no server to authenticate to."""
 
 from __future__ import annotations
 

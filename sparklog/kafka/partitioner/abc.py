@@ -1,4 +1,4 @@
-"""What partitioners are: ``kafka.partitioner.abc``."""
+"""The base class of partitioners: ``kafka.partitioner.abc``."""
 
 from __future__ import annotations
 

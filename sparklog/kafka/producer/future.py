@@ -1,4 +1,4 @@
-"""What ``send`` returns, and what it resolves to: ``kafka.producer.future``."""
+"""The future that ``send`` returns, and its result: ``kafka.producer.future``."""
 
 from __future__ import annotations
 

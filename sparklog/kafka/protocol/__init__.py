@@ -1,1 +1,1 @@
-"""Values that programs take from ``kafka.protocol``. No requests: there is no server to send them to."""
+"""Types that programs import from ``kafka.protocol``. No requests: there is no server to send them to."""

@@ -1,4 +1,4 @@
-"""Which offsets are meant, where kafka-python 2 has it: ``kafka.protocol.list_offsets``."""
+"""Special offsets, where kafka-python 2 has them: ``kafka.protocol.list_offsets``."""
 
 from __future__ import annotations
 

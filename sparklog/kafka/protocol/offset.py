@@ -1,4 +1,4 @@
-"""Which offsets are meant, where kafka-python 2 has it: ``kafka.protocol.offset``."""
+"""Special offsets, where kafka-python 2 has them: ``kafka.protocol.offset``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where kafka-python has records: ``kafka.record``."""
+"""The package of record types: ``kafka.record``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a record to those that look at its type: ``kafka.record.abc``."""
+"""The record type, for ``isinstance``: ``kafka.record.abc``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC
 from sparklog.client.consumer.records import ConsumerRecord
 
 
-class ABCRecord(ABC):  # noqa: B024 # what is registered is a tuple
+class ABCRecord(ABC):  # noqa: B024 # the registered class is a tuple
     """A record, for type hints and ``isinstance``."""
 
 

@@ -1,1 +1,1 @@
-"""Where kafka-python has its token provider. There is nothing to log in to."""
+"""Re-exports the token provider, where kafka-python has it. There is no server to authenticate to."""

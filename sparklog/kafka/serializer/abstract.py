@@ -1,4 +1,4 @@
-"""What serializers are: ``kafka.serializer.abstract``."""
+"""The base classes of serializers: ``kafka.serializer.abstract``."""
 
 from __future__ import annotations
 

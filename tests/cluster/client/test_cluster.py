@@ -24,7 +24,9 @@ def root(tmp_path: Path) -> str:
 def test_a_cluster_is_created_once_and_opened_after_that(root: str) -> None:
     made = sparklog.create_cluster(root)
     assert sparklog.open_cluster(root).cluster_id == made.cluster_id
-    with pytest.raises(ClusterAlreadyExistsError, match=r"already holds .*; if_not_exists=True, .* opens") as refused:
+    with pytest.raises(
+        ClusterAlreadyExistsError, match=r"already holds .*; to open it, use if_not_exists=True"
+    ) as refused:
         sparklog.create_cluster(root)
     assert refused.value.path == root
     assert sparklog.create_cluster(root, if_not_exists=True).cluster_id == made.cluster_id

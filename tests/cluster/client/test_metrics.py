@@ -268,11 +268,11 @@ def test_requests_are_counted_by_node_and_together() -> None:
     clock.advance(10)
     requests.record("3", 0.5, sent=1_000)
     with requests.at_root():
-        assert requests.under_way == 1
+        assert requests.in_flight == 1
         clock.advance(0.25)
     with pytest.raises(ZeroDivisionError), requests.at_root():
         _ = 1 / 0
-    assert requests.under_way == 0
+    assert requests.in_flight == 0
     clock.advance(9.75)
     found = metrics.values()
     everything, root = found["producer-metrics"], found["producer-node-metrics.node-bootstrap-0"]

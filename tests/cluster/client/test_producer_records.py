@@ -51,7 +51,7 @@ def test_send_waits_for_a_topic_that_somebody_is_about_to_create(
     with Producer(cluster=cluster, max_block_ms=WAIT * 1000, retry_backoff_ms=5) as producer:
         sender = threading.Thread(target=lambda: sent.append(producer.send("new", b"v").get(WAIT)))
         sender.start()
-        while not any("waits for at most 30 s: topic 'new' does not exist" in one.message for one in caplog.records):
+        while not any("waiting for at most 30 s: topic 'new' does not exist" in one.message for one in caplog.records):
             assert sender.is_alive()
         assert not sent
         cluster.create_topic("new")
@@ -74,7 +74,7 @@ def test_a_producer_that_is_closed_waits_no_longer_for_a_topic(
     with Producer(cluster=cluster, max_block_ms=WAIT * 1000, retry_backoff_ms=5) as producer:
         sender = threading.Thread(target=send)
         sender.start()
-        while not any("waits for at most" in one.message for one in caplog.records):
+        while not any("waiting for at most" in one.message for one in caplog.records):
             assert sender.is_alive()
     sender.join(WAIT)
     assert len(raised) == 1

@@ -387,7 +387,7 @@ def test_a_commit_without_an_answer_can_be_repeated(
     producer.flush()
     store.commits, store.silent = [LOST_ANSWER if happened else UNAVAILABLE], True
     store.before_retry = lambda: setattr(store, "down", True)
-    with pytest.raises(KafkaTimeoutError, match="whether it happened is not known"):
+    with pytest.raises(KafkaTimeoutError, match="its outcome is unknown"):
         producer.commit_transaction()
     assert not future.is_done
     store.down = False
@@ -444,7 +444,7 @@ def test_a_transaction_that_cannot_be_written_is_aborted(
     producer.begin_transaction()
     future = producer.send("audit", b"a")
     store.down = True
-    with pytest.raises(KafkaTimeoutError, match="it did not happen"):
+    with pytest.raises(KafkaTimeoutError, match="it had no effect"):
         producer.commit_transaction()
     assert future.failed()
     store.down = False

@@ -16,7 +16,7 @@ from sparklog.client.consumer.group_session import CommitFuture
 from sparklog.client.consumer.records import RecordBatches
 from sparklog.client.producer.futures import FutureOffsets, FutureRecordMetadata, RecordBatchResult
 from sparklog.client.producer.producer import Producer
-from sparklog.client.representation import Shown, listed, shortened
+from sparklog.client.representation import Shown, join_names, shorten
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.errors import KafkaTimeoutError
 from sparklog.store.memory import MemoryStore
@@ -184,9 +184,9 @@ def test_a_cluster_in_a_notebook_lists_its_topics(cluster: Cluster) -> None:
 
 
 def test_long_values_and_long_lists_are_cut() -> None:
-    assert len(shortened("x" * 5_000)) == 100
-    assert len(shortened(b"\xff" * 5_000)) == 100
-    assert listed(f"t{number}" for number in range(9)) == "t0,t1,t2,t3,t4,…(9)"
+    assert len(shorten("x" * 5_000)) == 100
+    assert len(shorten(b"\xff" * 5_000)) == 100
+    assert join_names(f"t{number}" for number in range(9)) == "t0,t1,t2,t3,t4,…(9)"
     assert len(repr(shows("x" * 5_000))) < 150
 
 

@@ -112,7 +112,7 @@ def test_who_settles_what_became_of_a_commit_does_not_fence_an_instance_that_has
         producer.send("orders", b"a")
         transactions = producer._transactions
         assert transactions is not None
-        transactions._unclear = True
+        transactions._outcome_unknown = True
         newer.append(Producer(cluster=open_cluster(store, clock=clock), transactional_id="tx"))
         newer[0].init_transactions()
         with pytest.raises(ProducerFencedError):

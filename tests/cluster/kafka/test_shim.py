@@ -169,7 +169,7 @@ with KafkaProducer() as producer:
 def test_what_cannot_be_run_is_said_without_a_traceback(tmp_path: Path) -> None:
     program = str(tmp_path / "program.py")
     command = ["-m", "sparklog.kafka.run", "--bootstrap-server", "localhost:9092", program]
-    assert run(*command, code=2).endswith(f"error: there is no file {program!r}; with -m it would be a module")
+    assert run(*command, code=2).endswith(f"error: there is no file {program!r}; to run a module, use -m")
     Path(program).touch()
     assert "error: install(root='localhost:9092'): give the one root" in run(*command, code=2)
 
@@ -230,5 +230,5 @@ del sys.modules["kafka"], sys.modules["kafka.real"]
 print(sparklog.kafka.install().__name__)
 """
     refusal, package = python(program, site)
-    assert refusal.startswith("kafka.real was imported already, from ")
+    assert refusal.startswith("kafka.real was already imported, from ")
     assert package == "sparklog.kafka"

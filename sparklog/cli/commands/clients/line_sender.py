@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparklog.cli.arguments.parser import complain, logger
-from sparklog.client.producer.records import Numbering, Record, append_records, routed
-from sparklog.client.producer.sender import may_pass
+from sparklog.client.producer.records import Numbering, Record, append_records, route_records
+from sparklog.client.producer.sender import is_transient
 from sparklog.coordinator import Coordinator
 from sparklog.errors import (
     IndeterminateCommitError,
@@ -45,7 +45,7 @@ class Retries(NamedTuple):
 
     def allow(self, error: SparklogError, failures: int, seconds: float) -> bool:
         """Whether to try again after so many failures, ``seconds`` after the first try."""
-        if not (may_pass(error) or isinstance(error, WriteRefusedError | ReplicaError)):
+        if not (is_transient(error) or isinstance(error, WriteRefusedError | ReplicaError)):
             return False
         number = self.number
         if number is None and isinstance(error, WriteRefusedError | ReplicaError | StorageFullError):
@@ -116,7 +116,7 @@ class LineSender:
                     self._numbering = Numbering(self._coordinator)
                     numbered = True
                 if placed is None:
-                    placed = routed(self._coordinator, self._topic, batch)
+                    placed = route_records(self._coordinator, self._topic, batch)
                 append_records(
                     self._coordinator, self._topic, placed, compression=self._codec, acks=self._acks,
                     numbering=self._numbering,

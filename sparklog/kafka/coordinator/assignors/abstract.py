@@ -1,4 +1,4 @@
-"""What assignors are: ``kafka.coordinator.assignors.abstract``."""
+"""The base class and data types of assignors: ``kafka.coordinator.assignors.abstract``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One assignor: ``kafka.coordinator.assignors.cooperative_sticky``."""
+"""An assignor: ``kafka.coordinator.assignors.cooperative_sticky``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One assignor: ``kafka.coordinator.assignors.range``."""
+"""An assignor: ``kafka.coordinator.assignors.range``."""
 
 from __future__ import annotations
 

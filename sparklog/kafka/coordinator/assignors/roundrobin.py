@@ -1,4 +1,4 @@
-"""One assignor: ``kafka.coordinator.assignors.roundrobin``."""
+"""An assignor: ``kafka.coordinator.assignors.roundrobin``."""
 
 from __future__ import annotations
 

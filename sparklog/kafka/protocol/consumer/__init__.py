@@ -1,4 +1,4 @@
-"""Values that consumers name: ``kafka.protocol.consumer``."""
+"""The types of consumer arguments: ``kafka.protocol.consumer``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of a group say of themselves: ``kafka.protocol.consumer.metadata``."""
+"""The metadata of group members: ``kafka.protocol.consumer.metadata``."""
 
 from __future__ import annotations
 

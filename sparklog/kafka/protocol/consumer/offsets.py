@@ -1,4 +1,4 @@
-"""Which offsets are meant: ``kafka.protocol.consumer.offsets``."""
+"""Special offsets: ``kafka.protocol.consumer.offsets``."""
 
 from __future__ import annotations
 
