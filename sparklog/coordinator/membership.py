@@ -318,7 +318,8 @@ class GroupMember:
             self._fenced = True
         elif self._joined:
             logger.warning("member %s is not in group %s any more and has to join again", self._member_id, self.group)
-        self._joined, self._member_id = False, ""
+        if self._joined:  # else the id is that of a join whose outcome is unknown, which has to be tried again with it
+            self._joined, self._member_id = False, ""
         if not lost:
             self._check_not_fenced()
         return Change(-1, lost=lost)

@@ -43,7 +43,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def register(spark: SparkSession) -> None:
     """Make ``format("sparklog")`` known to a session, and have its named streaming queries commit what they have read
-    to the consumer groups of their names (``docs/streaming.md``, "Lag"). Registering again is harmless.
+    to the consumer groups of their names (``docs/streaming.md``, "Lag"). From then on ``df.write.format("sparklog")``
+    works in any thread, and appends where no mode was said before. Registering again is harmless.
 
     Switches ``spark.sql.python.filterPushdown.enabled`` on where the session says nothing about it. Raises
     InvalidRequestError where Spark's Python processes are started with a Python that has no sparklog.

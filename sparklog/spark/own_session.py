@@ -23,6 +23,9 @@ from sparklog.store.process_lock import ProcessLock
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark plans a read again for each query only where it has a filter to hand over (``api.read``)."""
 
+DEFAULT_MODE = "ErrorIfExists"
+"""The save mode of a writer that was told none."""
+
 LONGEST_START_SECONDS = 60
 """How long a Python may take to say whether it has sparklog."""
 _WITHOUT_SPARKLOG = 3
@@ -39,7 +42,7 @@ def register_source(spark: SparkSession) -> None:
 
     Raises InvalidRequestError where Spark's Python processes have no sparklog.
     """
-    _let_threads_write()
+    _prepare_writers()
     if spark.conf.get(PUSH_DOWN, None) is None:
         spark.conf.set(PUSH_DOWN, "true")
     if _java(spark) is None:
@@ -69,27 +72,30 @@ def _is_new(name: str) -> bool:
     return is_new
 
 
-# -- writes from threads
+# -- writes in Spark's own words
 
 
-def _let_threads_write() -> None:
-    """Have ``df.write.format("sparklog")`` activate the session of its DataFrame in the thread that calls it.
+def _prepare_writers() -> None:
+    """Have ``df.write.format("sparklog")`` do two things that Spark does for its own sources alone.
 
-    Spark looks a writer's source up in the session of the thread, and says DATA_SOURCE_NOT_FOUND where there is none:
-    in threads of Python's own, as those of a ThreadPoolExecutor.
+    It activates the session of the DataFrame in the thread that calls it: Spark looks a writer's source up there, and
+    says DATA_SOURCE_NOT_FOUND in threads of Python's own, as those of a ThreadPoolExecutor. And it appends where no
+    mode was said, as a write with Spark's Kafka sink does: Spark refuses its default mode for sources in Python.
     """
-    if not hasattr(DataFrameWriter.format, "activates_session"):
-        DataFrameWriter.format = _activating(DataFrameWriter.format)  # type: ignore[method-assign]
+    if not hasattr(DataFrameWriter.format, "prepares_writers"):
+        DataFrameWriter.format = _preparing(DataFrameWriter.format)  # type: ignore[method-assign]
 
 
-def _activating(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter]) -> Any:
+def _preparing(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter]) -> Any:
     @functools.wraps(choose_format)
     def choose(self: DataFrameWriter, source: str) -> DataFrameWriter:
-        if str(source).lower() == SparklogDataSource.name():
-            activate(self._spark)
-        return choose_format(self, source)
+        if str(source).lower() != SparklogDataSource.name():
+            return choose_format(self, source)
+        activate(self._spark)
+        writer = choose_format(self, source)
+        return writer.mode("append") if writer._jwrite.curmode().name() == DEFAULT_MODE else writer
 
-    choose.activates_session = True  # type: ignore[attr-defined]
+    choose.prepares_writers = True  # type: ignore[attr-defined]
     return choose
 
 

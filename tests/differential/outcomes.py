@@ -96,6 +96,7 @@ CHANGING = [
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[:.,]\d{3}Z?"), "<time>"),
     (re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "-<uuid>"),
     (re.compile(r"console-consumer-\d+"), "console-consumer-<n>"),
+    (re.compile(r"\b127\.0\.0\.1:\d+"), "<broker>"),
     (re.compile(r"\t(Elr|LastKnownElr): \S*"), r""),
     (re.compile(r"min\.insync\.replicas=1(,|\b)"), ""),  # which a new broker sets for eligible leader replicas
 ]

@@ -135,6 +135,21 @@ def test_only_appending_is_possible(spark: SparkSession, log: Coordinator) -> No
         writer.mode("errorifexists").save(log.store.root)
 
 
+def test_a_write_without_a_mode_appends_in_a_registered_session(spark: SparkSession, log: Coordinator) -> None:
+    sparklog.register(spark)
+    for count in (3, 6):
+        orders(spark, 3).write.format("sparklog").option("topic", "orders").save(log.store.root)
+        assert sparklog.read(spark, log.store.root, "orders").count() == count
+    orders(spark, 3).write.option("topic", "orders").save(log.store.root, format="sparklog")
+    assert sparklog.read(spark, log.store.root, "orders").count() == 9
+
+
+def test_a_mode_that_was_said_before_the_format_stays(spark: SparkSession, log: Coordinator) -> None:
+    sparklog.register(spark)
+    with pytest.raises(Exception, match="a log cannot be overwritten"):
+        orders(spark, 3).write.mode("overwrite").format("sparklog").option("topic", "orders").save(log.store.root)
+
+
 # -- when offsets are looked up
 
 

@@ -90,7 +90,7 @@ def a_vacuum_leaves_indexes(patch: Patch) -> None:
 
 
 def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(deletion, "live_places", lambda *_: {})
+    patch.setattr(deletion, "live_brokers", lambda *_: {})
 
 
 def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
@@ -134,7 +134,7 @@ def a_log_without_segments_begins_again(patch: Patch) -> None:
         after = real(partition, action, version)
         return after if after.segments else replace(after, log_start_offset=0, log_end_offset=0)
 
-    patch.setattr(fold.changes, "deleted", deleted)
+    patch.setattr(fold.partition_fold, "apply_deletion", deleted)
 
 
 def a_reader_does_not_look_where_records_went(patch: Patch) -> None:

@@ -84,7 +84,7 @@ def test_named_tuples_have_no_other_base_since_python_3_10_refuses_to_import_the
         (check_project.registry_addresses, "a.xml", "<url>https://repo1.m" + "aven.org/m2</url>\n"),
         (check_project.leftovers, "a.py", "# TO" + "DO: later\n"),
         (check_project.leftovers, "a.py", "<<<<" + "<<< HEAD\n"),
-        (check_project.long_files, "a.py", "x = 1\n" * 651),
+        (check_project.long_files, "a.py", "x = 1\n" * 1001),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 70),
         (check_project.modules_without_docstring, "sparklog/a.py", "x = 1\n"),
         (check_project.modules_without_docstring, "pyspark_sparklog/__init__.py", "x = 1\n"),
@@ -101,7 +101,7 @@ def test_check_finds_the_breach(rule, path: str, text: str) -> None:
     [
         (check_project.machine_paths, "a.md", "networking, framework/, roots/ and ./work\n"),
         (check_project.registry_addresses, "a.md", "https://spark.apache.org/docs\n"),
-        (check_project.long_files, "a.py", "x = 1\n" * 650),
+        (check_project.long_files, "a.py", "x = 1\n" * 1000),
         (check_project.long_functions, "a.py", "def f():\n" + "    x = 1\n" * 69),
         (check_project.modules_without_docstring, "sparklog/a/__init__.py", ""),
         (check_project.careless_shell, "a.sh", "#!/usr/bin/env bash\nset -euo pipefail\n"),

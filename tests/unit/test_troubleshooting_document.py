@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = re.findall(
     r"^\| (`.+?`) \| .*\S.* \| .*\S.* \|$", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE
 )
-OF_SPARK = {"[DATA_SOURCE_NOT_FOUND]"}
+OF_SPARK = {"[DATA_SOURCE_NOT_FOUND]", "[UNSUPPORTED_DATA_SOURCE_SAVE_MODE]", "does not support Update mode"}
 HOLE = "…"
 
 

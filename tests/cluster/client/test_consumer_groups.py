@@ -304,6 +304,15 @@ def test_unsubscribing_leaves_the_group(cluster: Cluster) -> None:
         assert consumer.group_metadata().generation_id == 3
 
 
+def test_unsubscribing_commits_what_was_read_before_it_leaves(cluster: Cluster) -> None:
+    cluster.write(0, b"0", b"1")
+    with cluster.consumer("orders", group_id="g") as consumer:
+        until(lambda: at(0) in consumer.assignment() and consumer.position(at(0)) == 2, together(consumer))
+        consumer.unsubscribe()
+        assert not cluster.admin.refresh().groups["g"].members
+        assert committed(cluster)[0] == 2
+
+
 def test_what_a_group_refuses_is_raised(cluster: Cluster) -> None:
     with cluster.consumer("orders", group_id="g") as first:
         first.poll()

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from tests.cluster.client.test_transactions_regressions import values
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
@@ -19,6 +18,7 @@ from sparklog.log.layout import read_boundary
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, Call, FaultyStore
+from tests.cluster.client.test_transactions_regressions import values
 from tests.cluster.log.test_replaced_root import restore, take_snapshot
 
 WAIT = 30

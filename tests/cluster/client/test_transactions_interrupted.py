@@ -7,7 +7,6 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from tests.cluster.client.test_transactions_regressions import values
 
 from sparklog.client.producer.producer import Producer
 from sparklog.clock import ManualClock
@@ -25,6 +24,7 @@ from sparklog.protocol.decide import expiry as decide_expiry
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import LOST_ANSWER, UNAVAILABLE, Call, FaultyStore
 from tests.cluster.client.flaky_store import FlakyStore
+from tests.cluster.client.test_transactions_regressions import values
 
 INTERRUPTIONS = [KeyboardInterrupt(), MemoryError(), TimeoutError("a soft limit"), pa.ArrowInvalid("a column")]
 

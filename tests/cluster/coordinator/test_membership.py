@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,16 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster, open_cluster
 from sparklog.coordinator.leases import group_prefix
 from sparklog.coordinator.membership import Change, GroupMember
-from sparklog.errors import CommitFailedError, FencedInstanceIdError, InconsistentGroupProtocolError
+from sparklog.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    IndeterminateCommitError,
+    StorageUnavailableError,
+)
 from sparklog.ids import SeededIds
 from sparklog.store.memory import MemoryStore
+from sparklog.testing.faulty_store import FaultyStore
 from sparklog.types import OffsetAndMetadata, TopicPartition
 
 SESSION_MS = 10_000
@@ -372,3 +380,38 @@ def test_members_of_one_process_acknowledge_a_rebalance_in_one_commit(request: p
         list(pool.map(GroupMember.acknowledge, giving_up))
     assert coordinator.state.version <= version + 2  # one, unless a thread is late
     assert len(joined.reconcile().assigned) == 8
+
+
+class Unanswering(FaultyStore):
+    """Once ``deaf``, it stores a commit without an answer, and does not give it back either."""
+
+    deaf = False
+    stored = ""
+
+    def put_if_absent(self, key: str, data: Any) -> None:
+        super().put_if_absent(key, data)
+        if self.deaf:
+            self.stored = key
+            raise StorageUnavailableError("no answer", path=key)
+
+    def get(self, key: str, *limits: Any) -> bytes:
+        if self.deaf and key == self.stored:
+            raise StorageUnavailableError("no answer", path=key)
+        return super().get(key, *limits)
+
+
+def test_a_join_whose_outcome_is_unknown_is_tried_again_under_the_same_id(group: Group) -> None:
+    """Else what it left in the log is a member that nobody renews, and holds partitions for a session timeout."""
+    store = Unanswering(group.store)
+    coordinator = open_cluster(store, clock=group.clock, ids=SeededIds(9))
+    member = GroupMember(coordinator, "g", assignors=(group.assignor,), session_timeout_ms=SESSION_MS)
+    assert member.reconcile() == Change(-1)
+    group.admin.create_topic("others", 1)  # so that the log has moved on when it looks again
+    store.deaf = True
+    with pytest.raises(IndeterminateCommitError):
+        member.join(["orders"])
+    assert not member.reconcile()
+    store.deaf = False
+    member.join(["orders"])
+    assert group.names() == {member.member_id}
+    assert numbers(refreshed(member).assigned) == [0, 1, 2, 3]
