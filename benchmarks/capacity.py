@@ -1,9 +1,9 @@
-"""What a log takes: bytes and requests per record and commit, and what commits leave at the root.
+"""Count what a log takes: bytes and requests per record and commit, and objects at the root.
 
     python benchmarks/capacity.py                print the tables of docs/capacity.md
     python benchmarks/capacity.py --write        put them into it
 
-Everything is counted on a storage in memory, with a clock and ids of its own, so that two runs print the same.
+Everything is counted on a storage in memory, with its own clock and ids, so that two runs print the same.
 
 Not for: time, which depends on the storage (``benchmarks/run.py``).
 """

@@ -1,4 +1,4 @@
-"""The producer: records one by one and by columns, one record sent and flushed, and 16 processes at once.
+"""Measure the producer: records one by one and by columns, one record sent and flushed, and 16 processes at once.
 
 Targets for records are multiples of kafka-python's 42,000 records/s with a broker on the same machine. The reference of
 the columns is the same bytes written to a file and synced; that of a flushed record is a file made durable.
@@ -139,7 +139,7 @@ def _latency(producer: Producer, folder: Path, settings: Settings) -> Figure:
 
 
 def _where(folder: Path) -> str:
-    """What the producer's own thread does with one record, done in this one, where it can be profiled."""
+    """Do in this thread, where it can be profiled, what the producer's own thread does with one record."""
     with Producer(bootstrap_servers=str(folder / "log"), linger_ms=60_000) as producer:
 
         def deliver() -> None:
@@ -153,7 +153,7 @@ def _where(folder: Path) -> str:
 
 
 def _processes(settings: Settings) -> Figure:
-    """Each process sends a record and waits for it, again and again: every record is a commit."""
+    """Let each process repeatedly send a record and wait for it: every record is a commit."""
     seconds = 3 if settings.quick else 10
     with scratch("producers") as folder:
         create_cluster(str(folder)).create_topic("records", PARTITIONS)

@@ -28,7 +28,8 @@ KEY_BYTES, VALUE_BYTES = 8, 92
 
 
 def record_batch(rows: int, first: int = 0) -> pa.RecordBatch:
-    """``rows`` records of 108 bytes, the number ``first`` on: its number as the key, random bytes as the value."""
+    """Return ``rows`` records of 108 bytes, numbered from ``first``: the number as the key, random bytes as the
+    value."""
     numbers = range(first, first + rows)
     keys = pa.array([number.to_bytes(KEY_BYTES, "big") for number in numbers], pa.binary())
     offsets = pa.array(range(0, (rows + 1) * VALUE_BYTES, VALUE_BYTES), pa.int32()).buffers()[1]
@@ -67,7 +68,7 @@ def segment_cluster(folder: Path, segments: int, rows: int, commits: int = 10) -
 
 
 def named_run(topic: str, partition: int, base_offset: int, records: int = 1000) -> Run:
-    """A run as a commit names it, of a file that does not exist."""
+    """Return a run as a commit names it, of a file that does not exist."""
     key = segment_key(topic, partition, base_offset, 0, "bm0AAAAAAAAAAAAAAAAAAA")
     stamp = START_US + base_offset * STEP_US
     return Run(
@@ -102,14 +103,15 @@ def wide_cluster(folder: Path, segments: int, topics: int = 10, partitions: int 
 
 
 def append_tail(coordinator: Coordinator, topic: str, partitions: int) -> None:
-    """Small commits up to a checkpoint, then to the last one before the next: the longest tail in the ordinary case."""
+    """Add small commits up to a checkpoint, then up to the last one before the next: the longest tail in the ordinary
+    case."""
     for last in (0, CHECKPOINT_INTERVAL_COMMITS - 1):
         while coordinator.state.version % CHECKPOINT_INTERVAL_COMMITS != last:
             append_small(coordinator, topic, partitions)
 
 
 def append_small(coordinator: Coordinator, topic: str, partitions: int = 1) -> None:
-    """One commit that appends one run to each of so many partitions."""
+    """Make one commit that appends one run to each of that many partitions."""
     state = coordinator.state.topic(topic)
     coordinator.append(
         AppendRequest(

@@ -1,5 +1,5 @@
-"""Committing with fsync on a local disk: in a small cluster, beside a million live segments, and from 16 processes; and
-opening the large cluster in a process of its own.
+"""Measure commits with fsync on a local disk: in a small cluster, with a million live segments, and from 16 processes;
+and opening the large cluster in its own process.
 
 The reference makes the same bytes durable under a new name without any of the log: temporary file, fsync, link, fsync
 of the folder.
@@ -178,7 +178,7 @@ def _in_process(command: str, folder: Path, *arguments: object) -> dict[str, flo
 
 
 def _race(folder: Path, processes: int, seconds: float) -> float:
-    """Seconds of one commit when so many processes append at once."""
+    """Return the seconds of one commit while that many processes append at the same time."""
     words = [sys.executable, "-m", "benchmarks.commit", "append", str(folder), str(seconds)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(words, cwd=ROOT, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
@@ -221,7 +221,7 @@ def main(command: str, folder: str, *arguments: str) -> None:
 
 
 def peak_mib() -> float:
-    """The most memory this process had at once: VmHWM, since ru_maxrss starts from the parent's on Linux."""
+    """Return the peak memory of this process: VmHWM, since ru_maxrss starts from the parent's on Linux."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -167,7 +167,7 @@ def rebalances(coordinator: Coordinator, runs: int) -> list[Figure]:
 
 
 def rebalance(coordinator: Coordinator, pool: ThreadPoolExecutor, assignor: str, runs: int) -> Figure:
-    """100 members of one process and 1,000 partitions: one member more, then one less, each until all is settled."""
+    """Measure 100 members of one process and 1,000 partitions: one member joins, then one leaves, each until stable."""
 
     def join() -> GroupMember:
         member = GroupMember(coordinator, f"g-{assignor}", assignors=(assignor,))
@@ -213,7 +213,7 @@ def settle(pool: ThreadPoolExecutor, members: list[GroupMember]) -> None:
 
 
 def idle(seconds: int) -> list[Figure]:
-    """Requests of a consumer that waits in vain on a storage that is taken for an object store."""
+    """Count the requests of an idle consumer on a storage that is treated as an object store."""
     figures = []
     for group in (None, "g"):
         store = FaultyStore(MemoryStore(f"idle-{group}"))

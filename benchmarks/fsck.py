@@ -1,9 +1,9 @@
-"""fsck against a full read of the same topic, in one process each, everything in the page cache.
+"""Measure fsck against a full read of the same topic, in one process each, everything in the page cache.
 
 The full read is what any consumer does: every column of every record, verified by checksum, zero copies. fsck reads
-the same files whole and their indexes, and all of the metadata. A second figure is a topic of many small files, where
-the work is by the file, and a third what a check without the batches (``--fast``) takes there. The last one is fsck as
-a Spark job against a full read with Spark.
+the same files whole and their indexes, and all of the metadata. The second figure is a topic of many small files, where
+the cost is per file, and the third a check without the batches (``--fast``) there. The last one is fsck as a Spark job
+against a full read with Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(settings: Settings) -> list[Figure]:
 
 
 def _cluster(folder: Path, rows: int, batch_rows: int, batches: int) -> Coordinator:
-    """So many rows, spread over the partitions, in files of so many batches."""
+    """Create a cluster with that many rows, spread over the partitions, in files of that many batches."""
     coordinator = create_cluster(str(folder))
     topic_id = coordinator.create_topic(TOPIC, PARTITIONS)
     batch = clusters.record_batch(batch_rows)
@@ -76,7 +76,7 @@ def _cluster(folder: Path, rows: int, batch_rows: int, batches: int) -> Coordina
 
 
 def _full_read(root: str) -> None:
-    """Every record of every partition, by a reader opened anew."""
+    """Read every record of every partition with a new reader."""
     coordinator = open_cluster(root)
     fetcher = Fetcher(coordinator.store_of)
     for number, partition in enumerate(coordinator.state.topic(TOPIC).partitions):

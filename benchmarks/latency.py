@@ -1,8 +1,8 @@
-"""A storage that takes 30 ms a request: what an acknowledgement waits while a checkpoint of many grown topics is
-written, and how long a reader takes that is 1,000 commits behind.
+"""Measure on a storage that takes 30 ms a request: how long an acknowledgement waits while a checkpoint of many grown
+topics is written, and how long a reader that is 1,000 commits behind takes to catch up.
 
-The storage is a store in memory that sleeps before each request, 16 of which may be under way at a time, so the figures
-are those of the protocol and not of a network.
+The storage is a store in memory that sleeps before each request, with at most 16 requests in flight, so the figures are
+those of the protocol and not of a network.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def acknowledgements_during_a_checkpoint(topics: int) -> Figure:
 
 
 def catching_up(commits: int) -> Figure:
-    """How long a reader takes that is this number of commits behind."""
+    """Return how long a reader that is this number of commits behind takes to catch up."""
     inner = MemoryStore(uuid.uuid4().hex)
     writer = create_cluster(inner)
     store = RemoteStore(inner, 0)

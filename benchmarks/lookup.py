@@ -1,8 +1,8 @@
-"""Looking up one record by offset and by time, in a partition of ten million records in a thousand segments.
+"""Measure look-ups of one record by offset and by time, in a partition of ten million records in a thousand segments.
 
-Warm: an open reader, the files in the page cache. Cold: the cluster opened anew for every lookup, so nothing of it is
-in the process; and once more with the page cache emptied of its files. The reference reads a whole segment, which is
-one stored batch and whose place it is told, with one system call.
+Warm: an open reader, the files in the page cache. Cold: the cluster is opened again for every look-up, so the process
+holds none of its state; and once more with the page cache emptied of its files. The reference reads a whole segment,
+which is one stored batch at a known position, with one system call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def by_offset(reader: LogReader, offset: int) -> None:
 
 
 def by_time(reader: LogReader, offset: int) -> None:
-    """The record at the time of record ``offset``, less half a step: it and no earlier one."""
+    """Look up the time of record ``offset`` less half a step: finds that record and no earlier one."""
     found = reader.find_timestamp("lookup", 0, clusters.START_US + offset * clusters.STEP_US - clusters.STEP_US // 2)
     assert found is not None
     assert found.offset == offset
@@ -59,7 +59,7 @@ def by_time(reader: LogReader, offset: int) -> None:
 
 
 def read_known_place(path: str) -> None:
-    """The reference: the same bytes from the same file, searched by nobody and checked by nobody."""
+    """The reference: read the same bytes from the same file, without a search or a check."""
     file = os.open(path, os.O_RDONLY)
     try:
         assert len(os.pread(file, os.fstat(file).st_size, 0)) > 0
@@ -120,7 +120,7 @@ def _open_and_look_up(folder: Path, way: Lookup, offset: int) -> None:
 
 
 def evict(folder: Path) -> None:
-    """Take a folder's files out of the page cache."""
+    """Evict a folder's files from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)

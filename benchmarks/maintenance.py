@@ -1,11 +1,12 @@
-"""Rolling and compaction on Spark, against reading and writing the same records with Spark; and what a roll is worth.
+"""Measure rolling and compaction on Spark, against reading and writing the same records with Spark; and the gain of a
+roll.
 
 .venv/bin/python benchmarks/run.py --only maintenance
 .venv/bin/python benchmarks/maintenance.py --only rolling --rolling-rows 90000000 --runs 1 --warm 0    # 10 GB
 
 Every run works on a copy of a prepared cluster (hard links, since files never change). Rolling merges small files of 8
 partitions; the reference is one Spark job that reads the topic and writes it to another one. Compaction takes records
-whose keys occur ten times each. The scan is of one partition that was written in so many appends, before and after.
+whose keys occur ten times each. The scan is of one partition that was written in many appends, before and after.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def rolling(sizes: Sizes) -> list[Figure]:
 
 
 def compaction(sizes: Sizes) -> list[Figure]:
-    """Compaction of a topic whose keys occur again and again, with the memory that its workers take."""
+    """Measure compaction of a topic with repeated keys, and the memory of its workers."""
     with scratch("compaction") as folder, spark_session.spark_session(folder) as spark:
         prepared = folder / "prepared"
         coordinator = create_cluster(str(prepared))
@@ -207,7 +208,8 @@ def _drain(spark: SparkSession, root: Path) -> float:
 
 
 def _append(coordinator: Coordinator, files: Iterator[tuple[int, int]], keys: int = 0, late: bool = False) -> None:
-    """Small files, (partition, rows) each, many in a commit. With ``keys`` each record has a random one of so many."""
+    """Append small files, (partition, rows) each, many in a commit. With ``keys`` each record has a random one of that
+    many."""
     topic_id = coordinator.refresh().topic(TOPIC).topic_id
     chance = random.Random(1)
     batch = record_batch(1)
@@ -234,13 +236,13 @@ def _append(coordinator: Coordinator, files: Iterator[tuple[int, int]], keys: in
 
 
 def _random_keys(chance: random.Random, rows: int, keys: int, partition: int) -> pa.Array:
-    """Of the keys whose number modulo the partitions is this one."""
+    """Return random keys whose number modulo the partitions is this one."""
     numbers = chance.choices(range(partition, keys, PARTITIONS), k=rows)
     return pa.array([number.to_bytes(KEY_BYTES, "big") for number in numbers], pa.binary())
 
 
 def _distinct(keys: int, rows: int, file_rows: int) -> int:
-    """How many of the keys occur: drawn once more."""
+    """Count the distinct keys that occur, by drawing them again."""
     chance = random.Random(1)
     seen = {
         number
@@ -258,7 +260,7 @@ _numbers = itertools.count()
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same cluster again: files of the log never change, so a link is as good as a copy."""
+    """Copy a cluster by hard links: files of the log never change."""
     shutil.copytree(source, target, copy_function=os.link)
 
 

@@ -1,7 +1,7 @@
-"""Retention of a topic with 100,000 segments that are too old, in one commit; then the sweep of as many files.
+"""Measure retention of a topic with 100,000 segments that are too old, in one commit; then the sweep of as many files.
 
-In 16 partitions, opened anew for every run, as a job that cron starts does: read the lists from the checkpoint, decide,
-store the listing, commit. There is no reference: the target is a time.
+The topic has 16 partitions and is opened again for every run, as by a cron job: read the lists from the checkpoint,
+decide, store the listing, commit. There is no reference: the target is a time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _run(number: int, version: int, timestamp_us: int) -> Run:
 
 
 def _sweep(root: Path, files: int) -> float:
-    """Seconds to delete so many files with their indexes, which are made first."""
+    """Return the seconds to delete that many files with their indexes, which are created first."""
     coordinator = open_cluster(str(root))
     for number in range(PARTITIONS):
         (root / f"retention-{number}").mkdir()

@@ -1,7 +1,7 @@
-"""What every benchmark uses: interleaved runs, medians, figures with their targets, and where the time goes.
+"""Shared parts of the benchmarks: interleaved runs, medians, figures with their targets, and profiles.
 
-Rules: two things are compared only when their runs alternate (A B A B ...), since other work on the machine comes and
-goes; a figure is a median; its target, and whether it is met, stand beside it.
+Rules: two things are compared only if their runs alternate (A B A B ...), since other load on the machine varies; a
+figure is a median; its target, and whether it is met, are given with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULTS = ROOT / "artifacts" / "benchmarks"
 
 @dataclass(frozen=True)
 class Settings:
-    """How large and how often. ``runs`` is of each side of a comparison."""
+    """Sizes and numbers of runs. ``runs`` is of each side of a comparison."""
 
     rows: int = 4_000_000
     runs: int = 5
@@ -54,7 +54,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def interleaved(runs: int, sides: Mapping[str, Callable[[], object]], warm: int = 1) -> dict[str, list[float]]:
-    """Seconds of each side, run in turn; ``warm`` rounds before that are not counted.
+    """Return the seconds of each side, run alternately, after ``warm`` rounds that are not counted.
 
     Of more than two sides the order changes from round to round, so that none always comes after the same other. A
     side that returns a float has measured itself.

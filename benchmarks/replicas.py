@@ -1,7 +1,7 @@
-"""What a second replica costs a writer: bytes, passes over the rows, and time beside a replica and a copy of its files.
+"""Measure the cost of a second replica for a writer: bytes, passes over the rows, and time compared with copying files.
 
 A Spark writer's task without Spark, with rows that have a key, to eight partitions; all locations are on one disk. The
-reference writes the same to one location and then copies its files to another, durably: what a replica costs where the
+reference writes the same to one location and then copies its files to another, durably: the cost of a replica if the
 writer does not write both.
 """
 

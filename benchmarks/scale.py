@@ -1,8 +1,8 @@
-"""A cluster of 10,000 topics of 10 partitions, 10,000 groups and 100,000 transactional ids: what a commit costs beside
-an empty cluster, what a checkpoint writes, and what opening takes.
+"""A cluster of 10,000 topics of 10 partitions, 10,000 groups and 100,000 transactional ids: the cost of a commit
+compared with an empty cluster, of a checkpoint, and of opening.
 
 Commits are compared by CPU time, decided, made and folded in: the disk is the same for both. Each kind of request is
-repeated against both clusters in turn. Whoever follows the log pays for the fold alone, which is measured by itself.
+repeated against both clusters alternately. A follower of the log only pays for the fold, which is measured separately.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def cpu_seconds(action: Callable[[], object]) -> float:
 
 
 def _fold_seconds(coordinator: Coordinator, before: State) -> float:
-    """What a reader pays for the commit that was just made: the median of some folds."""
+    """Return the cost of the newest commit for a reader: the median of some folds."""
     (commit,) = coordinator.log.commits(before.version + 1, before.version + 1)
     digest = coordinator.state.digest
     return median([cpu_seconds(lambda: fold(before, commit, digest)) for _ in range(5)])

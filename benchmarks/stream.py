@@ -207,7 +207,7 @@ def _finished(query: StreamingQuery, counted_from: float) -> list[dict[str, floa
 
 
 def _wait(done: Callable[[], bool], query: StreamingQuery) -> None:
-    """Wait for something that a query does, a minute at most. Raises what the query fails with."""
+    """Wait for a condition of a query, a minute at most. Raises the error of the query if it fails."""
     end = time.perf_counter() + 60
     while not done():
         query.awaitTermination(0.05)  # type: ignore[arg-type]
@@ -304,7 +304,7 @@ def _copy(spark: SparkSession, folder: Path, rows: int, runs: int) -> list[Figur
 
 
 def _idle(spark: SparkSession, folder: Path, seconds: float) -> list[Figure]:
-    """The time between two looks of a query that has nothing to do, without Spark's own pause between them."""
+    """Return the time between two polls of an idle query, without Spark's own pause between them."""
     here = _new(folder)
     cluster = create_cluster(str(here / "log"))
     cluster.create_topic("in", 8)
@@ -339,7 +339,7 @@ def _idle(spark: SparkSession, folder: Path, seconds: float) -> list[Figure]:
 
 
 def _reads_of_a_look(root: Path) -> int:
-    """Calls that read from the store, of one look for news in a planner that has looked before."""
+    """Return the read calls to the store of one poll, by a planner that has polled before."""
     planner = StreamPlanner(stream_options(Options({"kafka.bootstrap.servers": str(root), "subscribe": "in"})))
     start = planner.latest(planner.initial(), None)
     planner.latest(start, None)

@@ -1,4 +1,4 @@
-"""Does a streaming query get slower with age? The same batch, early and late in its life.
+"""Measure whether a streaming query gets slower with age: the same batch, early and late in its life.
 
 Ten thousand batches are driven through the objects that Spark calls (source, task, sink), without Spark and without
 waiting for the disk, both of which take the same time at any age: one commit of the input and one of the output each.

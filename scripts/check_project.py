@@ -1,11 +1,11 @@
-"""Check rules of the project that no linter knows; prints each breach as ``path:line: what`` and exits with 1.
+"""Check project rules that no linter covers; print each violation as ``path:line: what`` and exit with 1.
 
-Only files that git knows are looked at. Each rule is a function of one file, so that the tests can show that it finds
-what it is for (tests/unit/test_project_layout.py).
+Only tracked files are checked. Each rule is a function of one file, so that the tests can show that it works
+(tests/unit/test_project_layout.py).
 
 Rules: no path of a developer's machine and no address of a package registry in any file; no leftovers of editing;
-files of code have at most 1000 lines and functions at most 70; modules of the package open with a docstring; shell
-scripts stop at errors and parse; what has a shebang is executable.
+code files have at most 1000 lines and functions at most 70; modules of the package open with a docstring; shell
+scripts stop at errors and parse; files with a shebang are executable.
 
 Not for: anything that ruff, mypy or import-linter can state.
 """

@@ -1,11 +1,11 @@
 """The main job, end to end on real data: `make demo`.
 
 Makes a cluster in ./demo-cluster, produces the 336,776 flights that left New York in 2013 into a topic with one Spark
-job, reads them with another, and looks at the result with the command line. Removes the cluster of the last run first.
+job, reads them with another, and inspects the result with the command line. Removes the cluster of the last run first.
 
     scripts/demo.py [--folder FOLDER]
 
-Exit codes: 0 all steps worked, 1 one did not and the last line says why.
+Exit codes: 0 all steps succeeded, 1 a step failed and the last line says why.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEMA = (
 
 
 class DemoError(Exception):
-    """A step did not work; the message is one line for the user."""
+    """A step failed; the message is one line for the user."""
 
 
 class Output:
@@ -53,7 +53,7 @@ class Output:
         self._started = self._last = time.monotonic()
 
     def step(self, what: str) -> None:
-        """A step is done; its time is what passed since the one before."""
+        """Print that a step is done, with the time since the one before."""
         now = time.monotonic()
         self._step += 1
         head = f"[{self._step}/{STEPS}] {what}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Run kafka-python's own tests against sparklog.kafka, and say how many of how many pass.
+"""Run kafka-python's own tests against sparklog.kafka, and print how many pass.
 
     make test-kafka-python              the pinned version's tests, from its source distribution, fetched once
     KAFKA_PYTHON_SOURCE=folder …        those of a checkout, which has more of them
 
-Tests of its network code, its wire format and its clients' insides are left out by file. Each other test that does not
-pass has its reason in tests/kafka_python/reasons.toml; one that has none fails the run, and so does a listed one that
-passes. Nothing of kafka-python is in this repository.
+Tests of its network code, its wire format and its clients' internals are excluded by file. Each other test that does
+not pass has its reason in tests/kafka_python/reasons.toml; one without a reason fails the run, and so does a listed one
+that passes. No code of kafka-python is in this repository.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Run the notebooks from top to bottom and write what they show into them, as they are committed.
+"""Run the notebooks from top to bottom and store their outputs in them, as they are committed.
 
     make notebook-outputs        (python scripts/notebooks.py [NOTEBOOK ...])
 
-What a run leaves that says nothing is taken out: times of cells, progress bars, and the lines that Spark's JVM prints
-when it starts, which name the machine. A notebook whose run fails, or writes anything else to standard error, is left
-as it was: warnings and tracebacks are not what readers came for.
+Output without information is removed: times of cells, progress bars, and the lines that Spark's JVM prints when it
+starts, which name the machine. A notebook whose run fails, or writes anything else to standard error, is not changed:
+readers should not see warnings and tracebacks.
 
-Rules: nothing here imports Jupyter but ``execute``, so that tests can compare outputs without it. The notebook says of
-which source its outputs are (``outputs_of``: a digest for each cell), so that an edit without a run is found.
-A cell tagged ``varies`` shows what depends on time; the tests compare no text of it.
+Rules: only ``execute`` imports Jupyter, so that tests can compare outputs without it. The notebook records the source
+of its outputs (``outputs_of``: a digest for each cell), so that an edit without a run is detected. The output of a cell
+tagged ``varies`` depends on time; the tests do not compare its text.
 
 Not for: reading notebooks (``make notebook`` opens them).
 """

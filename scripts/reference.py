@@ -1,12 +1,12 @@
 """Write docs/reference from the docstrings: the public names of the package, and its errors.
 
     python scripts/reference.py             write docs/reference/api.md and docs/reference/errors.md
-    python scripts/reference.py --check     exit with 1 where they are not what this would write
+    python scripts/reference.py --check     exit with 1 if they differ from what this would write
 
 Signatures and docstrings are those of the imported package, so that what a decorator or a base class adds is there too.
 In a docstring ``name`` is code, an indented block is an example, and ``Raises:`` begins a list.
 
-Not for: what explains (the other pages of docs/), and Kafka's module layout (``sparklog.kafka``).
+Not for: explanations (the other pages of docs/), and Kafka's module layout (``sparklog.kafka``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the servers for tests share: start processes, wait until they answer, run a command beside them, stop them.
+"""Shared parts of the test servers: start processes, wait until they answer, run a command with them, stop them.
 
-Everything lives in ``.servers`` of the checkout, which git ignores. A process is stopped by its id, and by the kernel
-if this one dies first. Standard library only: these scripts run with any Python 3.10.
+Everything is in ``.servers`` of the checkout, which git ignores. A process is stopped by its id, and by the kernel if
+this one dies first. Standard library only: these scripts run with any Python 3.10.
 """
 
 from __future__ import annotations

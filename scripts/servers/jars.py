@@ -1,4 +1,5 @@
-"""What servers on the Java VM share: find a Java, and fetch a server's jars with Maven, once, into ``.servers``."""
+"""Shared parts of servers on the Java VM: find a Java, and fetch a server's jars with Maven, once, into
+``.servers``."""
 
 from __future__ import annotations
 

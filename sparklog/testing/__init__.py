@@ -1,7 +1,8 @@
-"""Shipped tools for testing programs that use sparklog, and sparklog itself. Nothing in the package imports them.
+"""Tools for testing programs that use sparklog, and sparklog itself. Nothing else in the package imports them.
 
-``cluster`` starts a cluster for the length of a test; ``FaultyStore`` is a storage that fails; ``OperationLog`` records
-what processes do, and ``check`` says what is wrong with such a record. See docs/testing.md.
+``cluster`` starts a cluster for the duration of a test; ``FaultyStore`` is a storage that fails on demand;
+``OperationLog`` records the operations of a process, and ``check`` reports violations in such a history. See
+docs/testing.md. Not for production.
 """
 
 from sparklog.testing.checks import assert_clean, check

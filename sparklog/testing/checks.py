@@ -1,20 +1,20 @@
-"""What must hold of every history, in the manner of Jepsen's workload for Kafka: ``check(history)`` returns each breach
+"""Check the invariants of every history, as Jepsen's workload for Kafka does: ``check(history)`` returns each violation
 together with the operations that prove it.
 
-    lost write                 acknowledged below the highest offset that was read, and read by nobody
-    unseen                     acknowledged, or read once, and not in the final read
+    lost write                 acknowledged below the highest offset that was read, but never read
+    unseen                     acknowledged, or read once, but not in the final read
     duplicate                  one value at two offsets
     inconsistent offsets       two values at one offset, or an acknowledgement that names another offset than the reads
-    aborted read               a value was read whose write failed, was aborted, or was not asked to commit yet
+    aborted read               a value was read whose write failed, was aborted, or whose commit was not yet requested
     torn transaction           some of a transaction's writes and group offsets are visible, and others are not
     non-monotonic poll         a consumer's offsets go back without a seek or a new assignment
     skipped poll               a consumer's offsets jump over records that exist
-    zombie write               acknowledged though asked for after a newer instance had fenced this one
+    zombie write               acknowledged although requested after a newer instance had fenced this one
     two owners                 two members own a partition in one generation at one time
     group offset going back    a group's committed offset falls without a reset
 
-Everything here is sound for operations that overlap and for outcomes that nobody knows: what may have happened is
-allowed, and never required. Rules follow the published description of Jepsen's workload (jepsen.tests.kafka), with
+The checks are sound for overlapping operations and unknown outcomes: effects of an operation with an unknown outcome
+are allowed, and never required. Rules follow the published description of Jepsen's workload (jepsen.tests.kafka), with
 groups and fences added.
 
 Not for: liveness (a run that does nothing is clean; look at ``History`` too), or retries of a producer that is not
@@ -44,15 +44,15 @@ CHECKS: tuple[Callable[[Index], Iterable[Finding]], ...] = (
 
 
 def check(history: History) -> list[Finding]:
-    """Every breach in a history, by kind in the order of ``FINDINGS``."""
+    """Return every violation in a history, by kind in the order of ``FINDINGS``."""
     index = Index(history)
-    found = [finding for one in CHECKS for finding in one(index)]
-    return sorted(found, key=lambda finding: FINDINGS.index(finding.kind))
+    findings = [finding for run_check in CHECKS for finding in run_check(index)]
+    return sorted(findings, key=lambda finding: FINDINGS.index(finding.kind))
 
 
 def assert_clean(history: History, most: int = 10) -> None:
-    """Raise AssertionError that shows the first findings with their operations, if there are any."""
-    found = check(history)
-    if found:
-        shown = "\n".join(map(str, found[:most]))
-        raise AssertionError(f"{len(found)} findings in {len(history)} operations:\n{shown}")
+    """Raise AssertionError with the first ``most`` findings and their operations, if there are any."""
+    findings = check(history)
+    if findings:
+        shown = "\n".join(map(str, findings[:most]))
+        raise AssertionError(f"{len(findings)} findings in {len(history)} operations:\n{shown}")

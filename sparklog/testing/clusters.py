@@ -1,4 +1,4 @@
-"""A cluster for the length of a test, in one line.
+"""A cluster for the duration of a test, in one line.
 
     with sparklog.testing.cluster() as c:
         c.create_topic("orders", partitions=3)
@@ -6,12 +6,12 @@
             producer.send("orders", b"hello")
         assert [record.value for record in c.records("orders")] == [b"hello"]
 
-It lies in the memory of this process under a name of its own, and is gone after the block. ``folder`` puts it in real
-files, for tests with several processes (Spark's executors are such); these files stay. With ``faults`` the clients that
-are given ``bootstrap_servers`` in this process work on a storage that fails as often as told; what the test itself does
-through the cluster object does not fail.
+It is in the memory of this process under a unique name, and is deleted after the block. With ``folder`` it is in files,
+for tests with several processes (such as Spark's executors); these files are not deleted. With ``faults``, clients of
+this process that use ``bootstrap_servers`` work on a storage that fails with the given rates; calls through the cluster
+object itself do not fail.
 
-Not for: measuring, since memory is no storage; keeping anything.
+Not for: benchmarks, since memory is not a storage; data to keep.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from sparklog.testing.faulty_store import FaultyStore
 class Cluster:
     """A running cluster of a test. Thread-safe.
 
-    ``bootstrap_servers`` is what clients are given; ``coordinator`` works on it without faults; ``store`` is the
-    storage as clients see it, whose ``injected`` says which faults there were, or None where no faults were asked for.
+    ``bootstrap_servers`` is the address for clients; ``coordinator`` works on the cluster without faults; ``store`` is
+    the storage as clients see it, whose ``injected`` lists the faults so far, or None without ``faults``.
     """
 
     def __init__(self, coordinator: Coordinator, bootstrap_servers: str, store: FaultyStore | None) -> None:
@@ -54,18 +54,18 @@ class Cluster:
         return self.coordinator.create_topic(name, partitions, configs=configs)
 
     def records(self, topic: str, partition: int | None = None) -> list[ConsumerRecord]:
-        """All records of a topic, or of one partition, in the order of partitions and offsets: for assertions.
+        """Return all records of a topic, or of one partition, by partition and offset: for assertions.
 
         Raises UnknownTopicOrPartitionError.
         """
         state = self.coordinator.refresh()
-        numbers: Sequence[int] = range(len(state.topic(topic).partitions)) if partition is None else [partition]
-        found: list[ConsumerRecord] = []
+        partitions: Sequence[int] = range(len(state.topic(topic).partitions)) if partition is None else [partition]
+        records: list[ConsumerRecord] = []
         with LogReader(self.coordinator) as reader:
-            for number in numbers:
-                held = state.partition(topic, number)
-                found += reader.records(topic, number, held.log_start_offset, held.log_end_offset, state)
-        return found
+            for number in partitions:
+                head = state.partition(topic, number)
+                records += reader.records(topic, number, head.log_start_offset, head.log_end_offset, state)
+        return records
 
 
 @contextmanager
@@ -78,11 +78,11 @@ def cluster(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Iterator[Cluster]:
-    """A new cluster until the block ends; ``topics`` are created with so many partitions each.
+    """Create a cluster that exists until the block ends; ``topics`` maps names to numbers of partitions.
 
     ``faults`` maps kinds of ``sparklog.testing.faulty_store`` to probabilities per call of the storage, such as
-    ``{"unavailable": 0.02, "lost_answer": 0.02}``; ``seed`` decides which calls. Raises ClusterAlreadyExistsError where
-    ``folder`` holds a cluster.
+    ``{"unavailable": 0.02, "lost_answer": 0.02}``; ``seed`` decides which calls. Raises ClusterAlreadyExistsError if
+    ``folder`` already holds a cluster.
     """
     name = f"test-{RandomIds().write_id()}"
     store = open_store(f"memory://{name}" if folder is None else folder)
@@ -90,15 +90,15 @@ def cluster(
         stack.callback(_forget, name, store.root)
         clean = create_cluster(store, clock=clock, ids=ids)
         faulty = FaultyStore(store, seed=seed, rates=faults) if faults else None
-        found = Cluster(clean, store.root, faulty)
+        test_cluster = Cluster(clean, store.root, faulty)
         for topic, partitions in (topics or {}).items():
-            found.create_topic(topic, partitions)
+            test_cluster.create_topic(topic, partitions)
         if faulty is not None:
             stack.enter_context(substituted(faulty))
-        yield found
+        yield test_cluster
 
 
 def _forget(name: str, root: str) -> None:
-    """The objects in memory, and the coordinator that clients of this process shared, go."""
+    """Delete the objects in memory, and the coordinator that clients of this process shared."""
     forget_space(name)
     coordinator.forget_shared(root)

@@ -1,21 +1,22 @@
-"""What a storage's client can show for one call, generated: what became of the call × what the caller is told.
+"""Generate every possible outcome of a storage call: effect on the storage × answer to the caller.
 
-    effect   none     the storage did not do it
-             done     it did
-             late     it does it later, so many steps after the caller was answered: a request that was still under way
-             half     it keeps the first half of the bytes, and what was there before is gone: a torn disk
-    answer   ok, each class of StorageError, or none at all: since the process died (crash), or since the thread that
-             called was interrupted (interrupt), by Ctrl-C or an exception that another thread sends it, and goes on
-    lasting  so many calls after it are answered alike: a token that has expired, a server that is gone
-    certain  the client knows that nothing was written (``nothing_written``); only where that is so
-    stored   the object can be read, and a power cut may take it away (``stored``)
+    effect   none     the storage did nothing
+             done     the call took effect
+             late     it takes effect later, a number of steps after the answer: the request was still in flight
+             half     the first half of the bytes is kept, and the old object is gone: a torn write
+    answer   ok, each class of StorageError, or no answer: since the process died (crash), or since the calling thread
+             was interrupted (interrupt), by Ctrl-C or an exception that another thread sends it, and continues
+    lasting  number of further calls that get the same answer: an expired token, an unavailable server
+    certain  the client knows that nothing was written (``nothing_written``); only if that is true
+    stored   the object can be read, but a power cut may lose it (``stored``)
 
-A kind of fault is named after these: ``done+permission`` is a write that was stored and, since the client repeated it
-by itself with a token that had expired, answered 403; ``late12+unavailable`` lands twelve steps after a 503;
-``none+full*`` goes on for ``OUTAGE_STEPS``. Kinds that are used much have names of their own (``NAMED``).
+A kind of fault is named after these: ``done+permission`` is a write that was stored and answered 403, for instance
+because the client retried it with an expired token; ``late12+unavailable`` takes effect twelve steps after a 503;
+``none+full*`` lasts for ``OUTAGE_STEPS``. Common kinds have short names (``NAMED``).
 
-``every_outcome`` is the whole product for the steps of an operation, and ``possible`` says what is part of it: effects
-need a call that has one, and some answers are given only to some calls. Not for: doing any of it (``faulty_store``).
+``every_outcome`` yields the whole product for the steps of an operation, and ``possible`` decides which combinations
+are part of it: only writes have effects, and some answers are given only to some calls. Not for: injecting the faults
+(``faulty_store``).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from sparklog.errors import (
 )
 
 NONE, DONE, LATE, HALF = "none", "done", "late", "half"
-"""What became of a call."""
+"""Effects of a call."""
 
 OK, CRASH, INTERRUPT = "ok", "crash", "interrupt"
-"""Answers that are no error of the storage."""
+"""Answers that are not errors of the storage."""
 
 ERRORS: dict[str, type[StorageError]] = {
     "error": StorageError,
@@ -46,16 +47,16 @@ ERRORS: dict[str, type[StorageError]] = {
     "missing": ObjectNotFoundError,
     "exists": ObjectExistsError,
 }
-"""Answers that are errors, by the word for them. ``missing`` for a write means its bucket or folder."""
+"""Answers that are errors, by name. ``missing`` for a write means that its bucket or folder does not exist."""
 
 OUTAGE_STEPS = 8
-"""calls that an outage lasts: more than anybody reads back before it gives up."""
+"""number of calls that an outage lasts: more than any caller reads back before it gives up."""
 
 SHORT_OUTAGE_STEPS = 6
-"""calls that an outage lasts which ends right after what was created was given up on: what follows gets through."""
+"""number of calls of a short outage, which ends right after a create was given up on: later calls succeed."""
 
 LATE_STEPS = (2, 12)
-"""steps after which a late effect comes: while it is read back, and after that was given up."""
+"""numbers of steps after which a late effect happens: while it is read back, and after that was given up."""
 
 WRITES = frozenset({"put", "put_if_absent", "delete", "write", "close"})
 """Operations that change the storage, or an object that is being written."""
@@ -66,7 +67,7 @@ _EFFECTS = _WHOLE_WRITES | {"delete", "remove_unfinished"}
 _LASTING = frozenset({"error", "permission", "full", "unavailable"})
 _LATER = {LATE: _WHOLE_WRITES | {"delete"}, HALF: _HALVES}
 _NEVER_FAIL = frozenset({"abort"})
-"""Operations that by the interface never raise: only the process can die there, or be interrupted."""
+"""Operations that never raise, by their interface: only a crash or an interrupt is possible."""
 
 
 class Call(NamedTuple):
@@ -77,7 +78,7 @@ class Call(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What happens to a call, and what its caller is told; see the module."""
+    """The effect of a call and the answer to its caller; see the module."""
 
     effect: str
     answer: str
@@ -101,13 +102,13 @@ class Outcome(NamedTuple):
         return self.answer == INTERRUPT
 
     def failure(self, text: str, path: str) -> StorageError:
-        """The error that the caller gets."""
+        """Return the error that the caller gets."""
         context = {name: True for name, set_ in (("nothing_written", self.certain), ("stored", self.stored)) if set_}
         return ERRORS[self.answer](text, path=path, **context)
 
 
 class Fault(NamedTuple):
-    """What happens at a step; ``kind`` is a name in ``KINDS``."""
+    """A fault at a step; ``kind`` is a name in ``KINDS``."""
 
     step: int
     kind: str
@@ -124,7 +125,7 @@ NAMED = {
     "crash_before": Outcome(NONE, CRASH),
     "crash_after": Outcome(DONE, CRASH),
 }
-"""Kinds with names of their own."""
+"""Kinds with short names."""
 
 
 def _product() -> Iterator[Outcome]:
@@ -144,7 +145,7 @@ def _product() -> Iterator[Outcome]:
 
 
 def possible(outcome: Outcome, operation: str) -> bool:
-    """Whether a client can show this outcome of a call of ``operation``."""
+    """Return whether a call of ``operation`` can have this outcome."""
     effect, answer = outcome.effect, outcome.answer
     if answer in (CRASH, INTERRUPT):
         return effect == NONE or operation in (WRITES | _NEVER_FAIL if effect == DONE else _LATER[effect])
@@ -162,7 +163,7 @@ def possible(outcome: Outcome, operation: str) -> bool:
 
 
 def applies(outcome: Outcome, operation: str) -> bool:
-    """Whether the answer makes sense for a call of ``operation``."""
+    """Return whether the answer makes sense for a call of ``operation``."""
     if outcome.answer == "exists":
         return operation == "put_if_absent"
     if outcome.answer == "missing":
@@ -173,7 +174,7 @@ def applies(outcome: Outcome, operation: str) -> bool:
 
 
 OUTCOMES: tuple[Outcome, ...] = tuple(_product())
-"""Everything that any call can come to."""
+"""Every outcome that any call can have."""
 
 _NAMES = {outcome: name for name, outcome in NAMED.items()}
 
@@ -182,22 +183,22 @@ KINDS: dict[str, Outcome] = {**NAMED, **{outcome.name: outcome for outcome in OU
 
 
 def kinds_of(operation: str) -> list[str]:
-    """The kinds of fault that a call of this operation can come to, in a fixed order."""
+    """Return the kinds of fault that are possible for a call of this operation, in a fixed order."""
     return [name_of(outcome) for outcome in OUTCOMES if possible(outcome, operation)]
 
 
 def name_of(outcome: Outcome) -> str:
-    """What a kind of fault is called."""
+    """Return the name of a kind of fault."""
     return _NAMES.get(outcome, outcome.name)
 
 
 def every_outcome(
     calls: Sequence[Call], operations: Iterable[str] | None = None, torn: bool = False
 ) -> Iterator[Fault]:
-    """For each of these steps, all that it can come to.
+    """Yield every possible fault of each of these steps.
 
-    ``operations`` chooses the steps, all by default. What tears a write is left out unless ``torn`` asks for it: a
-    storage that says all is well and keeps a half cannot be relied on, only be found out.
+    ``operations`` selects the steps, all by default. Torn writes are excluded unless ``torn`` is set: a storage that
+    reports success and keeps half of the bytes cannot be relied on, only detected.
     """
     chosen = None if operations is None else frozenset(operations)
     for step, call in enumerate(calls):
@@ -208,9 +209,9 @@ def every_outcome(
 
 
 def every_crash(calls: Sequence[Call], operations: Iterable[str] = WRITES) -> Iterator[Fault]:
-    """For each of these steps: a crash before it, one after it, and its answer lost.
+    """Yield for each of these steps: a crash before it, a crash after it, and a lost answer.
 
-    ``operations`` chooses the steps; reads change nothing, so a crash at one is a crash at the write before it.
+    ``operations`` selects the steps; reads change nothing, so a crash at a read equals a crash at the write before it.
     """
     chosen = frozenset(operations)
     for step, call in enumerate(calls):

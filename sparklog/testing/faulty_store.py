@@ -1,25 +1,25 @@
-"""A store that fails as storages do: by plan, by seed, or at each step in turn. It also counts, so without faults it is
-the store to measure requests with.
+"""A store that injects storage faults: by plan, by seed, or at each step in turn. It also counts calls and bytes, so
+without faults it serves to measure requests.
 
 Every call that would reach the storage is a step, numbered from 0 in ``calls``; so are the reads and writes of open
-files. A ``Fault`` says what happens at which step: what becomes of the call, and what its caller is told. The kinds are
-generated from these two (``faults``); some have names of their own:
+files. A ``Fault`` says what happens at a step: the effect of the call, and the answer to its caller. The kinds are
+generated from these two (``faults``); some have short names:
 
     error        StorageError before the effect: it did not happen
     unavailable  StorageUnavailableError before the effect, as a 503: the caller cannot know that it did not happen
     lost_answer  the effect, then StorageUnavailableError
-    outage       the same, and the next OUTAGE_STEPS calls are unavailable: nobody can find out what became of it
+    outage       the same, and the next OUTAGE_STEPS calls are unavailable: the outcome stays unknown
     full         StorageFullError, nothing written (a streaming write fails there and then)
     permission   StoragePermissionError, nothing done
-    truncated    the write keeps only the first half of its bytes, and says that all is well: a torn disk
+    truncated    the write keeps only the first half of its bytes, and reports success: a torn write
     crash_before SimulatedCrash before the effect, and at every later call until ``reopen``
-    crash_after  SimulatedCrash after the effect, and so on
+    crash_after  SimulatedCrash after the effect, and at every later call
 
-``interrupt`` raises SimulatedInterrupt in the thread that called, which goes on; ``crash`` ends the process.
-The others are called after both, such as ``done+permission`` and ``late12+unavailable``. Late effects come when
-their steps have passed, or with ``settle``, also after a crash of the process that asked for them.
+``interrupt`` raises SimulatedInterrupt in the calling thread, which continues; ``crash`` ends the process. The other
+kinds are named after both, such as ``done+permission`` and ``late12+unavailable``. Late effects happen when their steps
+have passed, or with ``settle``, also after a crash of the process that made the call.
 
-To try every crash of an operation (or with ``every_outcome`` everything), count its steps and repeat it::
+To test every crash of an operation (or with ``every_outcome`` every outcome), count its steps and repeat it::
 
     store = FaultyStore(MemoryStore("a"))
     operation(store)
@@ -29,8 +29,8 @@ To try every crash of an operation (or with ``every_outcome`` everything), count
         store.reopen()
         ...  # what must hold after a restart
 
-``listing_lag`` hides from listings what was written in the last so many steps, and ``stale_reads`` answers a read of an
-overwritten object with the version before, for so many steps: storages that are not strongly consistent.
+``listing_lag`` hides from listings objects written in that many last steps, and ``stale_reads`` answers a read of an
+overwritten object with the version before, for that many steps: storages that are not strongly consistent.
 
 Not for: the wrapped store's own crash safety; kill a process for that.
 """
@@ -104,16 +104,16 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The process dies here. No ``except Exception`` may survive it, hence not an ``Exception``."""
+    """The process dies here. Not an ``Exception``, so that no ``except Exception`` catches it."""
 
 
 class SimulatedInterrupt(BaseException):
-    """The thread that called is interrupted here, as by KeyboardInterrupt, and its program goes on. Nothing but this
-    call fails. It is none, so that a test that does not expect it fails and does not end all others."""
+    """The calling thread is interrupted here, as by KeyboardInterrupt, and its program continues; only this call fails.
+    Not a KeyboardInterrupt, so that a test that does not expect it fails instead of ending the test run."""
 
 
 class _LateEffect(NamedTuple):
-    """What comes at a step at the latest, since the storage was asked for it before."""
+    """An effect that happens at a step at the latest, since it was requested before."""
 
     step: int
     effect: Callable[[], object]
@@ -133,9 +133,9 @@ class FaultyStore:
         listing_lag: int = 0,
         stale_reads: int = 0,
     ) -> None:
-        """``faults`` are the plan. With ``seed``, each step also draws a fault, of each kind in ``rates`` with that
-        probability. ``before(step, call)`` runs first at every step, outside any lock: to delay, to let another
-        writer in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
+        """Wrap ``store``. ``faults`` are the plan. With ``seed``, each step also draws a fault, of each kind in
+        ``rates`` with that probability. ``before(step, call)`` runs first at every step, outside any lock: to delay, to
+        let another writer run in between, or to raise. ``listing_lag`` and ``stale_reads`` are counted in steps."""
         self._store = store
         self._plan = {fault.step: _known(fault.kind) for fault in faults}
         self._rates = dict(sorted((_known(kind), rate) for kind, rate in (rates or {}).items()))
@@ -185,12 +185,12 @@ class FaultyStore:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each operation was called."""
+        """The number of calls of each operation."""
         return Counter(call.operation for call in self.calls)
 
     def reopen(self) -> None:
-        """The process has started again: calls work, without the faults that are left. Writes that were open when it
-        crashed are gone, as their process is."""
+        """Simulate a restart of the process: calls work, and the remaining faults are dropped. Writes that were open at
+        the crash are aborted."""
         self.crashed = False
         self._outage_until = 0
         self._plan.clear()
@@ -200,11 +200,11 @@ class FaultyStore:
         self._unfinished.clear()
 
     def settle(self) -> int:
-        """Let everything land that is still under way, in the order in which it was asked for; returns how much."""
+        """Apply all late effects still in flight, in the order of their requests; return their number."""
         return self._land(self._take_late())
 
     def reset_counts(self) -> None:
-        """Forget the calls so far; steps are numbered from 0 again."""
+        """Reset the counts and forget the calls so far; steps are numbered from 0 again."""
         with self._lock:
             self.calls, self.injected = [], []
             self.bytes_read = self.bytes_written = self._outage_until = 0
@@ -280,7 +280,7 @@ class FaultyStore:
         half: Callable[[], T] | None = None,
         late: Callable[[], Callable[[], object]] | None = None,
     ) -> T:
-        """One step: the effect, with whatever fault is due. ``late`` prepares the effect to come later."""
+        """Run one step: the effect, with the fault that is due. ``late`` prepares the effect for later."""
         self._check_alive(call)
         kind = self._due(call)
         if kind is None:
@@ -293,7 +293,7 @@ class FaultyStore:
         elif outcome.effect == DONE and (outcome.crashes or outcome.interrupts):
             effect()
         elif outcome.effect == DONE:
-            with suppress(StorageError):  # what it says is lost, or is what the caller is told anyhow
+            with suppress(StorageError):  # its answer is lost, or is what the caller gets anyway
                 effect()
         elif outcome.effect == LATE and call.operation in WRITES:
             with self._lock:
@@ -321,16 +321,16 @@ class FaultyStore:
         if not self._late:
             return ()
         with self._lock:
-            due = tuple(one for one in self._late if step is None or one.step <= step)
-            self._late = [one for one in self._late if one not in due]
+            due = tuple(late for late in self._late if step is None or late.step <= step)
+            self._late = [late for late in self._late if late not in due]
         return due
 
     @staticmethod
     def _land(due: Iterable[_LateEffect]) -> int:
         landed = 0
-        for one in due:
-            with suppress(StorageError):  # nobody is there to be told, as that the key is taken by now
-                one.effect()
+        for late in due:
+            with suppress(StorageError):  # no caller is left to get it, such as that the key is taken by now
+                late.effect()
             landed += 1
         return landed
 
@@ -363,7 +363,7 @@ class FaultyStore:
                 self._previous[key] = self._store.get(key)
 
     def _stale(self, key: str) -> bytes | None:
-        """What an object held before its latest overwrite, while that may still be seen."""
+        """Return the bytes of an object before its latest overwrite, while stale reads are due, else None."""
         if len(self.calls) - self._written_at.get(key, -1 - self._stale_reads) > self._stale_reads:
             return None
         return self._previous.get(key)
@@ -450,7 +450,7 @@ class FaultyOutputFile:
 
         def late() -> Callable[[], None]:
             self._is_under_way = True
-            self._store._unfinished.discard(self._file)  # its process may die meanwhile
+            self._store._unfinished.discard(self._file)  # its process may die in the meantime
             return publish
 
         self._aborting("close", publish, late=late)
@@ -474,7 +474,7 @@ class FaultyOutputFile:
         half: Callable[[], T] | None = None,
         late: Callable[[], Callable[[], object]] | None = None,
     ) -> T:
-        """A step after whose failure the stream is of no use, as with the real ones."""
+        """Run a step whose failure makes the stream unusable, as with real ones."""
         try:
             return self._store._step(Call(operation, self.key), effect, half, late)
         except StorageError:
@@ -482,7 +482,7 @@ class FaultyOutputFile:
             raise
 
     def _abandon(self) -> None:
-        """What is under way already cannot be called back."""
+        """Abort the stream, unless its close is in flight already, which cannot be undone."""
         if self._is_under_way:
             return
         self._file.abort()
@@ -490,7 +490,7 @@ class FaultyOutputFile:
 
 
 def _known(kind: str) -> str:
-    assert kind in KINDS, f"no fault of kind {kind!r}: one of {', '.join(KINDS)}"
+    assert kind in KINDS, f"invalid kind of fault {kind!r}: one of {', '.join(KINDS)}"
     return kind
 
 

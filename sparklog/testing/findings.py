@@ -1,4 +1,5 @@
-"""A breach of a rule, and a history arranged so that breaches are quick to find; the rules are in ``checks``."""
+"""A violation of an invariant, and a history indexed so that violations are quick to find; see ``checks`` for the
+invariants. Not for: checking."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ FINDINGS = (
 
 
 class Finding(NamedTuple):
-    """One breach: its kind (one of ``FINDINGS``), what is wrong, and the operations that prove it."""
+    """One violation: its kind (one of ``FINDINGS``), what is wrong, and the operations that prove it."""
 
     kind: str
     message: str
@@ -66,7 +67,7 @@ GroupPartition = tuple[str, TopicPartition]
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that an operation committed, or may have, or saw committed; ``time`` is when it was asked for."""
+    """An offset that an operation committed, may have committed, or read; ``time`` is that of the request."""
 
     offset: int
     time: float
@@ -74,7 +75,7 @@ class CommittedOffset(NamedTuple):
 
 
 class Timeline:
-    """Offsets by time, and the highest of those before a time."""
+    """Offsets by time; finds the highest before a time."""
 
     def __init__(self, offsets: Iterable[CommittedOffset]) -> None:
         self.offsets = sorted(offsets, key=lambda committed: committed.time)
@@ -82,20 +83,20 @@ class Timeline:
         self._highest: list[CommittedOffset] = []
         for committed in self.offsets:
             before = self._highest[-1] if self._highest else committed
-            self._highest.append(max(before, committed, key=lambda one: one.offset))
+            self._highest.append(max(before, committed, key=lambda candidate: candidate.offset))
 
     def highest_before(self, time: float) -> CommittedOffset | None:
-        """The highest offset before this time, not at it."""
+        """Return the highest offset before this time, excluding it."""
         count = bisect_left(self._times, time)
         return self._highest[count - 1] if count else None
 
 
 class Index:
-    """A history, arranged for the checks. Immutable once made.
+    """A history, indexed for the checks. Immutable once built.
 
-    ``writer`` of each value; ``places`` where each value was read; ``values`` what was read at each offset;
-    ``highest`` the highest offset that was read; ``existing`` the offsets that are known to hold a record, ascending.
-    ``compacted`` are the partitions in which records may be gone that others with their key came after.
+    ``writer`` of each value; ``places`` where each value was read; ``values`` read at each offset; ``highest`` offset
+    that was read; ``existing`` offsets that are known to hold a record, ascending. ``compacted`` are the partitions in
+    which records with a later record of the same key may be gone.
     """
 
     def __init__(self, history: History) -> None:
@@ -134,7 +135,7 @@ class Index:
 
     @cached_property
     def commits(self) -> dict[GroupPartition, Timeline]:
-        """All commits of offsets that may have happened, by when they were asked for."""
+        """All commits of offsets that may have happened, by the time of the request."""
         found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
         for operation in self.history.of(COMMIT_OFFSETS, RESET_OFFSETS, TRANSACTION):
             if operation.may_have_happened:
@@ -145,7 +146,7 @@ class Index:
 
     @cached_property
     def acknowledged_commits(self) -> dict[GroupPartition, Timeline]:
-        """All commits of offsets that were acknowledged, by when they were."""
+        """All acknowledged commits of offsets, by the time of the acknowledgement."""
         return {
             key: Timeline(
                 CommittedOffset(committed.offset, committed.operation.completed, committed.operation)
@@ -157,7 +158,7 @@ class Index:
 
     @cached_property
     def final_offsets(self) -> dict[GroupPartition, tuple[Operation, int]]:
-        """What the final reads say each group has committed."""
+        """The committed offsets of each group in the final reads."""
         return {
             (position.group or operation.group, position.place): (operation, position.offset)
             for operation in self.history.of(COMMITTED)
@@ -181,12 +182,12 @@ class Index:
         for _, write in self.acknowledged:
             if write.offset >= self.first_kept(write.place):
                 known[write.place].add(write.offset)
-        for place in self.compacted:  # and no others are for certain
+        for place in self.compacted:  # of no other record is it certain
             known[place].intersection_update(offset for (at, _), offset in self.last_of_key.items() if at == place)
         return {place: sorted(offset for offset in offsets if offset >= 0) for place, offsets in known.items()}
 
     def _last_of_key(self) -> dict[tuple[TopicPartition, str], int]:
-        """The highest offset of each key that anybody was told of, or read."""
+        """Return the highest offset of each key that was acknowledged or read."""
         found: dict[tuple[TopicPartition, str], int] = {}
         for _, write in self.writer.values():
             if write.place in self.compacted:
@@ -199,25 +200,25 @@ class Index:
         return found
 
     def is_superseded(self, write: Write) -> bool:
-        """Whether compaction may have taken a record away, since a later one has its key."""
+        """Return whether compaction may have removed a record, since a later one has its key."""
         return write.place in self.compacted and self.offset_of(write) < self.last_of_key[write.place, write.key]
 
     def first_kept(self, place: TopicPartition) -> int:
-        """What lies below this offset was deleted in the end."""
+        """Return the log start offset at the end of the run; records below it were deleted."""
         return self.finals[place][1] if place in self.finals else 0
 
     def between(self, place: TopicPartition, start: int, end: int) -> list[int]:
-        """Offsets ``[start, end)`` that hold a record."""
+        """Return the offsets in ``[start, end)`` that hold a record."""
         offsets = self.existing.get(place, [])
         lower = max(start, self.first_kept(place))
         return offsets[bisect_left(offsets, lower) : bisect_left(offsets, end)]
 
     def offset_of(self, write: Write) -> int:
-        """Where a write is, as far as anybody knows; -1 if nobody does."""
+        """Return the offset of a write, or -1 if it is unknown."""
         if write.offset >= 0:
             return write.offset
         return next((offset for place, offset in self.places.get(write.value, ()) if place == write.place), -1)
 
     def reader_of(self, value: str) -> Operation:
-        """An operation that read this value."""
+        """Return an operation that read this value."""
         return next(iter(self.places[value].values()))

@@ -1,8 +1,8 @@
-"""Fixtures for pytest, for programs that use sparklog. A ``conftest.py`` enables them with one line::
+"""pytest fixtures for programs that use sparklog. A ``conftest.py`` enables them with one line::
 
     pytest_plugins = ["sparklog.testing.fixtures"]
 
-Not for: Spark; a test that starts a session wants ``sparklog_cluster_in_files`` and a session of its own.
+Not for: Spark; a test that starts a session needs ``sparklog_cluster_in_files`` and its own session.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sparklog.testing.clusters import Cluster, cluster
 @pytest.fixture
 def sparklog_cluster() -> Iterator[Cluster]:
     """An empty cluster in memory, new for each test."""
-    with cluster() as found:
-        yield found
+    with cluster() as test_cluster:
+        yield test_cluster
 
 
 @pytest.fixture
 def sparklog_cluster_in_files(tmp_path: Path) -> Iterator[Cluster]:
-    """An empty cluster in a temporary folder, new for each test, that other processes may open too."""
-    with cluster(folder=tmp_path / "cluster") as found:
-        yield found
+    """An empty cluster in a temporary folder, new for each test, that other processes can open too."""
+    with cluster(folder=tmp_path / "cluster") as test_cluster:
+        yield test_cluster

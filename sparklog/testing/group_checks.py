@@ -1,8 +1,8 @@
-"""The checks of consumers, groups and fences; see ``sparklog.testing.checks`` for what each kind of finding means.
+"""Checks of consumers, groups and fences; see ``sparklog.testing.checks`` for the meaning of each kind of finding.
 
 Ownership is an interval: from the end of the assignment in which a member learnt that it owns a partition to the
 beginning of the revocation, or of the next assignment without it. A consumer's polls of a partition belong together as
-long as it owns the partition and nobody seeks.
+long as it owns the partition and does not seek.
 """
 
 from __future__ import annotations
@@ -50,26 +50,27 @@ EARLIEST = "earliest"
 
 
 class _Progress(NamedTuple):
-    """How far a consumer has read a partition: the next offset (-1: anything goes), and the operation that says so."""
+    """How far a consumer has read a partition: the next offset (-1: any), and the operation that set it."""
 
     next: int
     since: Operation
 
 
 def polls(index: Index) -> Iterator[Finding]:
-    """Each consumer's polls of each partition, in the order in which it got them."""
+    """Check each consumer's polls of each partition, in the order in which it got them."""
     readers: dict[str, list[Operation]] = defaultdict(list)
     for operation in index.history.of(ASSIGN, REVOKE, SEEK, POLL):
         if operation.outcome == OK:
             readers[operation.reader].append(operation)
     for operations in readers.values():
-        # Callbacks run within a poll, before its records are there: what counts is the order of the ends.
+        # Callbacks run within a poll, before it returns records: the order of the ends counts.
         operations.sort(key=lambda operation: (operation.completed, operation.order))
         yield from _polls_of_one(index, operations)
 
 
 def first_polls(history: History) -> Iterator[tuple[Operation, TopicPartition, int]]:
-    """The first offset that a member of a group that begins at the earliest got of each partition newly assigned."""
+    """Yield the first offset that a member got of each newly assigned partition, in groups that begin at the
+    earliest."""
     fresh: dict[str, dict[TopicPartition, Operation]] = defaultdict(dict)
     owned: dict[str, set[TopicPartition]] = defaultdict(set)
     done = (o for o in history.of(ASSIGN, REVOKE, SEEK, POLL) if o.outcome == OK)
@@ -133,7 +134,7 @@ def _poll(index: Index, poll: Operation, progress: dict[TopicPartition, _Progres
 def _skipped_before(
     index: Index, assign: Operation, begins: dict[TopicPartition, int], poll: Operation | None = None
 ) -> Iterator[Finding]:
-    """A group that starts at the earliest begins no later than what somebody may have committed."""
+    """A group that starts at the earliest begins no later than the highest offset that may have been committed."""
     if assign.kind != ASSIGN or not assign.group or assign.reset != EARLIEST:
         return
     until = (poll or assign).completed
@@ -159,7 +160,7 @@ def _list(offsets: list[int]) -> str:
 
 
 def group_offsets_going_back(index: Index) -> Iterator[Finding]:
-    """What was seen or committed after a commit had been acknowledged must not be below it."""
+    """Offsets read or committed after an acknowledged commit must not be below it."""
     resets = _resets(index.history)
     for key, observed in _observations(index.history).items():
         if key not in index.acknowledged_commits:
@@ -177,7 +178,7 @@ def _reset_between(top: CommittedOffset, seen: CommittedOffset, resets: Iterable
 
 
 def _observations(history: History) -> dict[GroupPartition, list[CommittedOffset]]:
-    """Commits that took effect, where new owners began to read, and offsets that were asked for."""
+    """Return commits that took effect, first offsets of new owners, and offsets that were read."""
     found: dict[GroupPartition, list[CommittedOffset]] = defaultdict(list)
     for assign, place, offset in first_polls(history):
         found[assign.group, place].append(CommittedOffset(offset, assign.asked, assign))
@@ -192,7 +193,7 @@ def _observations(history: History) -> dict[GroupPartition, list[CommittedOffset
 
 
 def _resets(history: History) -> dict[GroupPartition, list[Operation]]:
-    """Where a group may go back: its administrator reset it, or its member was told to seek."""
+    """Return the operations after which a group may go back: resets by an administrator, and seeks of members."""
     found: dict[GroupPartition, list[Operation]] = defaultdict(list)
     for operation in history.of(RESET_OFFSETS, SEEK):
         if operation.outcome != FAIL:
@@ -222,7 +223,7 @@ def zombies(index: Index) -> Iterator[Finding]:
 
 
 def _zombie_producers(index: Index) -> Iterator[Finding]:
-    """An instance is what one ``init_producer`` of a process began; a later one of the same id fences it."""
+    """Check producers: each ``init_producer`` of a process begins an instance; a later one of the same id fences it."""
     instances: dict[str, list[Operation]] = defaultdict(list)
     for operation in index.history.of(INIT_PRODUCER):
         if operation.outcome == OK and operation.transactional_id:
@@ -248,13 +249,13 @@ def _is_newer(one: Operation, other: Operation) -> bool:
 
 
 def _instance_of(operation: Operation, instances: list[Operation]) -> Operation | None:
-    """The initialisation that this operation's producer began with: the latest of its own before it."""
+    """Return the ``init_producer`` of this operation's producer: the latest of the same process before it."""
     own = [init for init in instances if init.reader == operation.reader and init.completed <= operation.invoked]
     return max(own, key=lambda init: init.completed, default=None)
 
 
 def _zombie_members(index: Index) -> Iterator[Finding]:
-    """Offsets that a member commits for a partition that another owns in a newer generation by then."""
+    """Check that no member commits offsets for a partition that another owned in a newer generation by then."""
     newest: dict[GroupPartition, Timeline] = {
         key: Timeline(CommittedOffset(assign.generation, assign.completed, assign) for assign in assigns)
         for key, assigns in _assignments(index.history).items()
@@ -298,17 +299,17 @@ def two_owners(index: Index) -> Iterator[Finding]:
         owned[key].append(interval)
     for (group, place, generation), intervals in owned.items():
         intervals.sort(key=lambda interval: interval[:3])
-        for number, one in enumerate(intervals):
-            for other in intervals[number + 1 :]:
-                if other.start >= one.end:
+        for number, earlier in enumerate(intervals):
+            for later in intervals[number + 1 :]:
+                if later.start >= earlier.end:
                     break
-                if other.owner != one.owner:
-                    message = f"{one.owner} and {other.owner} own {place} in generation {generation} of {group}"
-                    yield Finding(TWO_OWNERS, message, (one.assign, other.assign))
+                if later.owner != earlier.owner:
+                    message = f"{earlier.owner} and {later.owner} own {place} in generation {generation} of {group}"
+                    yield Finding(TWO_OWNERS, message, (earlier.assign, later.assign))
 
 
 def _ownership(history: History) -> Iterator[tuple[tuple[str, TopicPartition, int], _Owned]]:
-    """For each assignment and each partition in it: from when until when."""
+    """Yield the interval of ownership for each assignment and each partition in it."""
     events: dict[str, list[Operation]] = defaultdict(list)
     for operation in history.of(ASSIGN, REVOKE):
         events[operation.reader].append(operation)

@@ -1,9 +1,9 @@
-"""The history of a run: what each process asked for, what it was told, and when; and the reader of such histories.
+"""The history of a run: the requests of each process, their results, and their times; written and read.
 
-Every process writes a log of its own, one JSON object per line, appended with one write per line, so that a process
-killed with SIGKILL leaves what it had done. An operation is ``invoke``, then any number of ``note`` (what it turns out
-to contain), then at most one of ``ok`` (it happened), ``fail`` (it did not, and never will) or ``info`` (nobody can
-tell). One without an end counts as ``info``: its process may have died with the answer on the way.
+Every process writes its own log, one JSON object per line, appended with one write per line, so that the log of a
+process killed with SIGKILL is complete up to then. An operation is ``invoke``, then any number of ``note`` (its
+contents, as they become known), then at most one of ``ok`` (it happened), ``fail`` (it did not, and never will) or
+``info`` (unknown). One without an end counts as ``info``: its process may have died before the answer arrived.
 
     log = OperationLog("producer-1", folder / "producer-1.jsonl")
     sent = log.invoke(SEND, writes=[Write("orders", 0, "producer-1:17")])
@@ -14,23 +14,23 @@ tell). One without an end counts as ``info``: its process may have died with the
 
 What the fields of an ``Entry`` mean to each kind of operation:
 
-    init_producer   transactional_id; producer_id and epoch where they are known
-    send            writes; producer_id, epoch, transactional_id where there are any. All of them, or ``fail`` for all
-    transaction     writes and offsets, noted as they come; ``committing`` is noted before the commit is asked for.
+    init_producer   transactional_id; producer_id and epoch if known
+    send            writes; producer_id, epoch, transactional_id if any. All of them, or ``fail`` for all
+    transaction     writes and offsets, noted as they are made; ``committing`` is noted before the commit is requested.
                     ok: committed; fail: aborted or refused; without ``committing`` it must leave nothing visible
-    assign          all partitions that the consumer owns from now on, and its generation; ``positions`` where it
-                    begins to read those it did not own before; ``instance`` of a static member
-    revoke          partitions that it gives up, recorded before it lets go of them
+    assign          all partitions that the consumer owns from now on, and its generation; ``positions`` from which it
+                    reads newly owned ones; ``instance`` of a static member
+    revoke          partitions that it gives up, recorded before it releases them
     seek            positions that the consumer was told to read from
-    poll            reads: what one call returned
+    poll            reads: the records that one call returned
     commit_offsets  offsets of a group; member and generation. ``reset_offsets``: the same by an administrator
-    committed       offsets of a group as somebody read them
-    offset_log      offsets of groups as they follow one another in the commit log
-    read            reads of whole ranges ``[start, end)`` of partitions at one version, by nobody's position; ``final``
-                    when everything that writes has ended
+    committed       offsets of a group as read by a process
+    offset_log      offsets of groups in the order of the commit log
+    read            reads of whole ranges ``[start, end)`` of partitions at one version, without a position; ``final``
+                    if all writers have ended
 
-Rules: values are unique in a run, since they are how a write is recognised. Times are of one monotonic clock that all
-processes share (CLOCK_MONOTONIC is the machine's). Not for: judging; see ``sparklog.testing.checks``.
+Rules: values are unique in a run, since they identify writes. Times are of one monotonic clock that all processes share
+(CLOCK_MONOTONIC is the machine's). Not for: checking; see ``sparklog.testing.checks``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ INFO = "info"
 
 
 class Write(NamedTuple):
-    """One record that was sent; ``offset`` -1 until it is known. ``key`` matters on compacted topics alone."""
+    """One record that was sent; ``offset`` is -1 until known. ``key`` matters only on compacted topics."""
 
     topic: str
     partition: int
@@ -95,9 +95,9 @@ class Write(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Records of one partition as (offset, value); ``[start, end)`` is what was asked for, -1 in a poll.
+    """Records of one partition as (offset, value); ``[start, end)`` is the requested range, -1 in a poll.
 
-    ``compacted``: of records with one key only the last has to be there, in this read and in all of this partition.
+    ``compacted``: of records with one key only the last has to exist, in this read and in all of this partition.
     """
 
     topic: str
@@ -113,7 +113,7 @@ class Read(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The next offset of a partition: a consumer's, or with a group what that group committed."""
+    """The next offset of a partition: a consumer's position, or with ``group`` the committed offset of that group."""
 
     topic: str
     partition: int
@@ -126,7 +126,7 @@ class Position(NamedTuple):
 
 
 class _Facts(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What an operation is about; which fields mean something depends on its kind."""
+    """The contents of an operation; its kind decides which fields have a meaning."""
 
     writes: list[Write] = []
     reads: list[Read] = []
@@ -148,7 +148,7 @@ class _Facts(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Entry(_Facts, kw_only=True):
-    """One line of an operation log. ``time`` is seconds of the clock that all processes of a run share."""
+    """One line of an operation log. ``time`` is in seconds of the clock that all processes of a run share."""
 
     process: str
     number: int
@@ -158,9 +158,9 @@ class Entry(_Facts, kw_only=True):
 
 
 class Operation(_Facts, kw_only=True):
-    """An operation from its beginning to its end; ``completed`` is infinite where no end was recorded.
+    """An operation from its beginning to its end; ``completed`` is infinite if no end was recorded.
 
-    ``outcome`` is ok, fail or info; ``order`` is where its end lies among all of its process.
+    ``outcome`` is ok, fail or info; ``order`` is the position of its end among all entries.
     """
 
     process: str
@@ -173,22 +173,23 @@ class Operation(_Facts, kw_only=True):
 
     @property
     def reader(self) -> str:
-        """Whose positions these are: the consumer that was named, or else the process."""
+        """The owner of the positions: the named consumer, or else the process."""
         return self.consumer or self.process
 
     @property
     def owner(self) -> str:
-        """Who owns what a member is assigned: a static member that comes back is the same one."""
+        """The owner of a member's partitions: a static member that returns is the same owner."""
         return self.instance or self.member or self.reader
 
     @property
     def asked(self) -> float:
-        """From when on it may take effect: a transaction from its commit on, all else at once."""
+        """The earliest time it may take effect: of a transaction the start of its commit, else its invocation."""
         return self.committing if self.kind == TRANSACTION and self.committing < inf else self.invoked
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether it took effect or nobody can tell. A transaction must also have been asked to commit."""
+        """Whether it took effect or its outcome is unknown. Of a transaction the commit must also have been
+        requested."""
         return self.outcome != FAIL and (self.kind != TRANSACTION or self.committing < inf or self.outcome == OK)
 
     def __str__(self) -> str:
@@ -209,10 +210,10 @@ def _short(value: object) -> str:
 
 
 class OperationLog:
-    """What one process records. Thread-safe; ``path`` None keeps the entries in memory.
+    """The operation log of one process. Thread-safe; with ``path`` None the entries are kept in memory.
 
-    An existing file is appended to, and operations are numbered on from those that are in it, so a process that was
-    started again may go on with the log of its former life.
+    An existing file is appended to, and numbering continues from the operations in it, so a restarted process can
+    continue its log.
     """
 
     def __init__(self, process: str, path: str | os.PathLike[str] | None = None, clock: Clock | None = None) -> None:
@@ -227,9 +228,9 @@ class OperationLog:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def invoke(self, kind: str, since: float | None = None, **facts: Any) -> Pending:
-        """Record that an operation begins; call it before anything is asked of the cluster, or tell by ``now`` since
-        when that was."""
-        assert kind in KINDS, f"no operation of kind {kind!r}: one of {', '.join(KINDS)}"
+        """Record that an operation begins; call it before the request to the cluster, or pass the time of the request,
+        from ``now``, as ``since``."""
+        assert kind in KINDS, f"invalid kind of operation {kind!r}: one of {', '.join(KINDS)}"
         with self._lock:
             number = self._next
             self._next += 1
@@ -239,7 +240,7 @@ class OperationLog:
     def record(self, kind: str, since: float | None = None, **facts: Any) -> None:
         """Record an operation that has happened, and could not fail: an assignment, a revocation, a seek.
 
-        ``since`` is when what it goes by was read, for a process that may have been stopped meanwhile.
+        ``since`` is the time at which its input was read, for a process that may have been stopped since then.
         """
         self.invoke(kind, since, **facts).ok()
 
@@ -250,7 +251,7 @@ class OperationLog:
             self._file = -1
 
     def now(self) -> float:
-        """Seconds of the clock that the entries carry."""
+        """Return the present time in seconds of the entries' clock."""
         return self._clock.monotonic()
 
     def _append(
@@ -270,7 +271,7 @@ _DECODER = msgspec.json.Decoder(Entry)
 
 
 def _storable(entry: Entry) -> dict[str, Any]:
-    """JSON has no infinity; a default is left out."""
+    """Return the fields to store: without defaults, and without infinity, which JSON does not have."""
     return {
         name: value
         for name in entry.__struct_fields__
@@ -279,7 +280,7 @@ def _storable(entry: Entry) -> dict[str, Any]:
 
 
 class Pending:
-    """An operation that has begun. As a context manager, an error that nobody recorded leaves it indeterminate."""
+    """An operation that has begun. As a context manager, an unrecorded error ends it with an unknown outcome."""
 
     def __init__(self, log: OperationLog, number: int) -> None:
         self._log = log
@@ -287,23 +288,23 @@ class Pending:
         self.ended = False
 
     def note(self, **facts: Any) -> None:
-        """More that it contains; lists are added to what there is."""
+        """Record further contents; lists are appended to those recorded before."""
         self._log._append(self._number, "note", facts)
 
     def committing(self) -> None:
-        """The commit of this transaction is asked for next."""
+        """Record that the commit of this transaction is requested next."""
         self.note(committing=self._log.now())
 
     def ok(self, **facts: Any) -> None:
-        """It happened; lists replace what was recorded before."""
+        """Record that it happened; lists replace those recorded before."""
         self._end(OK, facts)
 
     def fail(self, error: object = "", **facts: Any) -> None:
-        """It did not happen, and will not."""
+        """Record that it did not happen, and never will."""
         self._end(FAIL, {"error": _named(error), **facts})
 
     def info(self, error: object = "", **facts: Any) -> None:
-        """Nobody can tell whether it happened, or will yet."""
+        """Record that its outcome is unknown: it may have happened, or may happen later."""
         self._end(INFO, {"error": _named(error), **facts})
 
     def _end(self, outcome: str, facts: dict[str, Any]) -> None:
@@ -335,12 +336,12 @@ class History:
         return len(self.operations)
 
     def of(self, *kinds: str) -> Iterator[Operation]:
-        """The operations of these kinds."""
+        """Yield the operations of these kinds."""
         return (operation for operation in self.operations if operation.kind in kinds)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> History:
-        """All logs (``*.jsonl``) in a folder. A last line that a kill cut short is left out."""
+        """Read all logs (``*.jsonl``) in a folder. A last line that a kill truncated is skipped."""
         entries: list[Entry] = []
         for path in sorted(Path(folder).glob("*.jsonl")):
             entries += read_entries(path)
@@ -348,17 +349,17 @@ class History:
 
     @classmethod
     def collect(cls, logs: Iterable[OperationLog]) -> History:
-        """What these logs, kept in memory, recorded."""
+        """Return the history in these logs, which are kept in memory."""
         return cls(_operations(entry for log in logs for entry in log.entries))
 
 
 def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
-    """The entries of one log. Raises msgspec.ValidationError for a complete line that is none."""
+    """Return the entries of one log. Raises msgspec.ValidationError for a complete line that is not an entry."""
     return [_DECODER.decode(line) for line in Path(path).read_bytes().split(b"\n")[:-1]]
 
 
 def _next_number(path: Path) -> int:
-    """Also mends a log whose last line was cut, so that what is appended is a line of its own."""
+    """Return the next operation number of a log; remove a truncated last line, so that appends begin a new line."""
     if not path.exists():
         return 0
     data = path.read_bytes()
@@ -369,21 +370,21 @@ def _next_number(path: Path) -> int:
 
 
 def _operations(entries: Iterable[Entry]) -> Iterator[Operation]:
-    found: dict[tuple[str, int], Operation] = {}
+    operations: dict[tuple[str, int], Operation] = {}
     for order, entry in enumerate(entries):
         key = (entry.process, entry.number)
         facts = {name: value for name, _ in _FACTS if (value := getattr(entry, name)) != _DEFAULTS[name]}
         if entry.type == "invoke":
-            assert key not in found, f"{entry.process} has two operations {entry.number}: one log per process"
-            found[key] = Operation(
+            assert key not in operations, f"{entry.process} has two operations {entry.number}: one log per process"
+            operations[key] = Operation(
                 process=entry.process, number=entry.number, kind=entry.kind, invoked=entry.time, order=order, **facts
             )
             continue
-        operation = found[key]
+        operation = operations[key]
         for name, value in facts.items():
             if entry.type == "note" and isinstance(value, list):
                 value = getattr(operation, name) + value
             setattr(operation, name, value)
         if entry.type != "note":
             operation.outcome, operation.completed, operation.order = entry.type, entry.time, order
-    return iter(found.values())
+    return iter(operations.values())

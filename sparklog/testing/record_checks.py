@@ -1,4 +1,4 @@
-"""The checks of records and transactions; see ``sparklog.testing.checks`` for what each kind of finding means."""
+"""Checks of records and transactions; see ``sparklog.testing.checks`` for the meaning of each kind of finding."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from sparklog.types import TopicPartition
 
 
 def lost_writes(index: Index) -> Iterator[Finding]:
-    """Jepsen's rule: what lies below the highest offset that was read, somebody must have read."""
+    """Jepsen's rule: every acknowledged record below the highest offset that was read must have been read."""
     for operation, write in index.acknowledged:
         if write.value in index.places or write.offset < index.first_kept(write.place) or index.is_superseded(write):
             continue
         top = index.highest.get(write.place, -1)
         if 0 <= write.offset < top:
             reader = next(iter(index.values[write.place][top].values()))
-            message = f"{write.value} at {write.place} offset {write.offset} was read by nobody, and offset {top} was"
+            message = f"{write.value} at {write.place} offset {write.offset} was never read, but offset {top} was"
             yield Finding(LOST_WRITE, message, (operation, reader))
 
 
 def unseen(index: Index) -> Iterator[Finding]:
-    """With a final read, everything that was acknowledged or ever read must be in it."""
+    """The final read, if there is one, must contain every record that was acknowledged or ever read."""
     for operation, write in index.acknowledged:
         final = index.finals.get(write.place)
         if final is None or write.value in index.places or operation.completed >= final[0].invoked:
@@ -42,7 +42,7 @@ def unseen(index: Index) -> Iterator[Finding]:
         if index.is_superseded(write):
             continue
         if not 0 <= write.offset < index.highest.get(write.place, -1) and not 0 <= write.offset < final[1]:
-            message = f"{write.value} at {write.place} offset {write.offset} was acknowledged; nobody ever read it"
+            message = f"{write.value} at {write.place} offset {write.offset} was acknowledged, but never read"
             yield Finding(UNSEEN, message, (operation, final[0]))
     for value, places in index.places.items():
         if value in index.final_values or (value in index.writer and index.is_superseded(index.writer[value][1])):
@@ -50,7 +50,7 @@ def unseen(index: Index) -> Iterator[Finding]:
         for (place, offset), reader in places.items():
             final = index.finals.get(place)
             if final is not None and offset >= final[1] and reader.completed < final[0].invoked:
-                message = f"{value} at {place} offset {offset} was read once, and is not in the final read"
+                message = f"{value} at {place} offset {offset} was read once, but is not in the final read"
                 yield Finding(UNSEEN, message, (reader, final[0]))
                 break
 
@@ -91,15 +91,15 @@ def aborted_reads(index: Index) -> Iterator[Finding]:
         written = index.writer.get(value)
         first = min(places.values(), key=lambda reader: reader.completed)
         if written is None:
-            yield Finding(ABORTED_READ, f"{value} was read, and nobody sent it", (first,))
+            yield Finding(ABORTED_READ, f"{value} was read, but never sent", (first,))
             continue
         writer = written[0]
         if writer.outcome == FAIL:
-            yield Finding(ABORTED_READ, f"{value} was read, and its write failed", (writer, first))
+            yield Finding(ABORTED_READ, f"{value} was read, but its write failed", (writer, first))
         elif not writer.may_have_happened:
-            yield Finding(ABORTED_READ, f"{value} was read, and its transaction was never committed", (writer, first))
+            yield Finding(ABORTED_READ, f"{value} was read, but its transaction was never committed", (writer, first))
         elif first.completed < writer.asked:
-            yield Finding(ABORTED_READ, f"{value} was read before its commit was asked for", (writer, first))
+            yield Finding(ABORTED_READ, f"{value} was read before its commit was requested", (writer, first))
 
 
 # -- transactions
@@ -115,7 +115,7 @@ def torn_transactions(index: Index) -> Iterator[Finding]:
 
 
 def _torn_in_snapshots(index: Index) -> Iterator[Finding]:
-    """Each read of ranges is at one version of the cluster: it has a transaction whole or not at all."""
+    """Each read of ranges is at one version of the cluster: it contains all of a transaction or nothing."""
     for snapshot in index.history.of(READ):
         values = {value for read in snapshot.reads for _, value in read.records}
         starts = {read.place: read.start for read in snapshot.reads}
@@ -131,13 +131,13 @@ def _torn_in_snapshots(index: Index) -> Iterator[Finding]:
                 offset = index.offset_of(write)
                 if offset >= starts[write.place] or (offset < 0 and starts[write.place] == 0):
                     visible = next(w.value for w in transaction.writes if w.value in values)
-                    message = f"{visible} is visible, and {write.value} of {write.place} is not"
+                    message = f"{visible} is visible, but {write.value} of {write.place} is not"
                     yield Finding(TORN_TRANSACTION, message, (transaction, snapshot))
                     break
 
 
 def _torn_in_polls(index: Index) -> Iterator[Finding]:
-    """Somebody read one write of it, and everybody's position went past another that nobody read."""
+    """One write of a transaction was read, and reads went past another one that was never read."""
     for transaction in index.history.of(TRANSACTION):
         visible = [write for write in transaction.writes if write.value in index.places]
         if not visible or len(visible) == len(transaction.writes):
@@ -147,13 +147,14 @@ def _torn_in_polls(index: Index) -> Iterator[Finding]:
                 continue
             past = index.first_kept(write.place) <= write.offset < index.highest.get(write.place, -1)
             if write.offset >= 0 and past and write.value not in index.places:
-                message = f"{visible[0].value} was read, and all reads of {write.place} passed over {write.value}"
+                message = f"{visible[0].value} was read, but all reads of {write.place} skipped {write.value}"
                 yield Finding(TORN_TRANSACTION, message, (transaction, index.reader_of(visible[0].value)))
                 break
 
 
 def _torn_from_offsets(index: Index) -> Iterator[Finding]:
-    """With a final read of the group: the offsets of a transaction are there if, and only if, its writes are."""
+    """With a final read of the group: the offsets of a transaction are committed if and only if its writes are
+    visible."""
     sources = _sources_of_offsets(index)
     for transaction in index.history.of(TRANSACTION):
         covered = [write for write in transaction.writes if write.place in index.finals]
@@ -162,16 +163,16 @@ def _torn_from_offsets(index: Index) -> Iterator[Finding]:
             group, place, offset = position.group or transaction.group, position.place, position.offset
             reader, final = index.final_offsets.get((group, place), (None, -1))
             if reader is not None and visible and final < offset:
-                message = f"{visible[0].value} is visible, and {group} has {final} of {place}, not {offset}"
+                message = f"{visible[0].value} is visible, but {group} has {final} of {place}, not {offset}"
                 yield Finding(TORN_TRANSACTION, message, (transaction, reader))
             there = index.logged_offsets.get((group, place, offset)) or (reader if final == offset else None)
             if covered and not visible and there is not None and sources[group, place, offset] == 1:
-                message = f"{group} has offset {offset} of {place}, and {covered[0].value} is not visible"
+                message = f"{group} has offset {offset} of {place}, but {covered[0].value} is not visible"
                 yield Finding(TORN_TRANSACTION, message, (transaction, there))
 
 
 def _sources_of_offsets(index: Index) -> Counter[tuple[str, TopicPartition, int]]:
-    """How many operations may have committed an offset."""
+    """Count the operations that may have committed each offset."""
     return Counter(
         (position.group or operation.group, position.place, position.offset)
         for operation in index.history.of(TRANSACTION, COMMIT_OFFSETS, RESET_OFFSETS)

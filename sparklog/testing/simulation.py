@@ -1,8 +1,8 @@
 """Deterministic simulation: several processes on one storage, with one seed that decides everything.
 
 Each simulated process (an actor) is a thread, but only one runs at a time: at every storage call and every sleep it
-hands over, and the seed picks who goes on, which calls fail, whose answer is lost, and who is killed. Time is virtual,
-so back-off costs nothing. The same seed gives the same run, call for call; ``trace`` is what was called.
+yields, and the seed decides which actor runs next, which calls fail, which answers are lost, and which actor is killed.
+Time is virtual, so back-off costs nothing. The same seed gives the same run, call for call; ``trace`` lists the calls.
 
     simulation = Simulation(seed=7)
     store = MemoryStore("simulated", simulation)
@@ -12,11 +12,11 @@ so back-off costs nothing. The same seed gives the same run, call for call; ``tr
         simulation.spawn(name, work, machine)
     simulation.run()
 
-The simulation is a clock itself: the right one, which the storage has. A ``Machine`` is that of the processes on it,
-and may be days off, run too fast, be set, and be suspended with all of its processes.
+The simulation is itself a clock: the right one, which the storage has. A ``Machine`` is the clock of the processes on
+it, and may be days off, run too fast, be set, and be suspended with all of its processes.
 
-Not for: threads within one process (an actor's own locks must not be shared with another actor); what the code under
-test does in threads of its own runs in the actor's (``SideBySide``).
+Not for: threads within one process (an actor's own locks must not be shared with another actor); threads of the code
+under test are run in the actor's (``SideBySide``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from sparklog.store.base import Store
 from sparklog.testing.faulty_store import Call, FaultyStore
 
 _thread = threading.local()
-"""``side_by_side``: None where requests are made one by one, else whether one of those under way was waited for."""
+"""``side_by_side``: None if requests are made one by one, else whether one of the parallel requests was waited for."""
 
 
 def _closed_gate() -> threading.Lock:
-    """A lock that one thread waits for and another releases: a binary semaphore, and cheaper than the real one."""
+    """Return a lock that one thread waits for and another releases: a binary semaphore, cheaper than the real one."""
     gate = threading.Lock()
     gate.acquire()
     return gate
@@ -46,7 +46,7 @@ def _closed_gate() -> threading.Lock:
 class Machine:
     """A computer's clock, and the processes that are suspended together with it. See ``sparklog.clock.Clock``.
 
-    ``counts_suspension``: whether the elapsed time goes on while the machine sleeps, as CLOCK_BOOTTIME does.
+    ``counts_suspension``: whether the elapsed time includes suspension, as CLOCK_BOOTTIME does.
     """
 
     counts_suspension = True
@@ -78,8 +78,8 @@ class Machine:
 
 
 class SideBySide:
-    """A pool of threads for the code under test: what it is given is done at once, in the actor's own thread, and waits
-    for a slow storage only once."""
+    """A thread pool for the code under test: calls run immediately, in the actor's own thread, and all of them together
+    wait for a slow storage only once."""
 
     def __init__(self, workers: int) -> None:
         self._before: bool | None = None
@@ -106,7 +106,7 @@ class SideBySide:
 
 
 class _Actor:
-    """One simulated process. Its thread waits for ``go`` whenever it is not its turn."""
+    """One simulated process. Its thread waits for ``go`` while another actor runs."""
 
     def __init__(self, name: str, work: Callable[[], None], machine: Machine | None) -> None:
         self.name = name
@@ -134,11 +134,11 @@ class Simulation:
     # -- what actors use
 
     def spawn(self, name: str, work: Callable[[], None], machine: Machine | None = None) -> None:
-        """Add a process that starts when the seed says so, and stops when its machine is suspended."""
+        """Add a process that starts when the seed decides, and stops while its machine is suspended."""
         self._actors.append(_Actor(name, work, machine))
 
     def machine(self, ahead_ms: int = 0, drift: float = 0.0) -> Machine:
-        """A computer whose clock is ahead by so much at first, and by so many seconds more each second."""
+        """Return a machine whose clock is ahead by ``ahead_ms`` at first, and by ``drift`` seconds more each second."""
         return Machine(self, ahead_ms, drift)
 
     def store(
@@ -148,10 +148,11 @@ class Simulation:
         stops: Callable[[Call], float] = lambda call: 0.0,
         latency: float = 0.0,
     ) -> FaultyStore:
-        """The store as one life of a simulated process sees it; ``rates`` are ``FaultyStore``'s, per storage call.
+        """Return the store as one life of a simulated process sees it; ``rates`` are ``FaultyStore``'s, per storage
+        call.
 
-        ``stops`` says for how many seconds the process is stopped before a call, as by SIGSTOP. ``latency`` is how many
-        seconds a request takes; those made side by side take that together.
+        ``stops`` returns for how many seconds the process is stopped before a call, as by SIGSTOP. ``latency`` is the
+        duration of a request in seconds; parallel requests together take that long.
         """
 
         def before(number: int, call: Call) -> None:
@@ -169,18 +170,18 @@ class Simulation:
         return 0.0 if waited else seconds
 
     def ids(self) -> SeededIds:
-        """A source of ids for one process, from the seed."""
+        """Return a source of ids for one process, from the seed."""
         return SeededIds(self.random.getrandbits(64))
 
     def step(self, what: str) -> None:
-        """Hand over; returns when the seed picks this actor again."""
+        """Yield to another actor; return when the seed picks this one again."""
         assert self._current is not None, "only an actor of a running simulation may call this"
         self.trace.append(f"{self._current.name}: {what}")
         self._hand_over(self._current)
 
     @property
     def clock(self) -> Clock:
-        """The clock of the machine that the present actor runs on; the right one for an actor without a machine."""
+        """The clock of the current actor's machine; the right one for an actor without a machine."""
         machine = self._current.machine if self._current is not None else None
         return self if machine is None else machine
 
@@ -198,7 +199,7 @@ class Simulation:
         self.step(f"sleep {seconds:.4f}")
 
     def suspend(self, machine: Machine, seconds: float) -> None:
-        """Stop all processes of a machine for so long, the one that calls this among them."""
+        """Stop all processes of a machine for ``seconds``, including the caller."""
         for actor in self._actors:
             if actor.machine is machine:
                 actor.wakes_at = max(actor.wakes_at, self._now + seconds)
@@ -222,7 +223,7 @@ class Simulation:
         self._now += seconds
 
     def _pick(self, waiting: list[_Actor]) -> _Actor:
-        """One of those awake; when all sleep, time jumps to the first who wakes."""
+        """Return one of the awake actors; if all sleep, time jumps to the first that wakes."""
         awake = [actor for actor in waiting if actor.wakes_at <= self._now]
         if not awake:
             self._now = min(actor.wakes_at for actor in waiting)
@@ -230,12 +231,12 @@ class Simulation:
         return self.random.choice(awake)
 
     def _hand_over(self, actor: _Actor) -> None:
-        """Let the next one go on, and wait for this one's turn, unless that is now."""
+        """Let the next actor run, and wait for this one's turn, unless that is now."""
         if self._pass_on() is not actor:
             actor.go.acquire()
 
     def _pass_on(self) -> _Actor | None:
-        """Whose turn it is now. Runs in the thread of the actor that stops, whom nothing wakes up."""
+        """Return the actor that runs next. Runs in the thread of the actor that stops, which nothing wakes up."""
         before = self._current
         waiting = [actor for actor in self._actors if not actor.finished]
         if not waiting:

@@ -110,7 +110,7 @@ class Scene:
         return self._clock.monotonic() - start
 
     def more_acknowledged(self, count: int = 10) -> float:
-        """Wait until each partition has so many more."""
+        """Wait until each partition has that many more."""
         wanted = {number: len(values) + count for number, values in self.acknowledged.items()}
         return self.until(
             lambda: all(len(self.acknowledged[number]) >= least for number, least in wanted.items()),

@@ -63,7 +63,7 @@ def opened(store: object) -> Coordinator:
 
 
 def contents(store: MemoryStore) -> Contents:
-    """Every record of every partition, through a coordinator opened anew: also proves that all of it can be read."""
+    """Return every record of every partition, through a new coordinator: also proves that all of it can be read."""
     coordinator = opened(store)
     return {
         f"{topic.name}-{number}": records(coordinator, topic.name, number)

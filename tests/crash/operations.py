@@ -122,7 +122,7 @@ def produce_without_retries(process: Process, told: Told) -> None:
 
 
 def produce_much(process: Process, told: Told) -> None:
-    """A flush whose actions lie beside the commit."""
+    """A flush whose actions are stored in a separate object."""
     _produce_widely(process, told, limits.MAX_SPILLED_ACTIONS_BYTES)
 
 
@@ -519,7 +519,7 @@ def mirror_again(process: Process, told: Told) -> None:
 
 
 def check_mirror(world: World, cluster: Coordinator, told: Told) -> None:
-    """The mirror goes on, and has all that the root has."""
+    """Check that the mirror continues, and has everything that the root has."""
     with world.process() as process:
         mirror(process.stores[ROOT], process.stores["mirror"], process.clock)
     known = read_mirror_file(world.store("mirror"))

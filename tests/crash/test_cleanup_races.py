@@ -26,7 +26,7 @@ SECONDS = 4.0
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """A cluster that keeps a commit for 200 ms, and in which whoever looked away for 100 ms was away for long."""
+    """A cluster that keeps a commit for 200 ms, and where 100 ms without a read count as long."""
     for name, value in {
         "CHECKPOINT_INTERVAL_COMMITS": 10,
         "COMMITS_REMOVED_INLINE": 20,

@@ -1,4 +1,4 @@
-"""A consumer that is killed: whoever looks at its group sees the end once its lease is older than its session timeout.
+"""A killed consumer: all tools see that it is gone once its lease is older than its session timeout.
 
 How old a lease is, the storage's times say, so the tests set those: a session timeout lasts half an hour, and
 ``let_pass`` puts the lease of the dead one back. What happens in less was not waited for, however slow the machine is.

@@ -54,7 +54,7 @@ def points(world: World, torn: bool = False) -> list[Point]:
 
 
 def attempt(world: World, number: int, point: Point) -> None:
-    """What comes late comes before anybody goes on, and in another try after somebody has cleaned up."""
+    """Late effects happen before any process continues, and in another run after a clean-up."""
     is_late = KINDS[point.fault.kind].effect == LATE
     for late_first in (True, False) if is_late else (number % 2 == 0,):
         world.attempt(*point, late_first)

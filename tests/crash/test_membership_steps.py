@@ -70,7 +70,7 @@ class Run:
 
 
 def live(run: Run) -> None:
-    """All a member does: join, read on with others, commit, give up, expire nobody, leave."""
+    """Run everything a member does: join, read with others, commit, revoke, expire no member, leave."""
     run.dies.join(["orders"])
     run.hand_over()
     run.dies.beat()
@@ -118,7 +118,7 @@ def planned(fault: Fault) -> Run:
 
 
 def survive(run: Run) -> None:
-    """The one that stays takes out whoever is silent, and has everything in the end."""
+    """The remaining member expires members without heartbeats, and owns everything at the end."""
     for _ in range(12):
         run.clock.advance(3)
         run.stays.beat()

@@ -1,4 +1,4 @@
-"""Real processes on one local cluster: racing, and killed with SIGKILL at moments nobody chose."""
+"""Real processes on one local cluster: racing, and killed with SIGKILL at random moments."""
 
 from __future__ import annotations
 

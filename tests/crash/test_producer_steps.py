@@ -55,7 +55,7 @@ def records(store: MemoryStore) -> Log:
 
 
 def make(store: FaultyStore, **more: object) -> Producer:
-    """A producer that tries again at once, and whose waits for the storage take no time."""
+    """Return a producer that retries immediately, and whose waits for the storage take no time."""
     coordinator = open_cluster(store, clock=ManualClock())
     return Producer(cluster=coordinator, linger_ms=60_000, retry_backoff_ms=0, **more)
 
@@ -173,7 +173,7 @@ def test_a_fault_at_any_step_of_a_transaction_leaves_all_of_it_or_nothing() -> N
 def test_a_commit_that_nobody_can_tell_the_outcome_of_happens_once(
     operation: Callable[[FaultyStore], dict[bytes, FutureRecordMetadata]], kind: str
 ) -> None:
-    """Neither its answer arrives, nor can it be read back or the boundary be read after it."""
+    """Its answer is lost, and neither it nor the boundary can be read afterwards."""
     counted = FaultyStore(prepared())
     operation(counted)
     steps = [step for step, call in enumerate(counted.calls) if call.operation == "put_if_absent"]

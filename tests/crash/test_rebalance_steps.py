@@ -1,4 +1,4 @@
-"""The storage fails at any step of a rebalance: once it answers again, every partition has one owner who knows it."""
+"""The storage fails at any step of a rebalance: once it answers again, every partition has one owner that knows it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Registering, checking, electing, catching up and moving replicas, killed or failing at every step at every storage:
-what is readable stays so, whoever is in sync holds everything, and done again it ends as if nothing had been.
+readable records stay readable, replicas in sync hold everything, and a rerun ends as if nothing had failed.
 """
 
 from __future__ import annotations

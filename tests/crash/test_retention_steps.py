@@ -1,5 +1,5 @@
 """Retention, the sweep, the vacuum and the clean-up of commits die, or the storage fails, at every step: the log is as
-before or as after, nobody reads an error, and a second run ends as if nothing had been."""
+before or as after, no reader gets an error, and a second run ends as if nothing had failed."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def prepared() -> MemoryStore:
 
 
 def contents(store: MemoryStore) -> Contents:
-    """Every record of every partition, through a coordinator opened anew: also proves that all of it can be read."""
+    """Return every record of every partition, through a new coordinator: also proves that all of it can be read."""
     coordinator = open_cluster(store)
     state = coordinator.state
     fetcher = Fetcher(lambda broker: store)

@@ -255,7 +255,7 @@ def test_a_storage_that_fails_at_random_leaves_every_record_once(tmp_path: Path,
 
 
 def test_an_instance_that_is_held_up_at_any_step_while_another_runs_adds_nothing(tmp_path: Path) -> None:
-    """A zombie: its storage answers so late that the query was started elsewhere meanwhile, and came to its end."""
+    """A zombie: its storage answers so late that the query was restarted elsewhere in the meantime, and has ended."""
     wanted = steps(tmp_path / "clean")
     outcomes: Counter[bool] = Counter()
     for held in range(len(wanted)):

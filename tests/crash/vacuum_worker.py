@@ -29,7 +29,7 @@ from sparklog.types import TopicPartition
 
 
 def stop() -> None:
-    """Until somebody sends SIGCONT."""
+    """Stop this process until it gets SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -153,7 +153,7 @@ class World:
         return open_cluster(self.store(self.main), clock=self.clock)
 
     def records(self) -> Found:
-        """Every record of every partition, through a coordinator opened anew: all of it is verified as it is read."""
+        """Return every record of every partition, through a new coordinator: all of it is verified as it is read."""
         cluster = self.opened()
         found: Found = {}
         with LogReader(cluster) as reader:
@@ -179,7 +179,7 @@ class World:
         return calls
 
     def attempt(self, place: str, fault: Fault, late_first: bool) -> None:
-        """One try, and all that must hold after it. ``late_first``: what is under way lands before anybody goes on."""
+        """Run and check one attempt. ``late_first``: late effects happen before any process continues."""
         self.put_back()
         told = Told()
         with self.process(place, fault) as process:

@@ -163,7 +163,7 @@ class World:
         forget_space(self.name)
 
     def later(self, seconds: float) -> Coordinator:
-        """The cluster without faults and stops, once everybody is done, so many seconds later."""
+        """Return the cluster without faults and stops, once all actors are done, that many seconds later."""
         self.simulation.advance(seconds)
         return Coordinator(CommitLog.open(self.store, _Later(self.simulation), self.simulation.ids()))
 
@@ -343,7 +343,7 @@ class Reader:
 
     @property
     def fails(self) -> bool:
-        """Whether this reader's own storage fails, so that an error is no surprise."""
+        """Whether this reader's own storage fails, so that an error is expected."""
         return bool(self.world.rates if self.rates is None else self.rates)
 
     def round(self, reader: LogReader) -> None:

@@ -82,7 +82,7 @@ JOBS: list[tuple[str, Job, float]] = [
 
 
 def last_of_all(world: World) -> None:
-    """What is left to do once nobody is at work any more: after it no file is there that nobody names."""
+    """Do the remaining work once all actors have ended: afterwards there must be no orphans."""
     sweep(world.later(2 * DELETE_DELAY_SECONDS))
     vacuum(world.later(2 * VACUUM_SECONDS), 0, dry_run=False, force=True)
 

@@ -130,7 +130,7 @@ class Life:
         self.of.done = True
 
     def act(self, look: bool) -> bool:
-        """One round; whether this life goes on."""
+        """Run one round; return whether this life continues."""
         try:
             if look:
                 self.look()

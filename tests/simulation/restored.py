@@ -1,7 +1,7 @@
 """A root that is put back to a snapshot, or made again, under living clients.
 
 What was acknowledged before that may be gone. What is asked for afterwards and acknowledged must be there in the end;
-so a client that has read the former history has to notice, by an error that says so, or go on correctly.
+so a client that has read the former history has to notice, with an error that says so, or continue correctly.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Readers whose requests take several times those of steady writers: opening, refreshing and committing must end.
 
-Time is what is judged: so many of the reader's own requests in a row, however fast the others write.
+The check is of time: that many of the reader's own requests in a row, however fast the others write.
 """
 
 from __future__ import annotations

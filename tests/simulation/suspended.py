@@ -1,7 +1,7 @@
 """Machines that sleep with a clean-up and a writer on them, for longer than commits are kept.
 
 Everything that asks "was I away?" is at work here: a clean-up that wakes up may set the boundary back, and a writer
-that wakes up may create a number that was removed meanwhile. What is acknowledged must be there in the end.
+that wakes up may create a number that was removed in the meantime. Acknowledged records must exist at the end.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def check(history: History) -> None:
 
 
 def check_settled(world: World) -> None:
-    """Whatever happened before: every partition has one owner who knows it, and no wrong clock did any harm."""
+    """Check the end state: every partition has one owner that knows it, and no wrong clock did any harm."""
     owned = [place for places in world.settled.values() for place in places]
     assert sorted(owned) == [TopicPartition("in", partition) for partition in range(TOPICS["in"])], world.settled
     assert world.broken == []

@@ -190,7 +190,7 @@ BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [
 
 
 def run(seed: int) -> tuple[list[Finding], list[str]]:
-    """What a broken run gives. An actor that stumbles over the damage ends, and the others go on."""
+    """Return the findings of a broken run. An actor that fails on the damage ends, and the others continue."""
     world = build(seed)
     findings = check(world.run(strict=False))
     return findings, world.simulation.trace

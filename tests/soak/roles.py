@@ -44,7 +44,7 @@ def send(worker: Worker, producer: Producer, topic: str) -> None:
 
 
 class Transactional:
-    """A transactional producer that records what it does, and begins anew where a newer instance has taken over."""
+    """A transactional producer that records its operations, and starts over if a newer instance has taken over."""
 
     def __init__(self, worker: Worker, transactional_id: str) -> None:
         self.worker = worker

@@ -176,7 +176,7 @@ class Soak:
         return undone
 
     def stuck(self) -> list[str]:
-        """What is not as it should be once all are at work again: groups that rebalance still, records nobody reads."""
+        """Return what is wrong once all roles run again: groups that still rebalance, records that are not read."""
         state = self.cluster.refresh()
         found = []
         for group, members in ((READERS, 3), (COPIERS, 2)):
@@ -198,7 +198,7 @@ class Soak:
             self.processes[name] = subprocess.Popen(command, stdout=said, stderr=errors)
 
     def look_after(self) -> None:
-        """Wake who has been stopped for long enough, start again who is due, and notice who died by itself."""
+        """Resume processes stopped for long enough, restart those that are due, and detect those that died."""
         now = time.monotonic()
         for name in [name for name, at in self.stopped.items() if at <= now]:
             del self.stopped[name]
@@ -236,7 +236,7 @@ class Soak:
             self.due[name] = time.monotonic() + self.random.uniform(0, 3)
 
     def stop(self) -> None:
-        """Everybody comes to an end by themselves, and nobody hangs."""
+        """Check that every process ends by itself, and none hangs."""
         for name in self.stopped:
             self.processes[name].send_signal(signal.SIGCONT)
         for process in self.processes.values():
@@ -315,7 +315,7 @@ class Soak:
         )
 
     def record_offsets(self) -> dict[tuple[str, int], int]:
-        """Record what the groups have committed; returns that of those who copy."""
+        """Record the groups' committed offsets; return those of the copying groups."""
         committed: dict[tuple[str, int], int] = {}
         for group, known in self.cluster.state.groups.items():
             offsets = [Position(o.topic, o.partition, o.offset) for o in known.offsets.values()]

@@ -98,7 +98,7 @@ class StampingStore(FaultyStore):
 
 
 class Worker:
-    """What every role needs: a cluster that fails, a log, chance, and whether to go on."""
+    """Shared parts of all roles: a cluster that fails, an operation log, randomness, and whether to continue."""
 
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self.name = name
@@ -124,7 +124,7 @@ class Worker:
         sys.exit(0)
 
     def value(self) -> bytes:
-        """A value that nobody else sends."""
+        """Return a value that no other worker sends."""
         self._values += 1
         return f"{self.name}.{self._life}.{self._values}".encode()
 

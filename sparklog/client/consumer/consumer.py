@@ -117,7 +117,7 @@ class Consumer(Shown, PositionCalls):
             self._read_ahead,
             self._subscription,
             self._config,
-            self._refresh_call.within,
+            self._refresh_call.call_within,
         )
         self._unknown_topics = UnknownTopics(
             self._coordinator, self._subscription, self._config.client_id, self._config.group_id
