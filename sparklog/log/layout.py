@@ -144,8 +144,8 @@ def _describe_location(store: Store) -> str:
             )
         if has_history(store):
             return (
-                f"{root} has the commits of a cluster, but its {CLUSTER_KEY} is missing; restore it from a copy, or let "
-                f"`sparklog fsck --repair --bootstrap-server {root}` rewrite it, if a checkpoint has the cluster id"
+                f"{root} has the commits of a cluster, but its {CLUSTER_KEY} is missing; restore it from a copy, or "
+                f"let `sparklog fsck --repair --bootstrap-server {root}` rewrite it, if a checkpoint has the cluster id"
             )
         if _exists(store, IDENTITY_KEY):
             return f"{root} is the location of a broker, not a sparklog cluster; give the root of its cluster"

@@ -46,8 +46,8 @@ def read_commit(store: Store, version: int) -> StoredCommit:
 
 
 def complete_commit(store: Store, data: bytes, version: int) -> StoredCommit:
-    """Return the commit stored as ``data``, with spilled actions. Raises as ``read_commit``, but CorruptMetadataError if
-    the object with the actions is missing."""
+    """Return the commit stored as ``data``, with spilled actions. Raises as ``read_commit``, but CorruptMetadataError
+    if the object with the actions is missing."""
     commit, digest = decode_commit(data, version)
     if commit.spilled is None:
         return StoredCommit(commit, digest, len(data))
@@ -199,7 +199,7 @@ def replaced(store: Store, why: str) -> RootReplacedError:
     """Return the error if a root holds another history than before."""
     return RootReplacedError(
         f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "
-        "copy or created again; nothing was written. Close this client and open the cluster again; `sparklog fsck` shows "
-        "what the root holds",
+        "copy or created again; nothing was written. Close this client and open the cluster again; `sparklog fsck` "
+        "shows what the root holds",
         path=store.root,
     )

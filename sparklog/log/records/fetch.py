@@ -40,7 +40,7 @@ TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 _REPLICA_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
 """Errors of one replica that another may not have."""
 
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class TimedOffset(NamedTuple):

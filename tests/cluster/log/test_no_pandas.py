@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from sparklog.log import lists
+from sparklog.log.checkpoints import lists
 from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.store.memory import MemoryStore
 from sparklog.protocol.commits import Run
