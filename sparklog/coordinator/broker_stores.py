@@ -95,7 +95,7 @@ class BrokerStores:
         written to again as soon as it has passed a check."""
         if not self._failed_at:
             return frozenset()
-        for broker in [number for number, known in state.brokers.items() if not known.online]:
+        for broker in [number for number, registered in state.brokers.items() if not registered.online]:
             self._failed_at.pop(broker, None)
         since = self._clock.monotonic() - REST_SECONDS
         return frozenset(broker for broker, failed_at in list(self._failed_at.items()) if failed_at > since)

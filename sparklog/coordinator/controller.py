@@ -111,17 +111,17 @@ class Controller:
         return False
 
     def _try_to_take_over(self) -> bool:
-        known = self.coordinator.refresh().controller
-        if known.controller == self.name:  # also if the response to its election was lost
-            self.epoch = known.epoch
+        current = self.coordinator.refresh().controller
+        if current.controller == self.name:  # also if the response to its election was lost
+            self.epoch = current.epoch
             self._renew()
             return True
         self.epoch = 0
-        if known.epoch and not self._is_silent():
+        if current.epoch and not self._is_silent():
             return False
         try:
             self.epoch = self.coordinator.submit(
-                lambda state: decide_brokers.elect_controller(state, self.name, known.epoch)
+                lambda state: decide_brokers.elect_controller(state, self.name, current.epoch)
             )
         except ControllerMovedError:
             self._seen = None

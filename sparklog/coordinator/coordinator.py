@@ -166,7 +166,7 @@ class Coordinator:
         return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision:
-        """Decide an append; the log does not change meanwhile, so ``unlinked_jumps`` belongs to ``state``."""
+        """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
         if request.history is not None and request.history != self.log.unlinked_jumps:
             raise UnlinkedHistoryError(
                 f"commits of {self.store.root} were removed before this process had read them, so it continued from a "

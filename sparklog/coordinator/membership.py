@@ -204,7 +204,7 @@ class GroupMember:
             rebalance_timeout_ms=self._rebalance_timeout_ms,
         )
         try:
-            self.coordinator.submit(partial(_join, request=request, known=self._joined))
+            self.coordinator.submit(partial(_join, request=request, was_joined=self._joined))
         except UnknownMemberIdError:
             self._reported_state = None
             return  # it was removed: reconcile reports that, then it may rejoin
@@ -260,7 +260,7 @@ class GroupMember:
             if late:
                 self._revoking_since = {}
             self._last_beat = self._clock.monotonic()
-            timeouts = {name: known.session_timeout_ms for name, known in group.members.items()}
+            timeouts = {name: member_state.session_timeout_ms for name, member_state in group.members.items()}
             expire(self.coordinator, self.group, self._watch.look(timeouts, member), group.generation)
             stuck = self._find_stuck(group)
             expire(
@@ -275,9 +275,9 @@ class GroupMember:
         """Return the live other members that did not revoke their partitions within their rebalance timeout."""
         now, before = self._clock.monotonic(), self._revoking_since
         self._revoking_since = {
-            name: before[name] if name in before and before[name][0] == known.revoking else (known.revoking, now)
-            for name, known in group.members.items()
-            if known.revoking and name != self._member_id
+            name: before[name] if name in before and before[name][0] == other.revoking else (other.revoking, now)
+            for name, other in group.members.items()
+            if other.revoking and name != self._member_id
         }
         limits = {name: group.members[name].rebalance_timeout_ms / 1000 for name in self._revoking_since}
         return [name for name, (_, since) in self._revoking_since.items() if now - since >= limits[name] > 0]
@@ -372,10 +372,10 @@ class GroupMember:
 
     def _others_in_this_process(self) -> int:
         """Return how many other members with this coordinator have to revoke as well, and will acknowledge soon."""
-        known = self._group_state(self.coordinator.state).members
+        members = self._group_state(self.coordinator.state).members
         with _local_lock:
             ids = [member.member_id for member in _local_members[self.coordinator] if member.group == self.group]
-        return sum(name != self.member_id and bool(known[name].revoking) for name in ids if name in known)
+        return sum(name != self.member_id and bool(members[name].revoking) for name in ids if name in members)
 
     def _existing(self, offsets: Offsets) -> dict[tuple[str, int], OffsetAndMetadata | int]:
         """Return the offsets without those of deleted partitions, which are no longer read."""
@@ -462,10 +462,10 @@ class GroupMember:
         return action()
 
 
-def _join(state: State, request: JoinRequest, known: bool) -> Decision:
-    """Decide a join; a member that thinks it is in the group (``known``) must not rejoin unnoticed, since others may
-    have owned its partitions in the meantime."""
-    if known and request.member not in state.groups.get(request.group, GroupState()).members:
+def _join(state: State, request: JoinRequest, was_joined: bool) -> Decision:
+    """Decide a join; a member that thinks it is in the group (``was_joined``) must not rejoin unnoticed, since
+    others may have owned its partitions in the meantime."""
+    if was_joined and request.member not in state.groups.get(request.group, GroupState()).members:
         raise UnknownMemberIdError(f"member {request.member!r} is no longer in group {request.group!r}; join again")
     return join_group(state, request)
 

@@ -166,10 +166,10 @@ class Fetcher:
             if segment.max_timestamp_us < timestamp_us or segment.end_offset <= start:
                 continue
             if segment.append_time_ms >= 0:
-                return _before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
-            found = self._find_in_segment(topic, segment, timestamp_us, start)
-            if found is not None:
-                return _before(found, end)
+                return _if_before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
+            timed_offset = self._find_in_segment(topic, segment, timestamp_us, start)
+            if timed_offset is not None:
+                return _if_before(timed_offset, end)
         return None
 
     def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int, start: int) -> TimedOffset | None:
@@ -178,9 +178,9 @@ class Fetcher:
             number = self._batch_at_time(topic, segment, first, end - first, timestamp_us)
             if number is None:
                 return None
-            found = self._find_in_batch(topic, segment, number, timestamp_us, start)
-            if found is not None:
-                return found
+            timed_offset = self._find_in_batch(topic, segment, number, timestamp_us, start)
+            if timed_offset is not None:
+                return timed_offset
             first = number + 1  # its records of that time are before the log start offset
         return None
 
@@ -204,7 +204,7 @@ class Fetcher:
         row = find_first_row(times, timestamp_us)
         return None if row is None else TimedOffset(offsets[skipped + row], times[row].value)
 
-    # -- copies of files
+    # -- replicas
 
     def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         """Run an action on a segment's open files, or else on the files of one broker after another."""
@@ -216,9 +216,9 @@ class Fetcher:
         opened = self._open.get(segment.path)
         if opened is not None:
             try:
-                found = action(opened)
+                result = action(opened)
                 self.last_broker = opened.broker
-                return found
+                return result
             except _REPLICA_FAILED as error:
                 failures[opened.broker] = error
                 self._open.drop(segment.path)
@@ -226,14 +226,14 @@ class Fetcher:
             if broker in failures:
                 continue
             try:
-                found = action(self._open_copy(segment, broker))
+                result = action(self._open_copy(segment, broker))
             except _REPLICA_FAILED as error:
                 failures[broker] = error
                 self._open.drop(segment.path)
                 continue
             self._note_failures(segment, broker, failures)
             self.last_broker = broker
-            return found
+            return result
         raise read_failure(topic, segment, failures, self._store_of)
 
     def _note_failures(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
@@ -306,8 +306,8 @@ def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -
     return Records(first, batch, CREATE_TIME, offsets)
 
 
-def _before(found: TimedOffset, end: int) -> TimedOffset | None:
-    return found if found.offset < end else None
+def _if_before(timed_offset: TimedOffset, end: int) -> TimedOffset | None:
+    return timed_offset if timed_offset.offset < end else None
 
 
 def _apply_append_time(records: Records, segment: Segment) -> Records:
