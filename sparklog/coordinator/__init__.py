@@ -1,4 +1,4 @@
-"""Offsets, topics and leadership: requests are decided against the newest state and committed, one commit for many."""
+"""Decides requests (offsets, topics, groups, leadership) against the newest state, and commits many at a time."""
 
 from sparklog.coordinator.coordinator import Coordinator, create_cluster, open_cluster, shared_cluster
 

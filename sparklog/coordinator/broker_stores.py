@@ -1,10 +1,10 @@
-"""The storage locations of a cluster's brokers, opened when they are first needed.
+"""Opens the stores of a cluster's brokers when they are first needed, and remembers failures.
 
-Rules: an out-of-sync replica whose location failed a write is let be for ``REST_SECONDS``, so that a location that
-hangs does not slow every append down; those in sync are always written to, since leaving one out takes it out of sync.
-An address of the commit log is opened only if the root's owner allowed that place (``store.location.may_contact``): one
-that was refused is looked up again after ``REST_SECONDS``, one that was opened stays open.
-What is remembered here holds for this process and decides nothing: what a location's failure means is a commit.
+Rules: an out-of-sync replica whose location failed a write is not written to for ``REST_SECONDS``, so that a hanging
+location does not slow down every append; replicas in sync are always written to, since skipping one takes it out of
+sync. An address of the commit log is opened only if the root's owner allowed it (``store.location.may_contact``): a
+refused one is checked again after ``REST_SECONDS``, an opened one stays open.
+Failures remembered here concern this process alone and decide nothing: consequences of a failed location are commits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sparklog.store.location import open_location
 from sparklog.store.open import open_store
 
 REST_SECONDS = 30.0
-"""How long a location that failed a write is not tried again by writes that do not need it."""
+"""seconds for which writes that do not need a location skip it after a failure."""
 
 
 class BrokerStores:
-    """Thread-safe. ``storage_options`` are those of the cluster's root, and hold for every location."""
+    """The stores of a cluster's brokers. Thread-safe. ``storage_options`` apply to the root and to every location."""
 
     def __init__(self, root: Store, clock: Clock, storage_options: Mapping[str, object] | None = None) -> None:
         self._root = root
@@ -38,38 +38,38 @@ class BrokerStores:
         self._lock = threading.Lock()
 
     def store_of(self, state: State, broker: int) -> Store:
-        """The store of a broker; broker 0 is the root itself, unless that has moved.
+        """Return the store of a broker; broker 0 is the root itself, unless that has moved.
 
-        Raises StorageError, of which StoragePermissionError says that the root's owner has not allowed the location,
+        Raises StorageError, StoragePermissionError if the root's owner has not allowed the location,
         UnsupportedStoreError."""
-        found = state.brokers.get(broker)
-        if found is None:
+        registered = state.brokers.get(broker)
+        if registered is None:
             raise StorageError(
                 f"broker {broker} is not registered in {self._root.root} at version {state.version}; "
-                "`sparklog brokers list` shows which are",
+                "`sparklog brokers list` shows the registered ones",
                 path=self._root.root,
             )
-        if not found.url:
+        if not registered.url:
             return self._root
-        store = self._opened.get(found.url)
+        store = self._opened.get(registered.url)
         if store is None:
-            self._check_contact(broker, found.url)
+            self._check_contact(broker, registered.url)
             with self._lock:
-                store = self._opened.setdefault(found.url, open_location(found.url, self._options))
+                store = self._opened.setdefault(registered.url, open_location(registered.url, self._options))
         return store
 
     def open(self, url: str) -> Store:
-        """The store of an address that the caller gives, created by a write. Not for an address of the commit log.
-        Raises UnsupportedStoreError."""
+        """Return the store of an address that the caller gives, created by the first write. Not for addresses of the
+        commit log. Raises UnsupportedStoreError."""
         return open_store(url, self._options)
 
     def open_registered(self, broker: int, url: str) -> Store:
-        """The store of a broker's address, also before it says who it is. Errors as ``store_of``."""
+        """Return the store of a broker's address, even if it has no identity yet. Raises as ``store_of``."""
         self._check_contact(broker, url)
         return open_store(url, self._options)
 
     def allow(self, url: str, ids: Ids) -> bool:
-        """Let clients of this cluster contact a location; returns whether that is a change. Errors as
+        """Let clients of this cluster contact a location; return whether that is a change. Raises as
         ``allow_location``."""
         changed = allow_location(self._root, url, ids)
         self._refused.clear()
@@ -87,15 +87,15 @@ class BrokerStores:
             raise
 
     def failed(self, broker: int) -> None:
-        """A write to this broker has failed."""
+        """Record that a write to this broker failed."""
         self._failed_at[broker] = self._clock.monotonic()
 
     def resting(self, state: State) -> frozenset[int]:
-        """Brokers that failed a write a short time ago. One that went offline since is for the controller to bring
-        back: it is written to again as soon as it has passed a check."""
+        """Return the brokers that failed a write recently. One that went offline since is left to the controller: it is
+        written to again as soon as it has passed a check."""
         if not self._failed_at:
             return frozenset()
-        for broker in [number for number, known in state.brokers.items() if not known.online]:
+        for broker in [number for number, registered in state.brokers.items() if not registered.online]:
             self._failed_at.pop(broker, None)
         since = self._clock.monotonic() - REST_SECONDS
         return frozenset(broker for broker, failed_at in list(self._failed_at.items()) if failed_at > since)

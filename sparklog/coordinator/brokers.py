@@ -1,15 +1,15 @@
-"""Storage locations join a cluster, leave it, move, and are kept free of new replicas.
+"""Registers, removes, moves and cordons the storage locations of brokers.
 
-A location says who it is in ``broker.json``, written before the commit that registers it. So a location belongs to one
-broker of one cluster, a registration that was interrupted can be run again, and a disk that is not mounted is told from
-one that is (``store.location``).
+A location identifies itself in ``broker.json``, written before the commit that registers it. So a location belongs to
+one broker of one cluster, an interrupted registration can be repeated, and a mounted disk can be told from an unmounted
+one (``store.location``).
 
-A location elsewhere than the root is allowed by the root's owner first, or else nobody would contact it
-(``log.locations``); registering and moving one does so where this process may, and is refused before anything is
-registered where not.
+A location elsewhere than the root must first be allowed by the root's owner, or no client would contact it
+(``log.broker_files``); registering and moving one allows it if this process may, else fails before anything is
+registered.
 
-Rules: a location is tried before it is registered: what is written there has to be readable.
-Not for: whether it stays well (``health``), moving replicas (``protocol.decide_replicas``).
+Rules: a location is tested before it is registered: a written object must be readable.
+Not for: health checks (``health``), moving replicas (``protocol.decide.replicas``).
 """
 
 from __future__ import annotations
@@ -40,44 +40,44 @@ from sparklog.store.location import IDENTITY_KEY
 logger = logging.getLogger(__name__)
 
 _TRIES = 5
-"""Registrations of others that may take the next free id meanwhile."""
+"""tries of a registration while others take the next free id."""
 
 
 def add_broker(coordinator: Coordinator, url: str, broker: int | None = None) -> int:
     """Register a storage location and return its broker id: the one given, or the next free one.
 
-    Raises UnsupportedStoreError, DuplicateBrokerRegistrationError, InvalidRequestError, BrokerNotAvailableError where
-    what is written cannot be read back, StorageError, of which
-    StoragePermissionError where the location is elsewhere and this process may not allow it.
+    Raises UnsupportedStoreError, DuplicateBrokerRegistrationError, InvalidRequestError, BrokerNotAvailableError if
+    written bytes cannot be read back, StorageError, and StoragePermissionError if the location is elsewhere and this
+    process may not allow it.
     """
     store = coordinator.brokers.open(url)
     root = coordinator.store.root
     for attempt in range(_TRIES):
-        number = _number_for(coordinator.refresh(), store, broker, root)
-        _try_out(store)
+        number = _choose_id(coordinator.refresh(), store, broker, root)
+        _test_write(store)
         coordinator.brokers.allow(store.root, coordinator.log.ids)
-        mine = _claim(store, coordinator.state.cluster_id, number)
+        is_own_claim = _claim(store, coordinator.state.cluster_id, number)
         try:
             coordinator.submit(partial(decide_brokers.register_broker, broker=number, url=store.root, root=root))
             return number
         except DuplicateBrokerRegistrationError:
-            if mine:
+            if is_own_claim:
                 _withdraw_claim(coordinator.refresh(), store)
             if broker is not None or attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
 
 
-def _number_for(state: State, store: Store, broker: int | None, root: str) -> int:
-    """The id to register the location under; a registration that was interrupted has chosen one already."""
-    known = read_identity(store)
-    if known is not None and known.cluster_id == state.cluster_id and broker is None:
-        broker = known.broker
+def _choose_id(state: State, store: Store, broker: int | None, root: str) -> int:
+    """Return the id to register the location under; an interrupted registration has chosen one already."""
+    identity = read_identity(store)
+    if identity is not None and identity.cluster_id == state.cluster_id and broker is None:
+        broker = identity.broker
     number: int = decide_brokers.register_broker(state, broker, store.root, root).result
-    if known is not None and (known.cluster_id, known.broker) != (state.cluster_id, number):
+    if identity is not None and (identity.cluster_id, identity.broker) != (state.cluster_id, number):
         raise DuplicateBrokerRegistrationError(
-            f"{store.root} is broker {known.broker} of cluster {known.cluster_id}; give another location, or delete "
-            f"its {IDENTITY_KEY} if that cluster does not use it any more",
+            f"{store.root} is broker {identity.broker} of cluster {identity.cluster_id}; give another location, or "
+            f"delete its {IDENTITY_KEY} if that cluster no longer uses it",
             path=store.root,
         )
     with suppress(ObjectNotFoundError):
@@ -88,18 +88,18 @@ def _number_for(state: State, store: Store, broker: int | None, root: str) -> in
     return number
 
 
-def _try_out(store: Store) -> None:
-    """Raises BrokerNotAvailableError, StorageError."""
+def _test_write(store: Store) -> None:
+    """Test that the location stores an object. Raises BrokerNotAvailableError, StorageError."""
     store.put(TRIAL_KEY, b"1")
     if store.get(TRIAL_KEY) != b"1":
-        raise BrokerNotAvailableError(f"{store.root} does not give back what was written to it", path=store.root)
+        raise BrokerNotAvailableError(f"{store.root} does not return what was written to it", path=store.root)
     store.delete(TRIAL_KEY)
 
 
 def _claim(store: Store, cluster_id: str, broker: int) -> bool:
-    """Write down who the location is, unless that stands there already; whether this certainly wrote it.
+    """Write the location's identity unless it is there already; return whether this call certainly wrote it.
 
-    Raises StorageError where it is not known what stands there: a registration that is run again finds out.
+    Raises StorageError if the outcome is unknown: repeat the registration to find out.
     """
     try:
         store.put_if_absent(IDENTITY_KEY, encode_identity(cluster_id, broker))
@@ -107,25 +107,25 @@ def _claim(store: Store, cluster_id: str, broker: int) -> bool:
         read_created(store, IDENTITY_KEY, error, limits.MAX_CLUSTER_FILE_BYTES)
     else:
         return True
-    known = read_identity(store)
-    if known is None or (known.cluster_id, known.broker) != (cluster_id, broker):
+    identity = read_identity(store)
+    if identity is None or (identity.cluster_id, identity.broker) != (cluster_id, broker):
         raise DuplicateBrokerRegistrationError(
-            f"{store.root} has become a broker of another registration meanwhile", path=store.root
+            f"{store.root} was taken by another registration in the meantime", path=store.root
         )
     return False
 
 
 def _withdraw_claim(state: State, store: Store) -> None:
-    """Take back what the location says of itself, since another one has got that id.
+    """Delete the location's identity, since another location got that id.
 
-    Unless the location is registered: then another process has found the claim and used it, and its broker needs it.
+    Not if the location is registered: then another process has found and used the claim, and its broker needs it.
     """
     if store.root not in (broker.url for broker in state.brokers.values()):
         store.delete(IDENTITY_KEY)
 
 
 def remove_broker(coordinator: Coordinator, broker: int) -> None:
-    """Let a location go that holds no replica; its files stay, except for those that say whose it is.
+    """Remove a broker that holds no replica; its files stay, except for those that identify it.
 
     Raises BrokerIdNotRegisteredError, PolicyViolationError.
     """
@@ -133,35 +133,38 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
     coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
     try:
         store = coordinator.brokers.open_registered(broker, url)
-        known = read_identity(store)
-        if known is not None and (known.cluster_id, known.broker) == (coordinator.state.cluster_id, broker):
+        identity = read_identity(store)
+        if identity is not None and (identity.cluster_id, identity.broker) == (coordinator.state.cluster_id, broker):
             store.delete(CHECK_KEY)
             store.delete(IDENTITY_KEY)
         coordinator.store.delete(note_key(broker))
     except SparklogError as error:
-        logger.warning("%s is no broker any more, but could not be cleared of %s: %s", url, IDENTITY_KEY, error)
+        logger.warning(
+            "broker %d was removed, but deleting %s from its location %s failed: %s", broker, IDENTITY_KEY, url, error
+        )
 
 
 def cordon_broker(coordinator: Coordinator, broker: int, cordoned: bool = True) -> bool:
-    """Give a broker no new replicas, or lift that; returns whether that is a change. Raises
-    BrokerIdNotRegisteredError."""
+    """Exclude a broker from new replicas, or include it again; return whether that is a change.
+
+    Raises BrokerIdNotRegisteredError."""
     return bool(coordinator.submit(lambda state: decide_brokers.cordon(state, broker, cordoned)))
 
 
 def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
-    """Say where a broker's files are now; returns whether that is a change.
+    """Change the location of a broker's files; return whether that is a change.
 
-    The location has to say that it is this broker. Raises BrokerIdNotRegisteredError, BrokerNotAvailableError,
+    The location must identify itself as this broker. Raises BrokerIdNotRegisteredError, BrokerNotAvailableError,
     DuplicateBrokerRegistrationError, StorageError.
     """
     store = coordinator.brokers.open(url)
     state = coordinator.refresh()
     decide_brokers.known_broker(state, broker)
-    known = read_identity(store)
-    if known is None or (known.cluster_id, known.broker) != (state.cluster_id, broker):
+    identity = read_identity(store)
+    if identity is None or (identity.cluster_id, identity.broker) != (state.cluster_id, broker):
         raise BrokerNotAvailableError(
-            f"{store.root} does not say that it is broker {broker} of this cluster; move its files there first, "
-            f"{IDENTITY_KEY} among them",
+            f"{store.root} is not identified as broker {broker} of this cluster; move its files there first, including "
+            f"{IDENTITY_KEY}",
             path=store.root,
         )
     root = coordinator.store.root
@@ -170,17 +173,17 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
 
 
 def replace_location(coordinator: Coordinator, broker: int) -> None:
-    """Accept an empty location in the place of a broker's lost one: it counts as this broker from now on.
+    """Accept an empty location in place of a broker's lost one: from now on it is that broker.
 
-    The next check finds that it lost what it held, and the replication job copies everything to it. Raises
-    BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError for a location that is another broker's, StorageError,
+    The next check finds that its files are lost, and the replication job copies all of them to it. Raises
+    BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError if the location is another broker's, StorageError,
     PolicyViolationError for the root.
     """
     state = coordinator.refresh()
     url = decide_brokers.known_broker(state, broker).url
     if not url:
         raise PolicyViolationError(
-            f"broker {broker} is the root of the cluster, and its files are there; a lost root is replaced by its "
+            f"broker {broker} is the root of the cluster, with its files; a lost root is replaced by its "
             "mirror (sparklog cluster promote)",
             broker=broker,
         )

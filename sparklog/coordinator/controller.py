@@ -1,18 +1,18 @@
-"""The controller: the one coordinator that checks the storage locations and elects leaders for the partitions of those
-that fail.
+"""The controller: the coordinator that checks the storage locations and elects leaders for partitions of failed ones.
 
-It holds the lease ``leases/controller``, which it renews at every pass. Another coordinator that has watched the lease
+It holds the lease ``leases/controller``, which it renews at every pass. Another coordinator that saw the lease
 unchanged for ``broker.session.timeout.ms``, by its own monotonic clock, takes over with the next controller epoch, in a
-commit; whatever a controller commits is refused once a higher epoch is there. So two that believe to be it do no harm.
+commit; commits of a controller with a lower epoch are refused from then on. Two processes that both think they are the
+controller are therefore harmless.
 
-A pass checks every location, and all that follows is one commit: brokers that went offline or came back, the ISRs they
-leave, the new leaders. A location that gives no answer is asked ``CHECK_TRIES`` times, or for
-``broker.heartbeat.interval.ms``; one that answers and is not fit fails at once. So a new leader is there one pass after
-a location was lost.
+A pass checks every location and commits all consequences together: brokers that went offline or came back, the ISRs
+they leave, the new leaders. A location that does not answer is tried ``CHECK_TRIES`` times, or for
+``broker.heartbeat.interval.ms``; one that answers but is unusable fails immediately. So new leaders are elected in the
+first pass after a location is lost.
 
-Rules: driven from outside, one pass at a time; no threads. Nothing depends on a controller being alive: appends elect
-leaders too, and reads need none.
-Not for: copying what a replica lacks (``maintenance.replication``).
+Rules: driven from outside, one pass at a time; no threads. Nothing depends on a live controller: appends elect leaders
+too, and reads need none.
+Not for: copying missing files of a replica (``maintenance.replicas.replication``).
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ logger = logging.getLogger(__name__)
 LEASE_KEY = "leases/controller"
 
 CHECK_TRIES = 3
-"""How often in a row a location may give no answer before it counts as failed."""
+"""tries without an answer after which a location counts as failed."""
 
 RETRY_SECONDS = 0.1
-"""The pause after the first of them; it doubles."""
+"""seconds of the pause after the first try; it doubles."""
 
 _POLL_SECONDS = 0.25
 
 
 class ControllerLease(msgspec.Struct, frozen=True):
-    """What is stored: ``beat`` counts up; ``controller`` and ``time_ms`` (by its clock) are for people."""
+    """The stored lease: ``beat`` counts up; ``controller`` and ``time_ms`` (by its clock) are for people."""
 
     controller: str
     epoch: int
@@ -68,7 +68,7 @@ class ControllerLease(msgspec.Struct, frozen=True):
 
 
 class Pass(NamedTuple):
-    """What one pass came to. ``epoch`` is 0 where another coordinator is the controller: then nothing was checked."""
+    """The result of one pass. ``epoch`` is 0 if another coordinator is the controller: then nothing was checked."""
 
     epoch: int
     findings: Sequence[Finding] = ()
@@ -78,7 +78,7 @@ class Pass(NamedTuple):
 
 
 class Controller:
-    """One candidate for the controller's work, and the controller once it holds the lease. Not thread-safe."""
+    """A candidate controller, and the controller once it holds the lease. Not thread-safe."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -89,16 +89,17 @@ class Controller:
         self._beat = 0
         self._checks = 0
         self._seen: tuple[bytes, float] | None = None
-        self._looked_at = self._clock.monotonic()
+        self._last_look = self._clock.monotonic()
         self._stalled = False
         self._balanced_at = self._clock.monotonic()
 
     # -- the lease
 
     def take_over(self, wait: bool = False) -> bool:
-        """Whether this is the controller now: it was, nobody is, or who was has been silent for too long.
+        """Become the controller if this was it, there is none, or its lease has expired; return whether this is it now.
 
-        With ``wait`` it watches for as long as that takes, for who runs one pass only. Raises StorageError.
+        ``wait`` watches the lease for as long as its expiry takes, for callers that run a single pass. Raises
+        StorageError.
         """
         if self._try_to_take_over():
             return True
@@ -110,22 +111,22 @@ class Controller:
         return False
 
     def _try_to_take_over(self) -> bool:
-        known = self.coordinator.refresh().controller
-        if known.controller == self.name:  # also where the answer to its election was lost
-            self.epoch = known.epoch
+        current = self.coordinator.refresh().controller
+        if current.controller == self.name:  # also if the response to its election was lost
+            self.epoch = current.epoch
             self._renew()
             return True
         self.epoch = 0
-        if known.epoch and not self._is_silent():
+        if current.epoch and not self._is_silent():
             return False
         try:
             self.epoch = self.coordinator.submit(
-                lambda state: decide_brokers.elect_controller(state, self.name, known.epoch)
+                lambda state: decide_brokers.elect_controller(state, self.name, current.epoch)
             )
         except ControllerMovedError:
             self._seen = None
             return False
-        logger.info("%s is the controller, of epoch %d", self.name, self.epoch)
+        logger.info("%s is the controller, with epoch %d", self.name, self.epoch)
         self._renew()
         return True
 
@@ -133,14 +134,14 @@ class Controller:
         return ClusterConfig.resolve(self.coordinator.state.configs).broker_session_timeout_ms / 1000
 
     def _is_silent(self) -> bool:
-        """Whether the lease is gone, or has been the same for long enough.
+        """Return whether the lease is absent, or unchanged for the session timeout.
 
-        Who has not looked for as long may have been stopped together with the controller, and begins to watch anew;
-        twice in a row it is no stop, but looks rarely.
+        A process that has not looked for that long may have been stopped together with the controller, and starts
+        watching again; if that happens twice in a row, it was not stopped but looks rarely.
         """
         now, timeout = self._clock.monotonic(), self._timeout_seconds()
-        self._stalled = not self._stalled and now - self._looked_at >= timeout
-        self._looked_at = now
+        self._stalled = not self._stalled and now - self._last_look >= timeout
+        self._last_look = now
         try:
             content = self.coordinator.store.get(LEASE_KEY, MAX_LEASE_BYTES)
         except ObjectNotFoundError:
@@ -157,7 +158,7 @@ class Controller:
         self.coordinator.store.put(LEASE_KEY, msgspec.json.encode(lease))
 
     def resign(self) -> None:
-        """Let the next one take over at once. Raises StorageError."""
+        """Delete the lease, so that the next candidate takes over immediately. Raises StorageError."""
         if self.epoch and self.coordinator.refresh().controller.epoch == self.epoch:
             self.coordinator.store.delete(LEASE_KEY)
         self.epoch = 0
@@ -165,15 +166,15 @@ class Controller:
     # -- a pass
 
     def check(self, wait: bool = False) -> Pass:
-        """Check all locations and commit what follows. Raises StorageError where the root does not answer."""
+        """Check all locations and commit the consequences. Raises StorageError if the root does not answer."""
         if not self.take_over(wait):
             return Pass(0)
         epoch = self.epoch
         try:
             findings = [self._check(broker) for broker in self._locations()]
             elected = self._conclude(findings)
-            went_back = [one.broker for one in findings if one.health is Health.WENT_BACK]
-            if went_back:  # what they lost is in the log now, so they may be fit again
+            went_back = [finding.broker for finding in findings if finding.health is Health.WENT_BACK]
+            if went_back:  # their loss is in the log now, so they may be usable again
                 elected += self._conclude([self._check(broker) for broker in went_back])
             unclean = self._elect_unclean()
             preferred = self._balance()
@@ -184,7 +185,7 @@ class Controller:
         return Pass(epoch, findings, elected, unclean, preferred)
 
     def _locations(self) -> list[int]:
-        """The brokers to check: the root is not one of them, since without it nothing can be committed."""
+        """Return the brokers to check: all but the root, without which nothing can be committed."""
         return [number for number, broker in sorted(self.coordinator.state.brokers.items()) if broker.url]
 
     def _next_check(self) -> LatestCheck:
@@ -193,11 +194,11 @@ class Controller:
 
     def _check(self, broker: int) -> Finding:
         start = self._clock.monotonic()
-        patience = ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
+        retry_seconds = ClusterConfig.resolve(self.coordinator.state.configs).broker_heartbeat_interval_ms / 1000
         finding = self._ask(broker)
         for attempt in range(CHECK_TRIES - 1):
-            if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= patience:
-                break  # clients of remote storages have tried again by themselves, for seconds
+            if finding.health is not Health.UNANSWERED or self._clock.monotonic() - start >= retry_seconds:
+                break  # clients of remote storages have retried for seconds by themselves
             self._clock.sleep(RETRY_SECONDS * 2**attempt)
             self._renew()
             finding = self._ask(broker)
@@ -209,28 +210,28 @@ class Controller:
         log = self.coordinator.log
         try:
             store = self.coordinator.brokers.store_of(log.state, broker)
-        except (InvalidCallError, StoragePermissionError) as error:  # not to be opened from here
+        except (InvalidCallError, StoragePermissionError) as error:  # cannot be opened from here
             return Finding(broker, Health.UNKNOWN, error.message)
         if broker == ROOT_BROKER:
             self._close_old_root(log.state.brokers[broker].url)
         return check_location(log.store, store, log.state.cluster_id, broker, self._next_check())
 
     def _close_old_root(self, url: str) -> None:
-        """A root that could not be reached when a mirror of it was promoted takes no commit any more once it can be."""
+        """Close a root that was unreachable when its mirror was promoted, so that it accepts no more commits."""
         log = self.coordinator.log
         try:
             old_root = self.coordinator.brokers.open_registered(ROOT_BROKER, url)
             if read_identity(old_root) is None:
                 close_root(old_root, log.state.cluster_id, log.store.root, log.clock, log.ids)
         except SparklogError as error:
-            logger.debug("the old root %s is not closed: %s", url, error)
+            logger.debug("could not close the old root %s: %s", url, error)
 
     def _conclude(self, findings: Sequence[Finding]) -> list[TopicPartition]:
-        """One commit for what follows from the checks; more only where it is too much for one."""
-        went_back = [one.broker for one in findings if one.health is Health.WENT_BACK]
+        """Commit the consequences of the checks, in one commit unless they are too many for one."""
+        went_back = [finding.broker for finding in findings if finding.health is Health.WENT_BACK]
         checked = Checked(
-            online=[one.broker for one in findings if one.health is Health.OK],
-            offline=[one.broker for one in findings if one.health in (Health.UNANSWERED, Health.FAILED)],
+            online=[finding.broker for finding in findings if finding.health is Health.OK],
+            offline=[finding.broker for finding in findings if finding.health in (Health.UNANSWERED, Health.FAILED)],
             went_back=went_back,
         )
         elected: list[TopicPartition] = []
@@ -241,45 +242,45 @@ class Controller:
             elected += result.partitions
             more = result.more
         for broker in went_back:
-            self._begin_anew(broker)
+            self._store_check(broker)
         return elected
 
-    def _begin_anew(self, broker: int) -> None:
+    def _store_check(self, broker: int) -> None:
         log = self.coordinator.log
         try:
             store = self.coordinator.brokers.store_of(log.state, broker)
             note_check(log.store, store, broker, self._next_check())
         except SparklogError as error:
-            logger.warning("the check of broker %d could not be noted: %s", broker, error)
+            logger.warning("could not store the check of broker %d: %s", broker, error)
 
     # -- elections
 
     def _elect_unclean(self) -> list[TopicPartition]:
         state = self.coordinator.state
-        looked_at: list[UncleanElection] = []
+        elections_found: list[UncleanElection] = []
         for topic, number in waiting_for_unclean_election(state):
             try:
-                looked_at.append(find_unclean_leader(self.coordinator, state, topic, number))
+                elections_found.append(find_unclean_leader(self.coordinator, state, topic, number))
             except SparklogError as error:
-                logger.warning("no unclean leader for %s-%d: %s", topic, number, error)
-        if not looked_at:
+                logger.warning("no unclean leader elected for %s-%d: %s", topic, number, error)
+        if not elections_found:
             return []
-        outcome = self.coordinator.submit(partial(elections.elect_unclean, elections=looked_at, epoch=self.epoch))
-        elected = [place for place, error in outcome.items() if error is None]
-        for one in looked_at:
-            if TopicPartition(one.topic, one.partition) in elected:
-                lost = sum(replacement.removed.segments for replacement in one.lost)
+        outcome = self.coordinator.submit(partial(elections.elect_unclean, elections=elections_found, epoch=self.epoch))
+        elected = [partition for partition, error in outcome.items() if error is None]
+        for election in elections_found:
+            if TopicPartition(election.topic, election.partition) in elected:
+                lost = sum(replacement.removed.segments for replacement in election.lost)
                 logger.warning(
                     "broker %d leads %s-%d by an unclean election; %d segments are lost",
-                    one.broker,
-                    one.topic,
-                    one.partition,
+                    election.broker,
+                    election.topic,
+                    election.partition,
                     lost,
                 )
         return elected
 
     def _balance(self) -> list[TopicPartition]:
-        """Leadership goes back to the preferred leaders of brokers that lead too few of their partitions."""
+        """Return leadership to the preferred leaders of brokers that lead too few of their partitions."""
         state = self.coordinator.state
         config = ClusterConfig.resolve(state.configs)
         now = self._clock.monotonic()
@@ -288,29 +289,29 @@ class Controller:
         if now - self._balanced_at < config.leader_imbalance_check_interval_seconds:
             return []
         self._balanced_at = now
-        wanted = _to_balance(state, config.leader_imbalance_per_broker_percentage)
-        if not wanted:
+        partitions = _find_unbalanced(state, config.leader_imbalance_per_broker_percentage)
+        if not partitions:
             return []
-        outcome = self.coordinator.submit(partial(elections.elect_preferred, partitions=wanted))
-        return [place for place, error in outcome.items() if error is None]
+        outcome = self.coordinator.submit(partial(elections.elect_preferred, partitions=partitions))
+        return [partition for partition, error in outcome.items() if error is None]
 
 
-def _to_balance(state: State, percentage: int) -> list[TopicPartition]:
-    """The partitions whose preferred leader could lead and does not, of brokers over the limit."""
+def _find_unbalanced(state: State, percentage: int) -> list[TopicPartition]:
+    """Return the partitions of brokers over the limit whose preferred leader could lead but does not."""
     over = {broker for broker, share in elections.imbalance(state).items() if share * 100 > percentage}
     online = elections.online_brokers(state)
-    found: list[TopicPartition] = []
+    unbalanced: list[TopicPartition] = []
     for topic in state.topics_in_order():
         for number, partition in enumerate(topic.partitions):
             first = partition.replicas[0]
             if first in over and first != partition.leader and first in partition.isr and first in online:
-                found.append(TopicPartition(topic.name, number))
-    return found[: elections.MAX_CHANGES]
+                unbalanced.append(TopicPartition(topic.name, number))
+    return unbalanced[: elections.MAX_CHANGES]
 
 
 def check_once(coordinator: Coordinator) -> Pass:
-    """One pass of a controller that resigns afterwards, as a scheduler runs it. Raises StorageError."""
+    """Run one pass of a controller that then resigns, as a scheduler does. Raises StorageError."""
     controller = Controller(coordinator)
-    found = controller.check(wait=True)
+    result = controller.check(wait=True)
     controller.resign()
-    return found
+    return result

@@ -1,10 +1,10 @@
-"""The coordinator: takes requests, decides them against the newest state, and commits.
+"""The coordinator: takes requests, decides them against the newest state, and commits the decisions.
 
-Everything a coordinator knows comes from the commit log, which arbitrates between coordinators; so any number of them
-may be alive in any number of processes, and one is cheap to throw away.
+A coordinator has no state but that of the commit log, which arbitrates between coordinators; so any number of them may
+exist in any number of processes, and one is cheap to discard.
 
-Group commit: of the threads that have requests waiting, one takes all of them into one commit. On a local disk an
-advisory lock keeps processes from racing in vain; elsewhere the losers of a race read what won, decide again and retry
+Group commit: of the threads with pending requests, one takes all requests into one commit. On a local disk an advisory
+lock keeps processes from racing in vain; elsewhere the losers of a race read the winning commit, decide again and retry
 after a random back-off.
 """
 
@@ -59,12 +59,12 @@ FIRST_BACKOFF_SECONDS = 0.002
 LAST_BACKOFF_SECONDS = 0.5
 
 GATHER_SECONDS = 0.01
-"""How long a commit waits at most for requests of other threads that are known to be about to come."""
+"""How long a commit waits at most for requests that other threads are known to be about to make."""
 _GATHER_POLL_SECONDS = 0.0005
 
 
 class _Request:
-    """One caller's request and, once it is answered, its result or error."""
+    """One caller's request and, once answered, its result or error."""
 
     def __init__(self, decide: Callable[[State], Decision]) -> None:
         self.decide = decide
@@ -82,9 +82,8 @@ class _Request:
 class Coordinator:
     """Assigns offsets and changes topics for one cluster. Thread-safe.
 
-    Every method that writes returns once its commit is durable, and raises with nothing written, except for
-    IndeterminateCommitError, which says that the storage did not tell. All of them may raise StorageError,
-    CommitConflictError and CorruptMetadataError.
+    Every method that writes returns once its commit is durable. If it raises, nothing was written, except with
+    IndeterminateCommitError: outcome unknown. All may raise StorageError, CommitConflictError, CorruptMetadataError.
     """
 
     def __init__(self, log: CommitLog, storage_options: Mapping[str, object] | None = None) -> None:
@@ -101,24 +100,24 @@ class Coordinator:
 
     @property
     def state(self) -> State:
-        """The newest state read so far, without asking the storage."""
+        """The newest state read so far, without a request to the storage."""
         return self.log.state
 
     def store_of(self, broker: int) -> Store:
-        """The storage location of a broker. Raises StorageError for one that is not registered."""
+        """Return the store of a broker. Raises StorageError if the broker is not registered."""
         return self.brokers.store_of(self.log.state, broker)
 
     def refresh(self) -> State:
-        """The newest state there is."""
+        """Read new commits and return the newest state."""
         self._check_process()
         return self.log.refresh()
 
     def expiry_time_ms(self) -> int:
-        """The time by which this process may expire what is others'; see ``ExpiryClock``. Never raises."""
+        """Return the time by which this process may expire data of others; see ``ExpiryClock``. Never raises."""
         return self.log.expiry_clock.now_ms()
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
-        """The live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
+        """Return the live segments of a topic at ``state``. Raises UnknownTopicOrPartitionError."""
         self._check_process()
         return self.log.segments(topic, state)
 
@@ -132,7 +131,7 @@ class Coordinator:
         configs: Mapping[str, str] | None = None,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> str:
-        """Create a topic and return its topic id. Errors as ``create_topic``."""
+        """Create a topic and return its topic id. Raises as ``create_topic``."""
         new = NewTopic(
             name=name,
             topic_id=self.new_topic_id(),
@@ -144,11 +143,11 @@ class Coordinator:
         return cast(str, self.submit(lambda state: create_topic(state, new)))
 
     def new_topic_id(self) -> str:
-        """An id for a topic about to be created."""
+        """Return an id for a topic to be created."""
         return self.log.ids.topic_id()
 
     def create_partitions(self, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None) -> None:
-        """Raise the number of partitions to ``total``. Errors as ``create_partitions``."""
+        """Increase the number of partitions to ``total``. Raises as ``create_partitions``."""
         self.submit(lambda state: create_partitions(state, topic, total, assignment))
 
     def delete_topic(self, topic: str) -> None:
@@ -163,24 +162,24 @@ class Coordinator:
     # -- records, producers, groups
 
     def append(self, request: AppendRequest) -> AppendResult:
-        """Make written runs part of the log, all or none. Errors as ``decide_append``, and UnlinkedHistoryError."""
+        """Make written runs part of the log, all or none. Raises as ``decide_append``, and UnlinkedHistoryError."""
         return cast(AppendResult, self.submit(lambda state: self._decide_append(state, request)))
 
     def _decide_append(self, state: State, request: AppendRequest) -> Decision:
-        """The log does not change while something is decided, so this is about the very state that decides."""
+        """Decide an append; the log is locked, so its ``unlinked_jumps`` are those of ``state``."""
         if request.history is not None and request.history != self.log.unlinked_jumps:
             raise UnlinkedHistoryError(
-                f"commits of {self.store.root} were removed before this process had read them, and it goes on from a "
-                f"checkpoint, at version {state.version}; the root may have been restored from a copy, so the producer "
-                "id may be another one's there",
+                f"commits of {self.store.root} were removed before this process had read them, so it continued from a "
+                f"checkpoint at version {state.version}; the root may have been restored from a copy, where the "
+                "producer id may belong to another producer",
                 path=self.store.root,
             )
         return decide_append(state, request)
 
     def init_producer(self, transactional_id: str = "", present: ProducerIdentity | None = None) -> ProducerIdentity:
-        """A producer id with an epoch that fences older instances of the same transactional id.
+        """Return a producer id and epoch; the epoch fences older instances of the same transactional id.
 
-        Errors as ``decide_producers.init_producer``, which says what ``present`` is.
+        ``present`` and errors as in ``decide_producers.init_producer``.
         """
         return cast(
             ProducerIdentity,
@@ -188,11 +187,11 @@ class Coordinator:
         )
 
     def join_group(self, request: JoinRequest) -> Joined:
-        """Join a consumer group, or change what a member subscribes to. Errors as ``decide_groups.join_group``."""
+        """Join a consumer group, or change a member's subscription. Raises as ``decide_groups.join_group``."""
         return cast(Joined, self.submit(lambda state: decide_groups.join_group(state, request)))
 
     def leave_group(self, group: str, members: Sequence[str], reason: str = "left", generation: int = -1) -> list[str]:
-        """Take members out of a group, only in this generation if one is given; returns who was taken out."""
+        """Remove members from a group, only in this generation if one is given; return the removed ones."""
         return cast(
             "list[str]",
             self.submit(lambda state: decide_groups.leave_group(state, group, members, reason, generation)),
@@ -201,55 +200,55 @@ class Coordinator:
     def acknowledge_revocation(
         self, group: str, member: str, generation: int, offsets: Offsets = MappingProxyType({}), others: int = 0
     ) -> None:
-        """Commit a member's last offsets of what it has to give up, and let others have it, in one commit.
+        """Commit a member's last offsets of the partitions it has to revoke, and release them, in one commit.
 
-        So many ``others`` of this process are about to do the same: they get a moment to come into the same commit.
-        Raises IllegalGenerationError, UnknownMemberIdError.
+        ``others`` members of this process are about to do the same; the commit waits for them briefly. Raises
+        IllegalGenerationError, UnknownMemberIdError.
         """
         self.submit(
             lambda state: decide_groups.acknowledge_revocation(state, group, member, generation, offsets), others
         )
 
     def commit_group_offsets(self, commit: GroupCommit) -> None:
-        """Commit positions of a group. Errors as ``decide_groups.commit_group_offsets``."""
+        """Commit offsets of a group. Raises as ``decide_groups.commit_group_offsets``."""
         self.submit(lambda state: decide_groups.commit_group_offsets(state, commit))
 
     def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        """Commit a group's positions by (topic, partition) from outside its membership. Errors as the one before."""
+        """Commit a group's offsets by (topic, partition), not as a member. Raises as ``commit_group_offsets``."""
         self.commit_group_offsets(GroupCommit(group=group, offsets=offsets))
 
     def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
+        """Delete a group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
         self.submit(lambda state: decide_groups.delete_group(state, group))
 
     def delete_group_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Forget a group's offsets in these partitions; returns of which there were any. Errors as ``delete_group``."""
+        """Delete a group's offsets of these partitions; return those that had any. Raises as ``delete_group``."""
         return cast(
             "list[tuple[str, int]]",
             self.submit(lambda state: decide_groups.delete_group_offsets(state, group, partitions)),
         )
 
     def expire_group_offsets(self) -> list[str]:
-        """Forget offsets of groups that were without members for ``offsets.retention.minutes``; returns the groups.
+        """Delete offsets of groups without members for ``offsets.retention.minutes``; return the groups.
 
-        For maintenance alone: the members of one group have no business with the offsets of others.
+        For maintenance only: members of one group should not change the offsets of others.
         """
         now_ms = self.expiry_time_ms()
         return cast("list[str]", self.submit(lambda state: decide_groups.expire_offsets(state, now_ms)))
 
     def reset_time(self) -> int:
-        """Set the log's time back to the present where it is ahead; returns by how many milliseconds, 0 for not."""
+        """Set the log's time back to the present if it is ahead; return by how many milliseconds, 0 if it is not."""
         now_ms = self.log.storage_clock.now_ms()
         return cast(int, self.submit(lambda state: log_time.decide_reset(state, now_ms)))
 
     # -- segments
 
     def change_segments(self, request: SegmentsRequest) -> SegmentsResult:
-        """Replace and delete segments, leaving out what others changed since; see ``decide_segments``."""
+        """Replace and delete segments, except those that others changed since; see ``decide_segments``."""
         return cast(SegmentsResult, self.submit(lambda state: decide_segments.change_segments(state, request)))
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Start partitions at later offsets; returns where each starts now. Errors as the decision of that name."""
+        """Advance log start offsets; return each partition's. Raises as the decision of that name."""
         return cast(
             "dict[tuple[str, int], int]",
             self.submit(lambda state: decide_segments.delete_records(state, offsets)),
@@ -258,10 +257,10 @@ class Coordinator:
     # -- group commit
 
     def submit(self, decide: Callable[[State], Decision], others: int = 0) -> Any:
-        """Decide and commit one request, together with whatever else is waiting, and return its result.
+        """Decide and commit one request, together with all other pending ones, and return its result.
 
         ``decide`` is pure and may be called several times, each time with a newer state. ``others`` is how many more
-        requests are known to be about to come: they are waited for, ``GATHER_SECONDS`` at most.
+        requests are about to come: the commit waits for them, ``GATHER_SECONDS`` at most.
         """
         self._check_process()
         request = _Request(decide)
@@ -274,21 +273,21 @@ class Coordinator:
         return request.answer()
 
     def _check_process(self) -> None:
-        """Locks and what they guard may have been in use by threads that a forked child does not have."""
+        """Refuse use in a forked child, whose locks and guarded data may be in use by threads it does not have."""
         if self._process != os.getpid():
             raise IllegalStateError(
                 f"the cluster {self.store.root} was opened in another process; after a fork open it in the child"
             )
 
     def _gather(self, expected: int) -> None:
-        """Wait until so many requests are there, but not for long."""
+        """Wait briefly until ``expected`` requests are pending."""
         clock = self.log.clock
         deadline = clock.monotonic() + GATHER_SECONDS
         while len(self._waiting) < expected and clock.monotonic() < deadline:
             clock.sleep(_GATHER_POLL_SECONDS)
 
     def _commit_waiting(self) -> None:
-        """Commit all that waits; afterwards each of these requests is answered, wherever an interrupt arrives."""
+        """Commit all pending requests; afterwards each is answered, wherever an interrupt arrives."""
         requests: list[_Request] = []
         try:
             with self._waiting_lock:
@@ -305,12 +304,12 @@ class Coordinator:
         except InvalidCallError as error:
             if len(requests) == 1:
                 requests[0].error = error
-            else:  # too much for one commit, or one of them cannot be stored: alone each may
+            else:  # too large for one commit, or one of them is invalid: try each alone
                 self._commit_one_by_one(requests)
         except SparklogError as error:
             for request in requests:
                 request.error = request.error or error
-        except BaseException as error:  # such as KeyboardInterrupt: this thread's alone, and others wait for an answer
+        except BaseException as error:  # such as KeyboardInterrupt: for this thread only, and others wait
             for request in requests:
                 request.error = request.error or self._interrupted(error)
             raise
@@ -327,7 +326,7 @@ class Coordinator:
             raise
 
     def _answer_interrupted(self, requests: Sequence[_Request], error: BaseException) -> None:
-        """Those without an answer: what was decided for them may be of a commit that did not happen."""
+        """Fail the unanswered requests: their decisions may be those of a commit that did not happen."""
         for request in requests:
             if not request.answered:
                 request.error = self._interrupted(error)
@@ -335,8 +334,8 @@ class Coordinator:
 
     def _interrupted(self, error: BaseException) -> IndeterminateCommitError:
         interrupted = IndeterminateCommitError(
-            f"the thread that made a commit to {self.store.root} for several ended with {error!r}; whether it happened "
-            "is not known: read the log again, or repeat the write with a producer id, which writes nothing twice",
+            f"outcome unknown: the thread that committed to {self.store.root} for several others ended with {error!r}; "
+            "read the log again, or repeat the write with a producer id, which writes nothing twice",
             path=self.store.root,
         )
         interrupted.__cause__ = error
@@ -368,14 +367,14 @@ class Coordinator:
 
 
 def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) -> list[Action]:
-    """The actions of all requests, each decided on top of the ones before; a request that fails keeps its error."""
+    """Return the actions of all requests, each decided on top of the previous ones; a failed one keeps its error."""
     draft = Draft(state, timestamp_ms)
     actions: list[Action] = []
     for request in requests:
         request.error = request.decision = None
         try:
             request.decision = request.decide(state)
-        except Exception as error:  # also a mistake of the program: it is that caller's, not the others'
+        except Exception as error:  # also a bug: it concerns that caller alone
             request.error = error
             continue
         for action in request.decision.actions:
@@ -390,7 +389,7 @@ def _decide_together(state: State, requests: list[_Request], timestamp_ms: int) 
 
 
 def writer_name() -> str:
-    """What a commit says of its writer: host and process, for people who read the log."""
+    """Return the writer's name in commits, host and process id, for people who read the log."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
@@ -401,7 +400,7 @@ def create_cluster(
     ids: Ids | None = None,
 ) -> Coordinator:
     """Create a cluster at a URL or folder. Raises ClusterAlreadyExistsError, UnsupportedStoreError, StorageError."""
-    store = _store(root, storage_options)
+    store = _to_store(root, storage_options)
     require_conditional_writes(store, ids or RandomIds())
     log = CommitLog.create(store, clock, ids)
     log.store = guard_store(log.store, CLUSTER_KEY)
@@ -414,15 +413,15 @@ def open_cluster(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Coordinator:
-    """Open an existing cluster. ``storage_options`` are for the root, if it is an address, and for the other brokers.
+    """Open an existing cluster. ``storage_options`` apply to the root, if given as an address, and to the brokers.
 
     Raises ClusterNotFoundError, UnsupportedStoreError, UnsupportedVersionError, CorruptMetadataError or StorageError.
     """
-    store = guard_store(_store(root, storage_options), CLUSTER_KEY)  # a root that is not mounted is not written beside
+    store = guard_store(_to_store(root, storage_options), CLUSTER_KEY)  # writes nothing below an unmounted root
     return Coordinator(CommitLog.open(store, clock, ids, writer_name()), storage_options)
 
 
-def _store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
+def _to_store(root: str | Store, storage_options: Mapping[str, object] | None) -> Store:
     return open_store(root, storage_options) if isinstance(root, str) else root
 
 
@@ -434,33 +433,33 @@ _opening_guard = ProcessLock()
 
 
 def _lock_of_key(key: _Key) -> ProcessLock:
-    """One lock for each cluster, so that a storage that does not answer holds up nobody who opens another one."""
+    """Return the lock of one cluster, so that a hanging storage does not delay opening another cluster."""
     with _opening_guard:
         return _opening.setdefault(key, ProcessLock())
 
 
 def shared_cluster(root: str, storage_options: Mapping[str, object] | None = None) -> Coordinator:
-    """This process's coordinator for a root, opened once and refreshed, since Spark reuses its planner processes.
+    """Return this process's coordinator for a root, opened once and refreshed, since Spark reuses planner processes.
 
-    Opened again where the root holds another cluster by now, or another history of the same one. Errors as
+    It is opened again if the root now holds another cluster, or another history of the same one. Raises as
     ``open_cluster``.
     """
     store = open_store(root, storage_options)
     key = (os.getpid(), store.root, repr(sorted((storage_options or {}).items())))
     with _lock_of_key(key):
-        found = _shared.get(key)
-        if found is None or read_cluster_file(store).cluster_id != found.state.cluster_id:
-            found = _shared[key] = open_cluster(store, storage_options)
+        coordinator = _shared.get(key)
+        if coordinator is None or read_cluster_file(store).cluster_id != coordinator.state.cluster_id:
+            coordinator = _shared[key] = open_cluster(store, storage_options)
         else:
             try:
-                found.refresh()
-            except RootReplacedError:  # a client that is made now has read nothing of the history before
-                found = _shared[key] = open_cluster(store, storage_options)
-        return found
+                coordinator.refresh()
+            except RootReplacedError:  # a new client has not read the former history
+                coordinator = _shared[key] = open_cluster(store, storage_options)
+        return coordinator
 
 
 def forget_shared(root: str) -> None:
-    """Open this root anew for the next client of this process."""
+    """Make this process open the root again for its next client."""
     for key in [key for key in list(_shared) if key[1] == root]:
         with _lock_of_key(key):
             _shared.pop(key, None)

@@ -1,16 +1,16 @@
-"""Which members of consumer groups are dead, as seen from outside of the groups.
+"""Finds dead members of consumer groups from outside the groups.
 
-Members watch each other (``membership``); of a group whose last member died nobody is left to do so. A lease has been
-written when the storage says so, so its age is the difference of two times of the storage's clock: a member whose lease
-is older than its session timeout is dead. No clock of any machine takes part, and nobody has to wait.
+Members watch each other (``membership``), but after the last one dies no member is left to do so. The storage tells
+when a lease was written, so its age is the difference of two times of the storage's clock: a member whose lease is
+older than its session timeout is dead. No machine's clock is involved, and no waiting.
 
-    expire_dead_members(coordinator, ["billing"])         # before a change that wants a group without members
+    expire_dead_members(coordinator, ["billing"])         # before a change that requires a group without members
     DeadMembers(coordinator).expire()                     # of all groups, as maintenance does
 
-Rules: what follows is a commit that holds only in the generation it was decided in. A member that cannot be judged,
-since it has no lease yet or the storage does not tell times, counts as alive; ``DeadMembers`` watches it, by its own
-elapsed time, as members do.
-Not for: what members do about each other (``membership``).
+Rules: removing members is a commit that is valid only in the generation it was decided in. A member whose state is
+unknown, since it has no lease yet or the storage does not report times, counts as alive; ``DeadMembers`` watches it by
+its own elapsed time, as members do.
+Not for: how members watch each other (``membership``).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from sparklog.protocol.state import GroupState
 Result = TypeVar("Result")
 
 LEASE_SLACK_MS = 1000
-"""ms that a lease may be older than the session timeout where the storage stamps whole seconds."""
+"""ms that a lease may be older than the session timeout if the storage stamps whole seconds."""
 
 
 OLD_LEASE_MS = 3_600_000
-"""ms after which a lease is removed whose member is in no group: it is written before the join is committed."""
+"""ms after which a lease without a member is deleted: a lease may be written before the join is committed."""
 
 
 def dead_members(coordinator: Coordinator, groups: Mapping[str, GroupState]) -> dict[str, list[str]]:
-    """The dead members of these groups, by group; groups that have none are left out. Raises StorageError."""
+    """Return the dead members of these groups by group, without groups that have none. Raises StorageError."""
     return _Leases(coordinator, groups).dead()
 
 
 def abandoned_emptied(coordinator: Coordinator, groups: Mapping[str, GroupState]) -> dict[str, GroupState]:
-    """These groups as they are to be shown: those whose members are all dead are without members.
+    """Return these groups as tools show them: a group whose members are all dead has no members.
 
-    Where one is alive it is about to take out the others. A storage that cannot be asked says nothing about members.
+    If one member is alive, it will remove the others. If the storage does not answer, the groups are unchanged.
     """
     try:
         dead = dead_members(coordinator, groups)
@@ -60,7 +60,7 @@ def abandoned_emptied(coordinator: Coordinator, groups: Mapping[str, GroupState]
 
 
 def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> list[str]:
-    """Take the dead members out of these groups; returns who was taken out. Errors as ``Coordinator.leave_group``."""
+    """Remove the dead members of these groups; return the removed ones. Raises as ``Coordinator.leave_group``."""
     state = coordinator.refresh()
     groups = {name: state.groups[name] for name in names if name in state.groups}
     return [
@@ -71,7 +71,7 @@ def expire_dead_members(coordinator: Coordinator, names: Collection[str]) -> lis
 
 
 def without_dead_members(coordinator: Coordinator, group: str, change: Callable[[], Result]) -> Result:
-    """Make a change that wants a group without members; where it has some, dead ones are taken out first."""
+    """Make a change that requires a group without members; if that fails, remove dead members and retry."""
     try:
         return change()
     except (NonEmptyGroupError, UnknownMemberIdError):
@@ -81,7 +81,7 @@ def without_dead_members(coordinator: Coordinator, group: str, change: Callable[
 
 
 class _Leases:
-    """The leases of some groups as the storage lists them at one moment."""
+    """The leases of some groups, listed at one moment."""
 
     def __init__(self, coordinator: Coordinator, groups: Mapping[str, GroupState]) -> None:
         self._groups = {name: group for name, group in groups.items() if group.members}
@@ -94,23 +94,23 @@ class _Leases:
         self._slack_ms = LEASE_SLACK_MS if whole_seconds else 0
 
     def dead(self) -> dict[str, list[str]]:
-        found = {
+        dead = {
             name: [member for member in group.members if self._is_dead(name, member)]
             for name, group in self._groups.items()
         }
-        return {name: members for name, members in found.items() if members}
+        return {name: members for name, members in dead.items() if members}
 
     def unknown(self) -> dict[str, dict[str, int]]:
-        """The members that cannot be judged, with their session timeouts in ms, by group."""
-        found = {
+        """Return the members whose state is unknown, with their session timeouts in ms, by group."""
+        timeouts = {
             name: {
-                member: known.session_timeout_ms
-                for member, known in group.members.items()
+                member: state.session_timeout_ms
+                for member, state in group.members.items()
                 if self._age_ms(name, member) is None
             }
             for name, group in self._groups.items()
         }
-        return {name: members for name, members in found.items() if members}
+        return {name: members for name, members in timeouts.items() if members}
 
     def _is_dead(self, group: str, member: str) -> bool:
         age_ms = self._age_ms(group, member)
@@ -122,11 +122,11 @@ class _Leases:
 
 
 def remove_old_leases(coordinator: Coordinator) -> int:
-    """Remove leases that killed members left behind; returns how many there were. Raises StorageError.
+    """Delete orphaned leases of killed members; return how many. Raises StorageError.
 
-    A lease goes that nobody has written for ``OLD_LEASE_MS`` by the storage's clock, and whose member is in no group by
-    a state that was read after that. A member that lives writes its own again at its next heartbeat, in any case. On a
-    storage that does not tell times none goes.
+    A lease is deleted if it was not written for ``OLD_LEASE_MS`` by the storage's clock, and its member is in no group
+    in a state that was read after the listing. A live member would write its lease again at its next heartbeat anyhow.
+    If the storage does not report times, none is deleted.
     """
     now_ms = coordinator.log.storage_clock.storage_now_ms()
     if now_ms is None:
@@ -134,17 +134,19 @@ def remove_old_leases(coordinator: Coordinator) -> int:
     old = [info.key for info in coordinator.store.list(LEASES) if 0 < info.modified_ms < now_ms - OLD_LEASE_MS]
     if not old:
         return 0
-    held = {lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members}
-    gone = [key for key in old if key not in held and key.count("/") == LEASES.count("/") + 1]
-    each(coordinator.store.delete, gone)
-    return len(gone)
+    member_keys = {
+        lease_key(name, member) for name, group in coordinator.refresh().groups.items() for member in group.members
+    }
+    orphans = [key for key in old if key not in member_keys and key.count("/") == LEASES.count("/") + 1]
+    each(coordinator.store.delete, orphans)
+    return len(orphans)
 
 
 class DeadMembers:
-    """Takes the dead members out of all groups, again and again. Not thread-safe.
+    """Removes the dead members of all groups, at every call. Not thread-safe.
 
-    ``unknown_ms`` is the longest session timeout of the members that could not be judged the last time, 0 for none:
-    whoever calls again until then gets to know of them.
+    ``unknown_ms`` is the longest session timeout of members whose state was unknown at the last call, 0 if there were
+    none: calls repeated for that long determine it.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -153,21 +155,21 @@ class DeadMembers:
         self.unknown_ms = 0
 
     def expire(self) -> list[str]:
-        """Returns who was taken out. Raises StorageError, CommitConflictError and IndeterminateCommitError."""
+        """Remove dead members; return them. Raises StorageError, CommitConflictError, IndeterminateCommitError."""
         groups = self._coordinator.refresh().groups
         leases = _Leases(self._coordinator, groups)
         dead, unknown = leases.dead(), leases.unknown()
         self._watches = {name: self._watches.get(name) or self._watch(name) for name in unknown}
         for name, members in unknown.items():
             dead[name] = [*dead.get(name, ()), *self._watches[name].look(members)]
-        gone = [
+        removed = [
             member
             for name, members in dead.items()
             for member in expire(self._coordinator, name, members, groups[name].generation)
         ]
-        left = {member: timeout for members in unknown.values() for member, timeout in members.items()}
-        self.unknown_ms = max((timeout for member, timeout in left.items() if member not in gone), default=0)
-        return gone
+        undecided = {member: timeout for members in unknown.values() for member, timeout in members.items()}
+        self.unknown_ms = max((timeout for member, timeout in undecided.items() if member not in removed), default=0)
+        return removed
 
     def _watch(self, group: str) -> LeaseWatch:
         return LeaseWatch(self._coordinator.store, self._coordinator.log.clock, group)

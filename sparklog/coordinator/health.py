@@ -1,16 +1,16 @@
-"""Whether a storage location is well: it is the one that was registered, takes a write, gives it back, and holds what
-it held at the last check.
+"""Checks a storage location: it is the registered one, accepts a write, returns it, and has lost nothing since the last
+check.
 
     OK           all of that
-    UNANSWERED   no answer, or one that says to try again
-    FAILED       it answers, and is not fit: not mounted, read-only, full, or it gives back something else
-    UNKNOWN      this machine cannot open it, for want of a client: that says nothing of the location
-    WENT_BACK    it is fit, and its files are older than they were: a copy was restored, or a disk was replaced
+    UNANSWERED   no answer, or a transient error
+    FAILED       it answers but is unusable: not mounted, read-only, full, or it returns other bytes
+    UNKNOWN      this machine cannot open it, for lack of a client: that says nothing about the location
+    WENT_BACK    it is usable, but its files are older than before: a copy was restored, or a disk was replaced
 
-A location that went back is told by its latest check, which is older than the one noted below the root; the check is
-not written anew before a commit has drawn the conclusions (``note_check``), so that a crash in between loses nothing.
+A location that went back is recognised by its latest check, which is older than the one stored below the root; the
+check is not written again before the loss is committed (``note_check``), so that a crash in between loses nothing.
 
-Rules: no retrying and no deciding; see ``controller``.
+Rules: no retries, no decisions; see ``controller``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from sparklog.store.base import Store
 from sparklog.store.location import IDENTITY_KEY
 
 TRIAL_KEY = "broker-check.tmp"
-"""What is written to a location, and deleted, to see whether it takes a write."""
+"""Key of a temporary object that tests whether a location accepts writes."""
 
 
 class Health(Enum):
-    """What a check came to; see the module."""
+    """The result of a check; see the module."""
 
     OK = "ok"
     UNANSWERED = "unanswered"
@@ -45,7 +45,7 @@ class Health(Enum):
 
 
 class Finding(NamedTuple):
-    """What a check of a broker found; ``why`` is for people, and empty where all is well."""
+    """The result of a broker's check; ``why`` is for people, and empty if OK."""
 
     broker: int
     health: Health
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 
 def check_location(root: Store, store: Store, cluster_id: str, broker: int, check: LatestCheck) -> Finding:
-    """One check of a location, ``check`` is its number. Raises StorageError only where the root does not answer."""
+    """Check a location once; ``check`` is its number. Raises StorageError only if the root does not answer."""
     noted = read_check(root, note_key(broker))
     try:
         finding = _examine(store, cluster_id, broker, check, noted)
@@ -68,24 +68,25 @@ def check_location(root: Store, store: Store, cluster_id: str, broker: int, chec
 
 def _examine(store: Store, cluster_id: str, broker: int, check: LatestCheck, noted: LatestCheck) -> Finding:
     check_identity(store, cluster_id, broker)
-    found = read_check(store, CHECK_KEY)
-    if found < noted:
-        store.put(TRIAL_KEY, b"1")  # one that takes no write is not fit, and its check could not be noted anew
+    stored = read_check(store, CHECK_KEY)
+    if stored < noted:
+        store.put(TRIAL_KEY, b"1")  # a location that refuses writes is unusable, and could not store a new check
         store.delete(TRIAL_KEY)
         return Finding(
             broker,
             Health.WENT_BACK,
-            f"{store.root} was checked as number {noted.check} by controller {noted.controller_epoch}, and knows of "
-            f"{found.check} by {found.controller_epoch}: what was written in between is not there",
+            f"{store.root} went back: its latest check is number {stored.check} of controller epoch "
+            f"{stored.controller_epoch}, but number {noted.check} of epoch {noted.controller_epoch} was stored there; "
+            "files written in between are missing",
         )
     write_check(store, CHECK_KEY, check)
     if read_check(store, CHECK_KEY) != check:
-        return Finding(broker, Health.FAILED, f"{store.root} does not give back what was written to it")
+        return Finding(broker, Health.FAILED, f"{store.root} does not return what was written to it")
     return Finding(broker, Health.OK)
 
 
 def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsewhere") -> None:
-    """Raises BrokerNotAvailableError unless a location is the broker it is taken for; the root (no ``url``) is."""
+    """Raise BrokerNotAvailableError unless a location is this broker; the root (no ``url``) always is."""
     if not url:
         return
     identity = read_identity(store)
@@ -100,6 +101,6 @@ def check_identity(store: Store, cluster_id: str, broker: int, url: str = "elsew
 
 
 def note_check(root: Store, store: Store, broker: int, check: LatestCheck) -> None:
-    """Begin anew with a location that went back, once its loss is in the log. Raises StorageError."""
+    """Store a new check of a location that went back, once its loss is in the log. Raises StorageError."""
     write_check(store, CHECK_KEY, check)
     write_check(root, note_key(broker), check)

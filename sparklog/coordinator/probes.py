@@ -1,7 +1,7 @@
-"""Which brokers answer now: each location is asked who it is, all at once, and no longer than the caller has time.
+"""Probes which brokers answer now: reads the identity of all locations in parallel, with a timeout.
 
-The log says what the controller knew at its last pass, and there may be no controller at work. A probe reads, writes
-nothing and decides nothing; whether a location takes writes, only the controller's check tells (``health``).
+The log has only the result of the controller's last pass, and there may be no controller running. A probe reads, writes
+nothing and decides nothing; only the controller's check tells whether a location accepts writes (``health``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sparklog.protocol.state import State
 
 
 class Probe(NamedTuple):
-    """What came of it. ``last_seen_ms`` is now where it answered, else the time of the latest check that it passed,
-    None where none is noted; ``why`` is for people, and empty where it answered."""
+    """The result of a probe. ``last_seen_ms`` is now if the broker answered, else the time of the latest check that it
+    passed, None if none is stored; ``why`` is for people, and empty if it answered."""
 
     answered: bool
     last_seen_ms: int | None
@@ -26,10 +26,10 @@ class Probe(NamedTuple):
 
 
 def probe_brokers(coordinator: Coordinator, timeout_seconds: float) -> dict[int, Probe]:
-    """All brokers of the cluster by id. The root is taken to answer: the caller has just read from it.
+    """Probe all brokers of the cluster, by id. The root counts as answering: the caller has just read from it.
 
-    A location that hangs keeps a thread until it answers; it does not keep the process. Raises StorageError where the
-    root does not answer.
+    A hanging location occupies a daemon thread until it answers, which does not keep the process alive. Raises
+    StorageError if the root does not answer.
     """
     state = coordinator.state
     answers: dict[int, str] = {number: "" for number, broker in state.brokers.items() if not broker.url}
@@ -43,24 +43,24 @@ def probe_brokers(coordinator: Coordinator, timeout_seconds: float) -> dict[int,
     deadline = clock.monotonic() + timeout_seconds
     for thread in threads:
         thread.join(max(deadline - clock.monotonic(), 0))
-    found = dict(answers)  # what comes later is too late
+    reasons = dict(answers)  # a copy: later answers are ignored
     silent = f"no answer within {timeout_seconds:g} s"
-    return {number: _probe(coordinator, number, found.get(number, silent)) for number in sorted(state.brokers)}
+    return {number: _to_probe(coordinator, number, reasons.get(number, silent)) for number in sorted(state.brokers)}
 
 
 def _ask(coordinator: Coordinator, state: State, number: int, answers: dict[int, str]) -> None:
-    """Note why a broker is not well, or an empty text."""
+    """Store why a broker does not answer properly, or an empty text."""
     url = state.brokers[number].url
     try:
         check_identity(coordinator.brokers.store_of(state, number), state.cluster_id, number, url)
         answers[number] = ""
     except SparklogError as error:
         answers[number] = error.message
-    except Exception as error:  # a storage's client may raise anything, and a thread has nobody to tell
+    except Exception as error:  # a client may raise anything, and a thread has no caller to raise it to
         answers[number] = f"{type(error).__name__}: {error}"
 
 
-def _probe(coordinator: Coordinator, number: int, why: str) -> Probe:
+def _to_probe(coordinator: Coordinator, number: int, why: str) -> Probe:
     if not why:
         return Probe(True, coordinator.log.clock.now_ms())
     return Probe(False, read_check(coordinator.store, note_key(number)).time_ms or None, why)

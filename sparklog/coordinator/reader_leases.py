@@ -1,17 +1,16 @@
-"""Announcements: how readers say that they still need files which have left the log meanwhile.
+"""Reader leases: keep files that have left the log for as long as a reader may still need them.
 
 A reader that works for long on one list of segments, such as a Spark job, stores one small object and renews it::
 
     leases/readers/<id>      {"version":42,"until_ms":1790000000000,"ttl_ms":600000}
 
-Files that left the log after that version stay for ``ttl_ms`` after the object was written, by the storage's clock:
-the reader's own may be off by days. What is announced only puts a deletion off: a reader that
-announces nothing, or too late, looks up anew what took the place of files that are gone, and loses records only where
-they were deleted or compacted.
+Files that left the log after that version are kept for ``ttl_ms`` after the object was written, by the storage's clock:
+the reader's own may be off by days. A lease only delays deletion: a reader without one, or with an expired one, looks
+up the segments that replaced deleted files, and misses only records that were deleted or compacted.
 
-Rules: a reader that may not write to the storage, or to which it does not answer, reads all the same. Reading a
-snapshot is no reason to write often: in one process all reads share an announcement, which is made anew once half of
-its time is over, for whatever version is the oldest that they use.
+Rules: taking a lease is best effort: a reader that may not write, or gets no answer, reads without one. To write
+rarely, all reads of a process share a lease, which is replaced once half of its time is over, or for an older
+version.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ READERS = "leases/readers/"
 MAX_ANNOUNCEMENT_BYTES = 4096
 
 CLOCK_SLACK_MS = 60_000
-"""ms that an announcement counts longer than it says: its renewal may take so long."""
+"""ms that a lease is valid longer than it states: its renewal may take that long."""
 
 UNREADABLE_MS = 3_600_000
-"""ms that an announcement counts that cannot be read."""
+"""ms that an unreadable lease is valid."""
 
 DAMAGED, NEWER = "damaged", "newer"
-"""Why an announcement cannot be read. A later version's stays: that version knows how long it counts."""
+"""Why a lease cannot be read. One of a newer version is kept: that version knows how long it is valid."""
 
 _READER = re.compile(re.escape(READERS) + r"[A-Za-z0-9_-]{1,64}")
-"""A reader's announcement, and not a stray file that somebody left beside them."""
+"""The key of a reader lease, as opposed to a stray file beside them."""
 
 
 class ReaderLeaseFile(msgspec.Struct, frozen=True):
-    """A reader may hold files that were part of the log at ``version``, for ``ttl_ms`` from when this was written.
+    """The stored lease: keeps files that were part of the log at ``version``, for ``ttl_ms`` after it was written.
 
-    ``until_ms`` is that by the reader's own clock. Announcements of earlier versions of sparklog have nothing else.
+    ``until_ms`` is its end by the reader's own clock; leases of earlier versions of sparklog have no ``ttl_ms``.
     """
 
     version: int
@@ -65,7 +64,7 @@ class ReaderLeaseFile(msgspec.Struct, frozen=True):
 
 
 class StoredReaderLease(NamedTuple):
-    """An announcement, where it is, and until when it counts by the storage's clock."""
+    """A listed lease: its key, version and end by the storage's clock."""
 
     key: str
     version: int
@@ -73,9 +72,9 @@ class StoredReaderLease(NamedTuple):
 
 
 class ReaderLease(NamedTuple):
-    """A reader's own announcement; it can be sent to the tasks that read for it, and any of them may renew it.
+    """A reader's own lease; it can be sent to the tasks that read for it, and any of them may renew it.
 
-    ``ttl_ms`` is how long one lasts, ``until_ms`` when it ends as far as is known here.
+    ``ttl_ms`` is its duration, ``until_ms`` its end as far as this process knows.
     """
 
     reader_id: str
@@ -88,34 +87,34 @@ class ReaderLease(NamedTuple):
         return READERS + self.reader_id
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it should be renewed: less than half of its time is left, or more than all of it, which is so by
-        another machine's clock, or by one that was set since."""
+        """Return whether to renew it: less than half of its time is left, or more than all of it, as by the clock of
+        another machine, or one that was set since."""
         return not self.ttl_ms / 2 <= self.until_ms - now_ms <= self.ttl_ms
 
     def renewed(self, store: Store, clock: Clock) -> ReaderLease:
-        """Store it, to last for its whole time from now. Raises StorageError."""
-        announcement = self._replace(until_ms=clock.now_ms() + self.ttl_ms)
-        store.put(self.key, msgspec.json.encode(ReaderLeaseFile(self.version, announcement.until_ms, self.ttl_ms)))
-        return announcement
+        """Store it for its whole duration from now, and return the renewed lease. Raises StorageError."""
+        renewed_lease = self._replace(until_ms=clock.now_ms() + self.ttl_ms)
+        store.put(self.key, msgspec.json.encode(ReaderLeaseFile(self.version, renewed_lease.until_ms, self.ttl_ms)))
+        return renewed_lease
 
     def kept(self, store: Store, clock: Clock) -> ReaderLease:
-        """The same, renewed if that is due and no other task has done it. Raises StorageError."""
+        """Return the lease, renewed if that is due and no other task has done it. Raises StorageError."""
         if not self.is_due(clock.now_ms()):
             return self
         stored = read_reader_lease(store, self.key)
         if stored is not None and stored.version <= self.version:
-            known = self._replace(until_ms=stored.until_ms)
-            if not known.is_due(clock.now_ms()):
-                return known
+            current = self._replace(until_ms=stored.until_ms)
+            if not current.is_due(clock.now_ms()):
+                return current
         return self.renewed(store, clock)
 
     def close(self, store: Store) -> None:
-        """Nothing is needed any more. Raises StorageError."""
+        """Delete the lease. Raises StorageError."""
         store.delete(self.key)
 
 
 def read_reader_lease(store: Store, key: str) -> ReaderLeaseFile | None:
-    """What is announced under a key, None where that is nothing. Raises StorageError, CorruptMetadataError,
+    """Return the lease stored under a key, None if there is none. Raises StorageError, CorruptMetadataError,
     UnsupportedVersionError."""
     path = f"{store.root}/{key}"
     try:
@@ -125,53 +124,53 @@ def read_reader_lease(store: Store, key: str) -> ReaderLeaseFile | None:
     except ObjectNotFoundError:
         return None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptMetadataError(f"the announcement {path} cannot be read: {error}; delete it", path=path) from error
+        raise CorruptMetadataError(f"invalid reader lease {path}: {error}; delete it", path=path) from error
 
 
-def ends_ms(info: ObjectInfo, found: ReaderLeaseFile) -> int:
-    """Until when an announcement counts: by the storage's clock, where it stamps objects, else by the reader's."""
-    if found.ttl_ms and info.modified_ms > 0:
-        return info.modified_ms + found.ttl_ms + CLOCK_SLACK_MS
-    return found.until_ms + CLOCK_SLACK_MS
+def ends_ms(info: ObjectInfo, lease: ReaderLeaseFile) -> int:
+    """Return when a lease ends in ms: by the storage's clock if it stamps objects, else by the reader's."""
+    if lease.ttl_ms and info.modified_ms > 0:
+        return info.modified_ms + lease.ttl_ms + CLOCK_SLACK_MS
+    return lease.until_ms + CLOCK_SLACK_MS
 
 
 def list_reader_leases(store: Store, now_ms: int) -> Iterator[StoredReaderLease]:
-    """The readers that are announced at this time, which is ``Coordinator.expiry_time_ms``. Raises StorageError.
+    """Yield the valid leases at this time, which is ``Coordinator.expiry_time_ms``. Raises StorageError.
 
-    One that cannot be read counts for ``UNREADABLE_MS``: it may be somebody's all the same.
+    An unreadable lease is valid for ``UNREADABLE_MS``: a reader may depend on it nevertheless.
     """
     return iter(read_reader_leases(store, now_ms).valid)
 
 
 class StoredReaderLeases(NamedTuple):
-    """The readers that are announced, and those whose announcements are over."""
+    """The valid leases and the expired ones."""
 
     valid: list[StoredReaderLease]
     expired: list[StoredReaderLease]
 
 
 def read_reader_leases(store: Store, now_ms: int) -> StoredReaderLeases:
-    """All there are, as of this time, many read at a time. Raises StorageError."""
+    """Read all leases, in parallel, and sort them by validity at this time. Raises StorageError."""
     infos = list(store.list(READERS))
-    found = each(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
+    leases = each(partial(_read_listed, store), infos, max(store.parallel_requests, 1))
     result = StoredReaderLeases([], [])
-    for info, read in zip(infos, found, strict=True):
-        if isinstance(read, ReaderLeaseFile):
-            until_ms = ends_ms(info, read)
+    for info, lease in zip(infos, leases, strict=True):
+        if isinstance(lease, ReaderLeaseFile):
+            until_ms = ends_ms(info, lease)
             (result.valid if until_ms >= now_ms else result.expired).append(
-                StoredReaderLease(info.key, read.version, until_ms)
+                StoredReaderLease(info.key, lease.version, until_ms)
             )
-        elif read is not None:
+        elif lease is not None:
             until_ms = info.modified_ms + UNREADABLE_MS
             if until_ms >= now_ms:
                 result.valid.append(StoredReaderLease(info.key, -1, info.modified_ms))
-            elif read is DAMAGED and info.modified_ms > 0 and _READER.fullmatch(info.key):
+            elif lease is DAMAGED and info.modified_ms > 0 and _READER.fullmatch(info.key):
                 result.expired.append(StoredReaderLease(info.key, -1, until_ms))
     return result
 
 
 def _read_listed(store: Store, info: ObjectInfo) -> ReaderLeaseFile | str | None:
-    """An announcement, or why it cannot be read; None for one that is gone."""
+    """Return a lease, or why it cannot be read; None if it was deleted."""
     try:
         return read_reader_lease(store, info.key)
     except UnsupportedVersionError:
@@ -180,32 +179,32 @@ def _read_listed(store: Store, info: ObjectInfo) -> ReaderLeaseFile | str | None
         return DAMAGED
 
 
-# -- one announcement for all reads of a process
+# -- one lease for all reads of a process
 
 _shared: dict[tuple[int, str, int], ReaderLease] = {}
 _shared_lock = ProcessLock()
 
 
 def take_reader_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> ReaderLease | None:
-    """What a read that was planned at ``version`` has to keep alive; None where it cannot be announced.
+    """Return the lease that a read planned at ``version`` has to keep alive; None if it cannot be stored.
 
-    Stored only if none of this process's announcements covers the read for half of its time still. It is left to
-    expire: the tasks of a read tell nobody when the last one has ended.
+    Stored only if no lease of this process covers the read for at least half of its duration. It is left to expire,
+    since nothing tells when the last task of a read has ended.
     """
     store, clock = coordinator.store, coordinator.log.clock
     key = (os.getpid(), store.root, ttl_ms)
     with _shared_lock:
-        found = _shared.get(key)
-        if found is None or found.version > version or found.is_due(clock.now_ms()):
-            found = _shared[key] = _announced_anew(coordinator, version, ttl_ms)
-        return found if found.reader_id else None
+        lease = _shared.get(key)
+        if lease is None or lease.version > version or lease.is_due(clock.now_ms()):
+            lease = _shared[key] = _store_new_lease(coordinator, version, ttl_ms)
+        return lease if lease.reader_id else None
 
 
-def _announced_anew(coordinator: Coordinator, version: int, ttl_ms: int) -> ReaderLease:
-    """A new announcement; where it cannot be stored, one without an id that says when to try again."""
+def _store_new_lease(coordinator: Coordinator, version: int, ttl_ms: int) -> ReaderLease:
+    """Store and return a new lease; if that fails, return one without an id, whose end says when to retry."""
     store, clock = coordinator.store, coordinator.log.clock
     try:
         return ReaderLease(coordinator.log.ids.write_id(), version, ttl_ms).renewed(store, clock)
     except SparklogError as error:
-        logger.info("a read of %s at version %d is not announced: %s", store.root, version, error)
+        logger.info("could not store a reader lease in %s at version %d: %s", store.root, version, error)
         return ReaderLease("", version, ttl_ms, clock.now_ms() + ttl_ms)

@@ -1,11 +1,11 @@
 """Closes a root, and opens the cluster at another one.
 
-The last commit of a closed root is ``move_cluster``: whoever reads it, and every writer has to before the next number,
-is told the new address (ClusterMovedError). At the new root, which has this commit too or, where the old one was lost,
-does not, the next commit says that the cluster has arrived, and that broker 0 is the old root.
+The last commit of a closed root is ``move_cluster``: every reader, and so every writer before its next commit, gets
+the new address from it (ClusterMovedError). At the new root, which has this commit too unless the old root was lost,
+the next commit completes the move and makes the old root the location of broker 0.
 
-Rules: each step may be repeated, and a crash between two of them leaves a cluster that nobody writes to, in one place.
-Not for: copying the commit log (``maintenance.mirror``).
+Rules: each step is idempotent; a crash between two of them leaves the cluster at one root, without writers.
+Not for: copying the commit log (``maintenance.replicas.mirror``).
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ ROOT_BROKER = 0
 
 
 def is_closed(commit: Commit) -> bool:
-    """Whether this commit closes a root."""
+    """Return whether this commit closes a root."""
     return any(isinstance(action, MoveCluster) and action.url for action in commit.actions)
 
 
 def close_root(root: Store, cluster_id: str, new_root: str, clock: Clock, ids: Ids) -> int:
-    """Commit that the cluster goes on at ``new_root``, and make this one a location of it; returns the last version.
+    """Commit the move to ``new_root`` and make this root a location of it; return the last version.
 
-    Raises ClusterNotFoundError, InvalidRequestError for another cluster's root, ClusterMovedError where it has moved
-    to a third place, StorageError, CorruptMetadataError.
+    Raises ClusterNotFoundError, InvalidRequestError for another cluster's root, ClusterMovedError if the cluster has
+    moved to a third root, StorageError, CorruptMetadataError.
     """
-    known = read_cluster_file(root).cluster_id
-    if known != cluster_id:
-        raise InvalidRequestError(f"{root.root} is the root of cluster {known}, not of {cluster_id}", path=root.root)
+    stored_id = read_cluster_file(root).cluster_id
+    if stored_id != cluster_id:
+        raise InvalidRequestError(
+            f"{root.root} is the root of cluster {stored_id}, not of {cluster_id}", path=root.root
+        )
 
     def close(state: State) -> list[Action]:
         if state.moved_to not in ("", new_root):
-            raise ClusterMovedError(f"{root.root} has moved to {state.moved_to} already", path=root.root)
+            raise ClusterMovedError(f"{root.root} has already moved to {state.moved_to}", path=root.root)
         return [] if state.moved_to else [MoveCluster(url=new_root)]
 
     version = _commit(CommitLog(root, clock, ids, moved=True), close)
@@ -55,7 +57,7 @@ def close_root(root: Store, cluster_id: str, new_root: str, clock: Clock, ids: I
 
 
 def open_root(root: Store, old_root: str, clock: Clock, ids: Ids) -> int:
-    """Commit at the new root that the cluster is here, and that broker 0 is the old root; returns the version."""
+    """Complete the move at the new root, with the old root as broker 0; return the version."""
 
     def settle(state: State) -> list[Action]:
         actions: list[Action] = []
@@ -77,5 +79,5 @@ def _commit(log: CommitLog, decide: Callable[[State], Sequence[Action]]) -> int:
         if not actions or log.attempt(actions) is Outcome.WON:
             return log.state.version
     raise CommitConflictError(
-        f"other writers won every attempt to commit to {log.store.root}; try again", path=log.store.root
+        f"all attempts to commit to {log.store.root} were lost to other writers; try again", path=log.store.root
     )

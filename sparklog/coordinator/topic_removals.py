@@ -1,14 +1,14 @@
-"""Deleting topics so that their space is given back: the files are listed first, then the commit names the listings.
+"""Deletes topics so that their space is reclaimed: the files are listed first, then the commit names the listings.
 
     with deletion_of(coordinator, ["orders"]) as delete_topic:
         coordinator.submit(lambda state: delete_topic(state, "orders"))
 
 Kafka deletes the files of a deleted topic after ``file.delete.delay.ms`` (``LogManager.asyncDelete``); here a sweep
-does (``maintenance.deletion``), by the listings. What is appended between the listing and the commit is not listed, and
-is found by a vacuum.
+does (``maintenance.gc``), by the listings. Files appended between listing and commit are not listed; a vacuum finds
+them.
 
-Rules: a listing is written once for each topic, before the first decision; one that no commit names is deleted again,
-unless it is not known whether the commit happened.
+Rules: a listing is written once per topic, before the first decision; one that no commit names is deleted again, unless
+the outcome of the commit is unknown.
 """
 
 from __future__ import annotations
@@ -30,36 +30,38 @@ if TYPE_CHECKING:
     from sparklog.coordinator.coordinator import Coordinator
 
 DeleteTopic = Callable[[State, str], Decision]
-"""Decides the deletion of a topic; errors and result as ``delete_topic``."""
+"""Decides the deletion of a topic; result and errors as ``delete_topic``."""
 
 
 @contextmanager
 def deletion_of(coordinator: Coordinator, topics: Iterable[str]) -> Iterator[DeleteTopic]:
-    """How these topics are to be deleted, with their files listed. Topics that do not exist are left to the decision.
+    """List the files of these topics, and yield how to decide their deletion, which refuses topics that do not exist.
 
-    Raises StorageError, CorruptMetadataError when nothing was deleted.
+    Raises StorageError, CorruptMetadataError; nothing was deleted then.
     """
     state = coordinator.refresh()
-    listings = {state.topics[name].topic_id: _listing(coordinator, state, name) for name in _deletable(state, topics)}
+    listings = {
+        state.topics[name].topic_id: _write_listing(coordinator, state, name) for name in _find_deletable(state, topics)
+    }
     try:
-        yield lambda newest, name: _decided(newest, name, listings, state.version)
+        yield lambda newest, name: _decide_with_listing(newest, name, listings, state.version)
     except IndeterminateCommitError:
         raise
     except SparklogError:
-        _forget_unused(coordinator, listings)
+        _delete_unused(coordinator, listings)
         raise
-    _forget_unused(coordinator, listings)
+    _delete_unused(coordinator, listings)
 
 
-def _deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
+def _find_deletable(state: State, topics: Iterable[str]) -> Iterator[str]:
     for name in dict.fromkeys(topics):
-        with suppress(SparklogError):  # whatever speaks against it, the decision will say
+        with suppress(SparklogError):  # the decision raises it again
             delete_topic(state, name)
             if any(partition.segments for partition in state.topics[name].partitions):
                 yield name
 
 
-def _listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
+def _write_listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
     topic, segments = state.topics[name], coordinator.segments(name, state)
     files = chain.from_iterable(
         files_of(partition, segments.partition(number)) for number, partition in enumerate(topic.partitions)
@@ -68,8 +70,8 @@ def _listing(coordinator: Coordinator, state: State, name: str) -> RemoveFiles:
     return write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
 
 
-def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
-    """With its listing, unless a vacuum since ``version`` may have taken that away; it finds the files as well."""
+def _decide_with_listing(state: State, name: str, listings: Mapping[str, RemoveFiles], version: int) -> Decision:
+    """Add the listing, unless a vacuum since ``version`` may have deleted it; the vacuum finds the files as well."""
     decision = delete_topic(state, name)
     listing = listings.get(decision.result)
     if listing is None or version <= state.writer_fence:
@@ -77,7 +79,7 @@ def _decided(state: State, name: str, listings: Mapping[str, RemoveFiles], versi
     return Decision([*decision.actions, listing], decision.result)
 
 
-def _forget_unused(coordinator: Coordinator, listings: Mapping[str, RemoveFiles]) -> None:
+def _delete_unused(coordinator: Coordinator, listings: Mapping[str, RemoveFiles]) -> None:
     for listing in listings.values():
         if listing.listing not in coordinator.state.removed_files:
             with suppress(StorageError):

@@ -1,10 +1,10 @@
-"""Looks for a leader among replicas that are not in sync, where all that are in sync are gone.
+"""Finds an unclean leader: a replica that is not in sync, for partitions whose replicas in sync are all lost.
 
-The one that holds most records is taken, the first of the replica list among equals (Kafka takes the first, whatever it
-holds). What it lacks leaves the log with its election; see ``protocol.elections``.
+The replica with most records is chosen, the first of the replica list among equals (Kafka takes the first, whatever it
+holds). Records that it lacks leave the log with its election; see ``protocol.decide.elections``.
 
-Rules: looks at storages and decides nothing. What cannot be looked at is not taken for empty, which would lose records.
-A segment is held if its ``.log`` is as long as its ``.index`` says.
+Rules: reads storages and decides nothing. A location that cannot be read is not taken for empty, which would lose
+records. A replica holds a segment if its ``.log`` is as long as its ``.index`` says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
-    """The partitions without a leader whose topic lets a replica take over that is not in sync."""
+    """Yield the partitions without a leader whose topic allows unclean leader election."""
     for topic in state.topics_in_order():
         leaderless = [number for number, partition in enumerate(topic.partitions) if partition.leader < 0]
         if leaderless and TopicConfig.resolve(topic.configs, state.configs).get("unclean.leader.election.enable"):
@@ -42,9 +42,9 @@ def waiting_for_unclean_election(state: State) -> Iterator[TopicPartition]:
 
 
 def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, number: int) -> UncleanElection:
-    """The election of the online replica that lacks fewest records.
+    """Return the election of the online replica that lacks fewest records.
 
-    Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError where none answers, StorageError.
+    Raises UnknownTopicOrPartitionError, EligibleLeadersNotAvailableError if none answers, StorageError.
     """
     partition = state.partition(topic, number)
     topic_id = state.topics[topic].topic_id
@@ -54,9 +54,11 @@ def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, numb
         try:
             store = coordinator.brokers.store_of(state, broker)
             check_identity(store, state.cluster_id, broker, state.brokers[broker].url)
-            lacking = _lacking(store, segments)
-        except SparklogError as error:  # it may hold everything
-            logger.warning("broker %d cannot be looked at as a leader of %s-%d: %s", broker, topic, number, error)
+            lacking = _find_lacking(store, segments)
+        except SparklogError as error:  # its location may hold all records
+            logger.warning(
+                "broker %d could not be inspected as a candidate leader for %s-%d: %s", broker, topic, number, error
+            )
             continue
         records = sum(segment.records for segment in lacking)
         if best is None or records < best[0]:
@@ -69,12 +71,12 @@ def find_unclean_leader(coordinator: Coordinator, state: State, topic: str, numb
             partition=number,
         )
     _, broker, lacking = best
-    lost = _replacements(topic, topic_id, number, segments, lacking)
+    lost = _group_lacking(topic, topic_id, number, segments, lacking)
     return UncleanElection(topic, topic_id, number, broker, partition.log_end_offset, state.version, lost)
 
 
-def _lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
-    """The segments that a location does not hold whole. Raises StorageError."""
+def _find_lacking(store: Store, segments: Sequence[Segment]) -> list[Segment]:
+    """Return the segments that a location does not hold completely. Raises StorageError."""
     sizes: dict[str, int] = {}
     for folder in sorted({segment.path.rpartition("/")[0] for segment in segments}):
         sizes.update((info.key, info.size) for info in store.list(f"{folder}/"))
@@ -91,16 +93,16 @@ def _is_whole(store: Store, segment: Segment, sizes: dict[str, int]) -> bool:
     return index.summary.log_length == sizes[segment.path]
 
 
-def _replacements(
+def _group_lacking(
     topic: str, topic_id: str, number: int, segments: Sequence[Segment], lacking: Sequence[Segment]
 ) -> list[Replacement]:
-    """What takes the lacking segments out of the log, neighbours together."""
+    """Return the replacements that take the lacking segments out of the log, one for each run of neighbours."""
     missing = {segment.base_offset for segment in lacking}
-    found: list[Replacement] = []
+    replacements: list[Replacement] = []
     for is_missing, group in groupby(segments, key=lambda segment: segment.base_offset in missing):
         run = list(group)
         if is_missing:
-            found.append(
+            replacements.append(
                 Replacement(
                     topic=topic,
                     topic_id=topic_id,
@@ -110,4 +112,4 @@ def _replacements(
                     removed=removed(topic_id, run),
                 )
             )
-    return found
+    return replacements

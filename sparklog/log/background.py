@@ -1,4 +1,4 @@
-"""Work that nobody waits for, in a thread of its own: at most one at a time, and the process does not end before it."""
+"""Runs work in a background thread: at most one at a time, and the process does not exit before it ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class BackgroundTask:
-    """Runs ``work`` after each ``request``; requests that come while it runs are answered by one more run.
+    """Runs ``work`` after each ``request``; requests during a run are combined into one more run.
 
-    ``work`` must not raise. Thread-safe. A forked child starts without the thread, and without what was requested.
+    ``work`` must not raise. Thread-safe. A forked child starts without the thread and without pending requests.
     """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class BackgroundTask:
         self._requested = False
 
     def request(self) -> None:
-        """Have the work done soon. Where threads cannot be started any more (the interpreter ends), it is done here."""
+        """Request a run. If no thread can be started any more (the interpreter exits), the work runs in this one."""
         if self._process != os.getpid():
             self._reset()
         with self._lock:
@@ -39,7 +39,7 @@ class BackgroundTask:
             self._run()
 
     def wait(self) -> None:
-        """Return once everything that was requested so far is done."""
+        """Wait until all requests so far are done."""
         thread = self._thread if self._process == os.getpid() else None
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -1,17 +1,17 @@
-"""What lies at the root of each storage location: who it is, and when it was checked last.
+"""Files at the root of each storage location: its identity and its latest check.
 
     broker.json          {"format":1,"cluster_id":"…","broker":1}     written once, when the location is registered
     broker-check.json    {"controller_epoch":3,"check":17,"time_ms":…}  overwritten by every check of the location
 
-Where a location may be is said below the cluster's root, outside of ``meta/``, so that a policy can let the root's
-owner alone write it (see ``store.location.may_contact``)::
+The allowed locations are stored below the cluster's root, outside of ``meta/``, so that a policy can reserve the file
+for the root's owner (see ``store.location.may_contact``)::
 
     locations.json       {"format":2,"allowed":["s3://other-bucket/logs"]}
 
-The check is noted below the cluster's root as well, in ``leases/brokers/<id>``, after it was stored at the location. So
-a location whose check is older than the note has gone back in time: an older copy was put in its place.
+The check is also stored below the cluster's root, in ``leases/brokers/<id>``, after it was stored at the location. So a
+location whose own check is older has gone back in time: it was replaced by an older copy.
 
-Rules: as with leases, what these files say decides nothing. What follows from it is a commit.
+Rules: like leases, these files decide nothing. Consequences are commits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class LatestCheck(msgspec.Struct, frozen=True, order=True):
-    """A check of a location. The later of two has the higher controller epoch, or the higher number in the same."""
+    """A check of a location, ordered by controller epoch and number."""
 
     controller_epoch: int
     check: int
@@ -55,13 +55,13 @@ NEVER_CHECKED = LatestCheck(0, 0)
 
 
 def note_key(broker: int) -> str:
-    """Where below the cluster's root the latest check of a location is noted."""
+    """Return the key below the cluster's root of a location's latest check."""
     return f"leases/brokers/{broker}"
 
 
 def read_identity(store: Store) -> Identity | None:
-    """Who a location is, None where it has no broker.json. Raises CorruptMetadataError, UnsupportedVersionError,
-    StorageError."""
+    """Return a location's identity, None if it has no broker.json. Raises CorruptMetadataError,
+    UnsupportedVersionError, StorageError."""
     try:
         data = store.get(IDENTITY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError:
@@ -72,7 +72,7 @@ def read_identity(store: Store) -> Identity | None:
         return msgspec.json.decode(data, type=Identity)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(
-            f"{path} cannot be read: {error}; if the location is the right one, delete this file and register it again",
+            f"{path} cannot be read: {error}; if this is the right location, delete the file and register it again",
             path=path,
         ) from error
 
@@ -82,7 +82,7 @@ def encode_identity(cluster_id: str, broker: int) -> bytes:
 
 
 def read_check(store: Store, key: str) -> LatestCheck:
-    """A check as it is stored; one that is missing or damaged counts as the oldest. Raises StorageError."""
+    """Return a stored check; a missing or damaged one counts as the oldest. Raises StorageError."""
     try:
         return msgspec.json.decode(store.get(key, limits.MAX_CLUSTER_FILE_BYTES), type=LatestCheck)
     except (ObjectNotFoundError, CorruptMetadataError, msgspec.MsgspecError, RecursionError):
@@ -90,22 +90,22 @@ def read_check(store: Store, key: str) -> LatestCheck:
 
 
 def write_check(store: Store, key: str, check: LatestCheck) -> None:
-    """Raises StorageError."""
+    """Store a check. Raises StorageError."""
     store.put(key, msgspec.json.encode(check))
 
 
-# -- where locations may be
+# -- allowed locations
 
 
 class AllowedLocations(msgspec.Struct, frozen=True):
-    """locations.json: addresses below which brokers may be, besides those of the root's own bucket or server."""
+    """locations.json: prefixes of allowed locations, besides the root's own bucket or server."""
 
     format: int = levels.CURRENT
     allowed: tuple[str, ...] = ()
 
 
 def read_allowed(root: Store) -> tuple[str, ...]:
-    """The addresses that the root's owner allowed. Raises StoragePermissionError where the file is another user's,
+    """Return the addresses that the root's owner allowed. Raises StoragePermissionError if the file is another user's,
     CorruptMetadataError, UnsupportedVersionError, StorageError."""
     path = f"{root.root}/{LOCATIONS_KEY}"
     try:
@@ -121,7 +121,7 @@ def read_allowed(root: Store) -> tuple[str, ...]:
 
 
 def write_allowed(root: Store, allowed: Iterable[str], ids: Ids) -> None:
-    """Overwrite what is allowed; two that do so at the same time may lose one's change. Raises StorageError."""
+    """Replace the allowed locations; of two concurrent calls one may be lost. Raises StorageError."""
     data = msgspec.json.encode(AllowedLocations(allowed=tuple(sorted(set(allowed))))) + b"\n"
     if len(data) > limits.MAX_LOCATIONS_FILE_BYTES:
         raise InvalidRequestError(
@@ -132,26 +132,26 @@ def write_allowed(root: Store, allowed: Iterable[str], ids: Ids) -> None:
 
 
 def allow_location(root: Store, url: str, ids: Ids) -> bool:
-    """Let clients of this root contact a location; returns whether that is a change. Raises StorageError, of which
-    StoragePermissionError says that only the root's owner can."""
+    """Let clients of this root contact a location; return whether that is a change. Raises StorageError, and
+    StoragePermissionError if this process is not run by the root's owner."""
     if may_contact(url, root.root, ()):
         return False
     try:
-        allowed = _allowed_before(root)
+        allowed = _read_allowed_or_none(root)
         if may_contact(url, root.root, allowed):
             return False
         write_allowed(root, [*allowed, url], ids)
     except StoragePermissionError as error:
         raise StoragePermissionError(
             f"{_shown(url)} is elsewhere than the root {root.root}, and only the root's owner can allow that: "
-            f"{error.message}. Nothing was changed; {_what_to_run(root, url)}",
+            f"{error.message}. Nothing was changed; {_allow_hint(root, url)}",
             path=url,
         ) from error
     return True
 
 
-def _allowed_before(root: Store) -> tuple[str, ...]:
-    """What is allowed already; nothing where another user put a file there, which the owner's takes the place of."""
+def _read_allowed_or_none(root: Store) -> tuple[str, ...]:
+    """Return the allowed locations; none if another user wrote the file, which the owner's file replaces."""
     try:
         return read_allowed(root)
     except StoragePermissionError:
@@ -161,7 +161,7 @@ def _allowed_before(root: Store) -> tuple[str, ...]:
 
 
 def disallow_location(root: Store, url: str, ids: Ids) -> bool:
-    """Take an address off the list; returns whether it was on it. Errors as ``allow_location``."""
+    """Remove an address from the list; return whether it was there. Raises as ``allow_location``."""
     allowed = read_allowed(root)
     if url not in allowed:
         return False
@@ -170,7 +170,7 @@ def disallow_location(root: Store, url: str, ids: Ids) -> bool:
 
 
 def check_contact(root: Store, broker: int, url: str) -> None:
-    """Refuse an address of the commit log that the root's owner has not allowed.
+    """Refuse an address from the commit log that the root's owner has not allowed.
 
     Raises StoragePermissionError, StorageError, UnsupportedStoreError, CorruptMetadataError.
     """
@@ -184,15 +184,15 @@ def check_contact(root: Store, broker: int, url: str) -> None:
         why = f" ({error.message})"
     raise StoragePermissionError(
         f"broker {broker} is at {_shown(url)}, which is not contacted: the owner of the root {root.root} has not "
-        f"allowed it{why}. Where it is meant to be there, {_what_to_run(root, url)}",
+        f"allowed it{why}. If the location is correct, {_allow_hint(root, url)}",
         path=url,
         broker=broker,
     )
 
 
-def _what_to_run(root: Store, url: str) -> str:
-    where, place = shlex.quote(root.root), shlex.quote(_shown(url))  # another user chose it: it is not to run anything
-    command = f"sparklog brokers allow --bootstrap-server {where} --location {place}"
+def _allow_hint(root: Store, url: str) -> str:
+    quoted_root, location = shlex.quote(root.root), shlex.quote(_shown(url))  # chosen by another user: no injection
+    command = f"sparklog brokers allow --bootstrap-server {quoted_root} --location {location}"
     return f"the owner of the root runs `{command}`"
 
 

@@ -1,8 +1,8 @@
-"""Creating an object that is written once, such as ``cluster.json``, with its outcome read back.
+"""Creates an object that is written once, such as ``cluster.json``, and reads back the outcome.
 
-Such an object says who a location is; whoever writes the same bytes is as right as who wrote them first. So what counts
-after a create is what is stored, whatever the answer was: a client that repeats a request by itself is told "exists" by
-its own first one, or an error of any kind after one that was stored.
+Such an object identifies a location; writers of the same bytes are equivalent. So after a create only the stored object
+counts, whatever the response was: a client that retries internally may get "exists" because of its own first request,
+or any error after a request that took effect.
 
 Not for: commits, which carry a write id (``commit_log``).
 """
@@ -14,9 +14,9 @@ from sparklog.store.base import Store
 
 
 def create_object(store: Store, key: str, data: bytes, max_bytes: int) -> bytes:
-    """Create an object unless there is one, and return what is stored: ``data``, or what was there before.
+    """Create an object unless it exists, and return the stored bytes: ``data``, or those there before.
 
-    Raises StorageError where that cannot be told; it may be stored then, now or a moment later. Do it again.
+    Raises StorageError if the outcome is unknown: ``data`` may be stored, now or a moment later. Retry then.
     """
     try:
         store.put_if_absent(key, data)
@@ -26,7 +26,7 @@ def create_object(store: Store, key: str, data: bytes, max_bytes: int) -> bytes:
 
 
 def read_created(store: Store, key: str, error: StorageError, max_bytes: int) -> bytes:
-    """What is stored under a key whose create ended with ``error``; raises that where it cannot be told."""
+    """Return the bytes stored under a key whose create raised ``error``; raises that if the outcome is unknown."""
     if error.nothing_written:
         raise error
     try:

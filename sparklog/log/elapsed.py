@@ -1,4 +1,4 @@
-"""How long ago something was, on a machine that may have slept, or whose clock may have been set, since."""
+"""Measures elapsed time on a machine that may sleep, or whose clock may be set, in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparklog import limits
 from sparklog.clock import Clock
 
 AWAY_SECONDS = limits.MIN_COMMIT_AGE_MS / 2000
-"""seconds without a look at the log after which its commits may have been removed meanwhile."""
+"""seconds without reading the log after which its commits may have been removed in the meantime."""
 
 
 class Moment(NamedTuple):
@@ -19,7 +19,7 @@ class Moment(NamedTuple):
 
 
 class ElapsedTime:
-    """Measures by a machine's elapsed time and its wall clock, of which either may have stood still. Thread-safe."""
+    """Measures by a machine's monotonic and wall clock, either of which may have stood still. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,10 +28,10 @@ class ElapsedTime:
         return Moment(self._clock.monotonic(), self._clock.now_ms())
 
     def seconds_since(self, moment: Moment) -> float:
-        """The longer of what the two clocks say."""
+        """Return the longer of the times by the two clocks."""
         now = self.now()
         return max(now.monotonic - moment.monotonic, (now.wall_ms - moment.wall_ms) / 1000)
 
     def is_away_since(self, moment: Moment) -> bool:
-        """Whether this process may have missed commits that were made, and removed, since it looked last."""
+        """Return whether commits may have been made and removed since this moment, unseen by this process."""
         return self.seconds_since(moment) >= AWAY_SECONDS

@@ -1,16 +1,16 @@
-"""Where everything lies below a cluster's root, and cluster.json itself.
+"""The layout of a cluster's root, with cluster.json and the boundary.
 
     cluster.json                                      format version and cluster id; written once
     meta/commits/<20 digits>.json                     the commit log
-    meta/actions/<20 digits>-<write id>.json          actions of commits that have too many to hold them
+    meta/actions/<20 digits>-<write id>.json          actions of commits that have too many to store inline
     meta/removed-commits/...                          commits that a repair took out of the log (``sparklog fsck``)
-    meta/boundary.json                                commits at or below this number may be gone
+    meta/boundary.json                                commits at or below this number may be removed
     meta/checkpoints/<20 digits>-boundary.mark        the boundary was set to this number once
-    meta/clock                                        written to learn the storage's time; its content says nothing
+    meta/clock                                        written to learn the storage's time; without content
     meta/checkpoints/...                              states at a version (see ``checkpoint``)
     <topic>-<partition>/<20 digits>-<write id>.log    segments, each with its .index beside it
 
-The number in a segment's name is the base offset its writer expected; the commit log says the real one.
+The number in a segment's name is the base offset its writer expected; the commit log has the real one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ACTIONS = "meta/actions/"
 REMOVED_COMMITS = "meta/removed-commits/"
 
 FORMAT = 1
-"""The layout this code writes; it opens this one and older ones."""
+"""The format this version writes; it reads this one and older ones."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -57,8 +57,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
 class Boundary(msgspec.Struct, frozen=True):
     """boundary.json: no commit may be created at or below this number.
 
-    ``removed_bytes``: what the commits up to there took, so that the bytes of the others need no listing. ``times`` are
-    some versions that were removed with the ms since the epoch of their commits, oldest first: how old a version is.
+    ``removed_bytes``: size of the commits up to there, so that the size of the others needs no listing. ``times``: some
+    removed versions with the times of their commits in ms since the epoch, oldest first, to tell the age of a version.
     ``format`` is a level (see ``protocol.levels``); fields of later versions are ignored unless it grew.
     """
 
@@ -73,84 +73,84 @@ def encode_cluster_file(cluster_id: str) -> bytes:
 
 
 def read_cluster_file(store: Store) -> ClusterFile:
-    """What cluster.json says. Raises ClusterNotFoundError, CorruptMetadataError or UnsupportedVersionError."""
+    """Read cluster.json. Raises ClusterNotFoundError, CorruptMetadataError or UnsupportedVersionError."""
     path = f"{store.root}/{CLUSTER_KEY}"
     try:
         data = store.get(CLUSTER_KEY, limits.MAX_CLUSTER_FILE_BYTES)
     except ObjectNotFoundError as error:
-        raise ClusterNotFoundError(_what_it_is(store), path=path) from error
+        raise ClusterNotFoundError(_describe_location(store), path=path) from error
     try:
-        found = msgspec.json.decode(data, type=ClusterFile)
+        cluster = msgspec.json.decode(data, type=ClusterFile)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptMetadataError(f"{path} cannot be read: {error}; restore it from a copy", path=path) from error
-    if found.format > FORMAT:
+    if cluster.format > FORMAT:
         raise UnsupportedVersionError(
-            f"{path} has format {found.format}, and this sparklog opens up to {FORMAT}; upgrade sparklog", path=path
+            f"{path} has format {cluster.format}, and this sparklog opens up to {FORMAT}; upgrade sparklog", path=path
         )
-    return found
+    return cluster
 
 
 _MARK = "-boundary.mark"
 _COMMIT = re.compile(re.escape(COMMITS) + r"([0-9]{20})\.json")
 _ACTIONS = re.compile(re.escape(ACTIONS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,64}\.json")
-_OF_CHECKPOINT = re.compile(re.escape(CHECKPOINTS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,80}\.([a-z]{1,16})")
+_CHECKPOINT_FILE = re.compile(re.escape(CHECKPOINTS) + r"([0-9]{20})-[A-Za-z0-9_-]{1,80}\.([a-z]{1,16})")
 
 
 def commit_version(key: str) -> int | None:
-    """The number of the commit that is stored under a key; None where that is no commit's name.
+    """Return the number of the commit stored under a key; None if the key is not that of a commit.
 
-    Whoever lists commits asks this: file systems, editors and tools for copying leave files of other names beside them
-    (``.nfs…``, ``.DS_Store``, ``….json~``), and those are nobody's.
+    Every listing of commits must use this: file systems, editors and copy tools leave other files beside them
+    (``.nfs…``, ``.DS_Store``, ``….json~``), which are to be ignored.
     """
     return _version(_COMMIT.fullmatch(key))
 
 
 def actions_version(key: str) -> int | None:
-    """The number of the commit whose actions a key is for, None where it is another's name."""
+    """Return the number of the commit whose actions are stored under a key; None for any other key."""
     return _version(_ACTIONS.fullmatch(key))
 
 
 def manifest_version(key: str) -> int | None:
-    """The version of the checkpoint whose manifest is stored under a key; None where that is no manifest's name."""
-    found = _OF_CHECKPOINT.fullmatch(key)
-    return _version(found) if found and found.group(2) == "json" else None
+    """Return the version of the checkpoint whose manifest is stored under a key; None for any other key."""
+    match = _CHECKPOINT_FILE.fullmatch(key)
+    return _version(match) if match and match.group(2) == "json" else None
 
 
 def checkpoint_version(key: str) -> int | None:
-    """The version of the checkpoint that a key belongs to, its manifest or another file; None for any other name."""
-    return _version(_OF_CHECKPOINT.fullmatch(key))
+    """Return the version of the checkpoint that a key belongs to, as manifest or other file; else None."""
+    return _version(_CHECKPOINT_FILE.fullmatch(key))
 
 
-def _version(found: re.Match[str] | None) -> int | None:
-    version = int(found.group(1)) if found else -1
+def _version(match: re.Match[str] | None) -> int | None:
+    version = int(match.group(1)) if match else -1
     return version if 0 <= version <= limits.MAX_VERSION else None
 
 
 def has_history(store: Store) -> bool:
-    """Whether commits or checkpoints of some cluster are there. Raises StorageError."""
+    """Return whether the root holds commits or checkpoints. Raises StorageError."""
     if any(commit_version(info.key) is not None for info in store.list(COMMITS)):
         return True
     return any(checkpoint_version(info.key) is not None for info in store.list(CHECKPOINTS))
 
 
-def _what_it_is(store: Store) -> str:
-    """Of a location without cluster.json: what it is instead, and what to do."""
+def _describe_location(store: Store) -> str:
+    """Describe a location without cluster.json: what it is instead, and what to do."""
     root = store.root
     try:
         if _exists(store, MIRROR_KEY):
             return (
-                f"{root} is a mirror of a cluster's commit log, not a cluster; give the root itself, or, where that is "
+                f"{root} is a mirror of a cluster's commit log, not a cluster; give the root itself, or, if that is "
                 f"lost, run `sparklog cluster promote --to {root}` with the lost root as --bootstrap-server"
             )
         if has_history(store):
             return (
-                f"{root} has the commits of a cluster, and its {CLUSTER_KEY} is gone; restore it from a copy, or let "
-                f"`sparklog fsck --repair --bootstrap-server {root}` write it again, where a checkpoint tells the id"
+                f"{root} has the commits of a cluster, but its {CLUSTER_KEY} is missing; restore it from a copy, or "
+                f"let `sparklog fsck --repair --bootstrap-server {root}` rewrite it, if a checkpoint has the cluster id"
             )
         if _exists(store, IDENTITY_KEY):
             return f"{root} is the location of a broker, not a sparklog cluster; give the root of its cluster"
     except StorageError:
-        pass  # no more is known than that the file is not there
+        pass  # all that is known is that cluster.json is missing
     return (
         f"{root} is not a sparklog cluster: it has no {CLUSTER_KEY}; create one with "
         f"`sparklog cluster create --bootstrap-server {root}`, or check the address"
@@ -166,12 +166,12 @@ def _exists(store: Store, key: str) -> bool:
 
 
 def read_boundary(store: Store) -> int:
-    """The boundary, -1 where commits were never removed. Raises CorruptMetadataError, UnsupportedVersionError."""
+    """Return the boundary, -1 if no commit was ever removed. Raises CorruptMetadataError, UnsupportedVersionError."""
     return read_boundary_file(store).boundary
 
 
 def read_boundary_file(store: Store) -> Boundary:
-    """What boundary.json says. Raises CorruptMetadataError, UnsupportedVersionError."""
+    """Read boundary.json. Raises CorruptMetadataError, UnsupportedVersionError."""
     path = f"{store.root}/{BOUNDARY_KEY}"
     try:
         data = store.get(BOUNDARY_KEY, limits.MAX_CLUSTER_FILE_BYTES)
@@ -185,38 +185,38 @@ def read_boundary_file(store: Store) -> Boundary:
 
 
 def read_certain_boundary(store: Store) -> int:
-    """The highest boundary that was ever set. Lists the checkpoints: for what cannot be told without it.
+    """Return the highest boundary that was ever set. Lists the checkpoints, so only where that is needed.
 
-    boundary.json alone goes back where a clean-up was stopped right before it wrote that; the marks do not.
+    boundary.json alone may go back if a clean-up stalled right before writing it; the marks do not.
     """
     return max(read_boundary(store), marked_boundary(info.key for info in store.list(CHECKPOINTS)))
 
 
 def marked_boundary(keys: Iterable[str]) -> int:
-    """The highest of the marks among these keys, -1 where there is none."""
+    """Return the highest boundary mark among these keys, -1 if there is none."""
     return max((checkpoint_version(key) or 0 for key in keys if is_boundary_mark(key)), default=-1)
 
 
 def is_boundary_mark(key: str) -> bool:
-    """Whether a key is that of a mark of the boundary."""
+    """Return whether a key is that of a boundary mark."""
     return key.endswith(_MARK) and checkpoint_version(key) is not None
 
 
 def boundary_mark_key(version: int) -> str:
-    """Where it is marked that the boundary was set to a number."""
+    """Return the key of the mark that the boundary was set to a number."""
     return f"{CHECKPOINTS}{version:020d}{_MARK}"
 
 
 def write_boundary(store: Store, boundary: Boundary) -> None:
-    """Overwrite boundary.json and mark it, durable on return; the caller sees to it that it never goes back."""
+    """Write a mark and boundary.json, durable on return; the caller ensures that the boundary never goes back."""
     if boundary.boundary >= 0:
         store.put(boundary_mark_key(boundary.boundary), b"")
     store.put(BOUNDARY_KEY, msgspec.json.encode(boundary) + b"\n")
 
 
 def segment_key(topic: str, partition: int, expected_offset: int, version: int, write_id: str) -> str:
-    """The key of a new ``.log``: ``orders-0/00000000000000170410-v42-<write id>.log``.
+    """Return the key of a new ``.log``: ``orders-0/00000000000000170410-v42-<write id>.log``.
 
-    ``version`` is that of the cluster as the writer knew it when it began the file (see ``protocol.file_names``).
+    ``version`` is the cluster's version known to the writer when it began the file (see ``protocol.file_names``).
     """
     return f"{topic}-{partition}/{file_name(expected_offset, version, write_id)}"

@@ -1,4 +1,4 @@
-"""Many small requests to a storage at a time: one after the other they take seconds on S3."""
+"""Sends many small requests to a storage in parallel: sequentially they take seconds on S3."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 PARALLEL_REQUESTS = 16
-"""requests at a time."""
+"""requests in parallel."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = PARALLEL_REQUESTS) -> list[Result]:
-    """The function's result for each item, in order. The first error is raised once all requests have ended.
+    """Return the function's result for each item, in order. Raises the first error once all calls have ended.
 
-    ``at_a_time`` is how many calls may run side by side; with 1 they run here, one after the other.
+    ``at_a_time`` is how many calls may run in parallel; with 1 they run in this thread, one after another.
     """
     arguments = list(items)
     if len(arguments) < 2 or at_a_time < 2:
@@ -26,7 +26,7 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], at_a_time: i
         for item in arguments:
             try:
                 futures.append(pool.submit(function, item))
-            except RuntimeError:  # the interpreter is shutting down, and threads cannot be started any more
+            except RuntimeError:  # an exiting interpreter starts no threads
                 break
         rest = [function(item) for item in arguments[len(futures) :]]
         return [future.result() for future in futures] + rest

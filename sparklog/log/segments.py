@@ -1,9 +1,9 @@
-"""The live segments of one topic at one version: found by offset and by timestamp, by binary search.
+"""The live segments of one topic at one version, with binary search by offset and by timestamp.
 
-A list has two kinds of parts: Arrow tables from checkpoints, possibly of a million rows, searched where they lie; and
-the segments of the commits since, as plain objects. Within a partition, parts are in offset order, since a log only
-grows at its end; where commits since the checkpoint replaced or deleted segments, the parts are cut there and what took
-their place stands between. Immutable and thread-safe.
+A list has two kinds of parts: Arrow tables from checkpoints, possibly of a million rows, searched in place; and the
+segments of the commits since, as plain objects. Within a partition, parts are in offset order, since a log only grows
+at its end; where commits since the checkpoint replaced or deleted segments, the parts are split and the replacements
+inserted. Immutable and thread-safe.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, pa.int64()), False) for name
 """The columns of a part of a checkpoint: those of ``Segment``, sorted by partition and base offset."""
 
 DEFAULTS: dict[str, object] = {
-    one.name: one.default for one in msgspec.structs.fields(Segment) if one.default is not msgspec.NODEFAULT
+    field.name: field.default for field in msgspec.structs.fields(Segment) if field.default is not msgspec.NODEFAULT
 }
-"""The columns that a part written before there were such may lack."""
+"""The columns that older parts may lack, with their defaults."""
 
 
-_MOST_ROWS_AT_ONCE = 4096
+_MAX_BLOCK_ROWS = 4096
 
 
 class _Run(Protocol):
@@ -65,12 +65,12 @@ class _TableRun:
         return int(self._rows.num_rows)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Some at a time, which takes a twentieth of the time of one by one; few at first, as few may be wanted."""
+        """Convert rows in blocks, 20 times as fast as one by one; small blocks first, as few rows may be needed."""
         first, count = 0, 1
         while first < len(self):
             rows = self._rows.slice(first, count)
             yield from starmap(Segment, zip(*(column.to_pylist() for column in rows.columns), strict=True))
-            first, count = first + count, min(4 * count, _MOST_ROWS_AT_ONCE)
+            first, count = first + count, min(4 * count, _MAX_BLOCK_ROWS)
 
     def rows(self, first: int, last: int) -> _TableRun:
         return _TableRun(self._rows, first, last)
@@ -86,14 +86,14 @@ class _TableRun:
 
     def running_max_timestamp(self, index: int) -> int:
         if self._running_max is None:
-            import pyarrow.compute as pc  # late: it takes 40 ms that most commands of the command line have no use for
+            import pyarrow.compute as pc  # late: the import takes 40 ms, which most commands do not need
 
             self._running_max = pc.cumulative_max(self._rows.column("max_timestamp_us"))
         return int(self._running_max[index].as_py())
 
 
 class _ListRun:
-    """Segments that came after the checkpoint."""
+    """Segments committed after the checkpoint."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
@@ -126,7 +126,7 @@ class _ListRun:
 class PartitionSegments(Sequence[Segment]):
     """The live segments of one partition in offset order.
 
-    Offsets before ``deleted_before`` were deleted after the state that the list was asked for.
+    Offsets before ``deleted_before`` were deleted after the list's state.
     """
 
     def __init__(self, runs: Sequence[_Run], deleted_before: int = 0) -> None:
@@ -149,37 +149,37 @@ class PartitionSegments(Sequence[Segment]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(index)
-        run, row = self._place(index)
+        run, row = self._find_row(index)
         return run.segment(row)
 
     def __iter__(self) -> Iterator[Segment]:
         return chain.from_iterable(self._runs)
 
     def _from(self, index: int) -> Iterator[Segment]:
-        """The segments from this one on."""
+        """Iterate from the segment with this index on."""
         if index >= len(self):
             return iter(())
         number = bisect.bisect_right(self._starts, index) - 1
         run = self._runs[number]
         return chain(run.rows(index - self._starts[number], len(run)), *self._runs[number + 1 :])
 
-    def _place(self, index: int) -> tuple[_Run, int]:
+    def _find_row(self, index: int) -> tuple[_Run, int]:
         number = bisect.bisect_right(self._starts, index) - 1
         return self._runs[number], index - self._starts[number]
 
     def find_offset(self, offset: int) -> int:
-        """The index of the first segment that ends after ``offset``; ``len(self)`` if none does."""
+        """Return the index of the first segment that ends after ``offset``; ``len(self)`` if none does."""
         return bisect.bisect_right(range(len(self)), offset, key=self._end_offset)
 
     def _end_offset(self, index: int) -> int:
-        run, row = self._place(index)
+        run, row = self._find_row(index)
         return run.end_offset(row)
 
     def find_timestamp(self, timestamp_us: int) -> int:
-        """The index of the first segment with a record at or after this time; ``len(self)`` if there is none.
+        """Return the index of the first segment with a record at or after this time; ``len(self)`` if there is none.
 
         Kafka's rule (``UnifiedLog.fetchOffsetByTimestamp``): the first segment whose largest timestamp is not smaller.
-        Largest timestamps need not grow, their running maximum does, and it first reaches the time at the same segment.
+        Largest timestamps need not grow, but their running maximum does, and reaches the time at the same segment.
         """
         first = 0
         for run in self._runs:
@@ -189,9 +189,9 @@ class PartitionSegments(Sequence[Segment]):
         return first
 
     def as_of(self, end_offset: int, deleted_before: int) -> PartitionSegments:
-        """This list for an older state of the same partition, whose log ended at ``end_offset``.
+        """Return this list for an older state of the same partition, whose log ended at ``end_offset``.
 
-        The last segment may go on after it, where later records were merged into the same file.
+        The last segment may extend past it, if later records were merged into the same file.
         """
         kept = bisect.bisect_left(range(len(self)), end_offset, key=lambda index: self[index].base_offset)
         runs = [
@@ -200,13 +200,13 @@ class PartitionSegments(Sequence[Segment]):
         return PartitionSegments(runs, deleted_before)
 
     def tables(self) -> list[pa.RecordBatch]:
-        """The list as it is stored in checkpoints."""
+        """Return the list as stored in checkpoints."""
         return [run.table() for run in self._runs]
 
     def between(self, start: int, end: int) -> list[Segment]:
-        """The segments that hold any offset of ``[start, end)``.
+        """Return the segments that hold any offset of ``[start, end)``.
 
-        Raises OffsetOutOfRangeError where records of the range were deleted since the state that the list is of.
+        Raises OffsetOutOfRangeError if records of the range were deleted since the list's state.
         """
         if start < min(self._deleted_before, end):
             raise OffsetOutOfRangeError(
@@ -218,11 +218,11 @@ class PartitionSegments(Sequence[Segment]):
 
 
 class TopicSegments:
-    """The live segments of one topic: parts of a checkpoint, oldest first, then what commits did since, in their order.
+    """The live segments of one topic: parts of a checkpoint, oldest first, then the changes by later commits, in order.
 
-    ``newest`` is the topic as it is now where ``topic`` is older: a partition whose list ``is_lost`` (it was replaced
-    since in part, and a checkpoint has only what took the place) is answered from the newest list, which holds the same
-    records under the same offsets, except for those that compaction or a deletion took meanwhile.
+    ``newest`` is the current topic if ``topic`` is older: for a partition whose list ``is_lost`` (segments were
+    replaced since, and the checkpoint has only the replacements) the newest list is used, which holds the same records
+    under the same offsets, except those removed since by compaction or deletion.
     """
 
     def __init__(
@@ -243,30 +243,30 @@ class TopicSegments:
         self._cache: dict[int, PartitionSegments] = {}
 
     def partition(self, partition: int) -> PartitionSegments:
-        """The segments of one partition; empty where it has none.
+        """Return the segments of one partition.
 
-        Raises CorruptMetadataError when they are not as many as the state counts, so that a list that lost some is
-        never taken for a shorter log.
+        Raises CorruptMetadataError if their number is not that in the state, so that an incomplete list is never taken
+        for a shorter log.
         """
-        found = self._cache.get(partition)
-        if found is None:
-            found = self._cache[partition] = self._list(partition)
-        return found
+        segments = self._cache.get(partition)
+        if segments is None:
+            segments = self._cache[partition] = self._list_partition(partition)
+        return segments
 
-    def _list(self, partition: int) -> PartitionSegments:
+    def _list_partition(self, partition: int) -> PartitionSegments:
         state = self.topic.partitions[partition]
         if self._newest is not None and self._is_lost(partition):
             now = self._newest.topic.partitions[partition]
             return self._newest.partition(partition).as_of(state.log_end_offset, now.log_start_offset)
-        found = PartitionSegments(self._runs(partition))
-        if len(found) != state.segments:
+        segments = PartitionSegments(self._runs(partition))
+        if len(segments) != state.segments:
             raise CorruptMetadataError(
-                f"the state counts {state.segments} segments in {self.topic.name}-{partition}, and {len(found)} are "
-                "listed; open the cluster again, and if it stays so delete the newest checkpoint",
+                f"the state counts {state.segments} segments in {self.topic.name}-{partition}, but {len(segments)} are "
+                "listed; open the cluster again, and if that does not help delete the newest checkpoint",
                 topic=self.topic.name,
                 partition=partition,
             )
-        return found
+        return segments
 
     def _runs(self, partition: int) -> list[_Run]:
         runs: list[_Run] = [_table_run(part, partition) for part in self._parts]
@@ -275,18 +275,18 @@ class TopicSegments:
             if isinstance(event, Segment):
                 appended.append(event)
             else:
-                runs, appended = _with_replaced([*runs, _ListRun(appended)], event), []
+                runs, appended = _replace_in_runs([*runs, _ListRun(appended)], event), []
         return [*runs, _ListRun(appended)]
 
     def table(self) -> pa.RecordBatch:
-        """All segments as one part of a checkpoint."""
+        """Return all segments as one part of a checkpoint."""
         tables = [table for number in range(len(self.topic.partitions)) for table in self.partition(number).tables()]
         batches = pa.Table.from_batches(tables, schema=SCHEMA).combine_chunks().to_batches()
         return batches[0] if batches else to_part([])
 
 
-def _with_replaced(runs: Sequence[_Run], event: SegmentsReplaced) -> list[_Run]:
-    """The runs without the segments inside the event's offsets, and with what took their place there."""
+def _replace_in_runs(runs: Sequence[_Run], event: SegmentsReplaced) -> list[_Run]:
+    """Return the runs with the segments inside the event's offsets replaced by the event's."""
     before: list[_Run] = []
     after: list[_Run] = []
     for run in runs:
@@ -307,7 +307,7 @@ def _table_run(part: pa.RecordBatch, partition: int) -> _TableRun:
 
 
 def to_part(segments: Sequence[Segment]) -> pa.RecordBatch:
-    """A part of a checkpoint from segments in commit order."""
+    """Return a part of a checkpoint from segments in commit order."""
     ordered = sorted(segments, key=lambda segment: (segment.partition, segment.base_offset))
     rows = [msgspec.structs.astuple(segment) for segment in ordered]
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in _FIELDS]
@@ -315,14 +315,14 @@ def to_part(segments: Sequence[Segment]) -> pa.RecordBatch:
 
 
 def part_up_to(part: pa.RecordBatch, version: int) -> pa.RecordBatch:
-    """The segments of a part that commits up to ``version`` added."""
+    """Return the segments of a part that commits up to ``version`` added."""
     import pyarrow.compute as pc
 
     return part.filter(pc.less_equal(part.column("version"), version))
 
 
 def merge_parts(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One part from several of the same topic."""
+    """Merge several parts of a topic into one."""
     table = pa.Table.from_batches(parts, schema=SCHEMA)
     ordered = table.sort_by([("partition", "ascending"), ("base_offset", "ascending")])
     return ordered.combine_chunks().to_batches()[0] if ordered.num_rows else to_part([])

@@ -1,4 +1,4 @@
-"""Storage behind one small interface. The only part of sparklog that knows file systems and fsspec; see ``base``."""
+"""Storage behind one small interface: the only part of sparklog that knows file systems and fsspec; see ``base``."""
 
 from sparklog.store.base import InputFile, ObjectInfo, OutputFile, Store
 from sparklog.store.open import open_store

@@ -1,21 +1,21 @@
-"""What every storage offers: a handful of calls on keys, with exact outcomes.
+"""The interface of a store: a handful of calls on keys, with exact outcomes.
 
 Rules:
 
 * A key is a relative path of ``/``-separated parts. An object is visible whole or not at all, never in part.
-* ``put_if_absent`` is the arbiter of commits: of any number of callers, in any number of processes, at most one is told
-  that it won. Its outcomes are three: it returns (won), it raises ``ObjectExistsError`` (the key is taken, perhaps by
-  the caller's own earlier request, whose answer was lost), or it raises another ``StorageError``, of whatever kind:
-  the outcome is unknown, read the key back. Clients retry by themselves, so even a refusal (403) may answer the second
-  of two requests whose first was stored. Only an error with ``nothing_written=True`` is certain: the store raises it
-  where nothing was sent, or where what was sent cannot take effect any more. An error that is no ``StorageError``
+* ``put_if_absent`` is the arbiter of commits: of any number of callers, in any number of processes, at most one wins.
+  It has three outcomes: it returns (won), it raises ``ObjectExistsError`` (the key is taken, perhaps by the caller's
+  own earlier request, whose response was lost), or it raises any other ``StorageError``: the outcome is unknown, so
+  read the key back. Clients retry internally, so even a refusal (403) may be the response to the second of two requests
+  whose first took effect. Only an error with ``nothing_written=True`` is certain: the store raises it where nothing was
+  sent, or where what was sent can no longer take effect. An error that is not a ``StorageError``
   (``InvalidRequestError``) is raised before anything is sent.
 * The outcome of a ``put``, a ``delete`` or an ``OutputFile.close`` that raises is unknown as well. On a storage behind
   a network it may take effect later, even after a later request of the same caller.
-* "Does not exist" and "exists" are answers about the key. A missing bucket, a web page of a proxy and an answer cut
-  short are none: they are other ``StorageError``s. Whatever a client raises comes out as a ``StorageError``.
-* When a write returns, it is as durable as the storage can make it.
-* Nothing is cached: what another process wrote a moment ago is seen.
+* "Does not exist" and "exists" are answers about the key. A missing bucket, the web page of a proxy and a truncated
+  response are not: they are other ``StorageError``s. Every exception of a client is raised as a ``StorageError``.
+* A write that has returned is as durable as the storage can make it.
+* Nothing is cached: an object that another process wrote a moment ago is visible.
 
 Not for: deciding anything. Retrying, reading back and comparing belong to the commit log.
 """
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BytesLike: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
-"""Anything with one contiguous run of bytes. It is not copied where the storage's client can do without."""
+"""Any contiguous buffer of bytes. It is copied only where the storage's client needs it."""
 
 MAX_KEY_BYTES = 900
-"""bytes of a key in UTF-8. S3 admits 1024 with the root's prefix, which has to fit as well."""
+"""bytes of a key in UTF-8. S3 allows 1024 including the root's prefix."""
 
 MAX_KEY_PART_BYTES = 255
-"""bytes between two slashes: what local disks admit, and a topic's folder needs (249 of a name and a number)."""
+"""bytes between two slashes: the limit of local disks, enough for a topic's folder (a name of 249, and a number)."""
 
 TEMPORARY_PREFIX = ".tmp-"
-"""How the names of unfinished files begin, beside their target. No key has such a name and no listing shows one."""
+"""Prefix of unfinished files, which lie beside their target. No key starts so, and listings leave them out."""
 
 LOCK_NAME = ".lock"
-"""The name of an advisory lock's file. Like a temporary name it is neither a key nor listed."""
+"""File name of the advisory lock. Like a temporary name it is not a valid key and is never listed."""
 
 
 class ObjectInfo(NamedTuple):
-    """One object of a listing: ``size`` in bytes, ``modified_ms`` by the storage's clock, since the epoch."""
+    """One object of a listing: ``size`` in bytes, ``modified_ms`` since the epoch, by the storage's clock."""
 
     key: str
     size: int
@@ -58,24 +58,24 @@ class ObjectInfo(NamedTuple):
 
 
 class InputFile(Protocol):
-    """Random access to one object. Thread-safe. Use it where it was opened: it is not picklable."""
+    """Random access to one object. Thread-safe, not picklable: use it in the process that opened it."""
 
     key: str
 
     @property
     def size(self) -> int:
-        """Bytes of the object. A remote storage may be asked at the first use."""
+        """Size of the object in bytes. The first use may send a request."""
 
     @property
     def bytes_read(self) -> int:
-        """Bytes handed out so far."""
+        """Bytes returned so far."""
 
     def read_at(self, position: int, length: int) -> pa.Buffer:
-        """The bytes ``[position, position + length)``, or those of them that exist: shorter at the end of the object,
-        empty past it."""
+        """Return the bytes ``[position, position + length)`` as far as they exist: fewer at the end of the object, none
+        past it."""
 
     def close(self) -> None:
-        """Let go of it. Buffers handed out stay valid. Closing twice is fine."""
+        """Release the file. Buffers returned earlier stay valid. May be called twice."""
 
 
 class OutputFile(Protocol):
@@ -88,20 +88,20 @@ class OutputFile(Protocol):
     key: str
 
     def write(self, data: BytesLike) -> int:
-        """Append, and return how many bytes that was: always all of them. The caller may reuse ``data`` afterwards."""
+        """Append all of ``data`` and return its size in bytes. The caller may reuse ``data`` afterwards."""
 
     def tell(self) -> int:
         """Bytes written so far."""
 
     def close(self) -> None:
-        """Publish the object under its key, durably, replacing what is there. Closing twice is fine.
+        """Publish the object under its key, durably, replacing any other. May be called twice.
 
-        When it raises, the stream is aborted, and whether the object is under its key is unknown: the answer to a
-        request that took effect may be lost."""
+        When it raises, the stream is aborted and the outcome is unknown: the request may have taken effect and only its
+        response been lost."""
 
     def abort(self) -> None:
-        """Drop what was written; nothing appears under the key, unless a ``close`` was sent before. Does nothing after
-        ``close``. Never raises for a storage that does not answer: what is left then is invisible (see
+        """Discard the written bytes; nothing appears under the key, unless ``close`` has sent a request before. Does
+        nothing after ``close``. Never raises if the storage does not answer: what then remains is invisible (see
         ``remove_unfinished``)."""
 
     def __enter__(self) -> OutputFile: ...
@@ -110,98 +110,98 @@ class OutputFile(Protocol):
 
 
 class Store(Protocol):
-    """Objects under one root. Thread-safe, picklable (the copy opens the storage anew), and usable after a fork; where
-    a client does not survive that (HDFS), every call in the child raises ``StorageError`` instead of hanging."""
+    """Objects below one root. Thread-safe, picklable (the copy opens its own client), and usable after a fork; where
+    a client does not survive a fork (HDFS), every call in the child raises ``StorageError`` instead of hanging."""
 
     @property
     def root(self) -> str:
-        """Where the keys begin: a path or URL without trailing slash and without credentials."""
+        """Path or URL that keys are relative to, without trailing slash and without credentials."""
 
     @property
     def parallel_requests(self) -> int:
-        """How many requests pay off side by side: 1 where a request costs less than a thread."""
+        """Number of parallel requests that pays off: 1 where a request costs less than a thread."""
 
     @property
     def has_own_clock(self) -> bool:
-        """Whether times of modification are another clock's than this machine's: a server's."""
+        """Whether modification times come from another clock than this machine's, such as a server's."""
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody but this process sees these objects, which end with it."""
+        """Whether the objects live in this process alone, and end with it."""
 
     @property
     def endpoint_to_probe(self) -> str:
-        """The address of a server that may ignore the condition of ``put_if_absent``, so that it has to be tried once
-        (see ``probe.py``); empty where that cannot be. May ask the client for its settings, not the storage."""
+        """Address of a server that might ignore the condition of ``put_if_absent`` and therefore has to be probed once
+        (see ``probe.py``); empty where that is impossible. May read the client's settings, but sends no request."""
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
-        """The whole object.
+        """Return the whole object.
 
-        Raises ``ObjectNotFoundError``, and ``CorruptMetadataError`` for one of more than ``max_bytes``.
+        Raises ``ObjectNotFoundError``, and ``CorruptMetadataError`` if the object has more than ``max_bytes``.
         """
 
     def get_range(self, key: str, position: int, length: int) -> bytes:
-        """The bytes ``[position, position + length)``, or those of them that exist. Raises ``ObjectNotFoundError``."""
+        """Return the bytes ``[position, position + length)`` as far as they exist. Raises ``ObjectNotFoundError``."""
 
     def put(self, key: str, data: BytesLike) -> None:
-        """Write or overwrite in one step: a reader sees the old object or the new one, never a mixture."""
+        """Create or replace the object atomically: a reader sees the old one or the new one, never a mixture."""
 
     def put_if_absent(self, key: str, data: BytesLike) -> None:
-        """Create the object unless there is one; see this module's rules for the outcomes.
+        """Create the object unless it exists; see this module's rules for the outcomes.
 
-        The body has 1 byte to ``MAX_COMMIT_BYTES``: an S3 server lets an empty one overwrite, and a large one would go
-        up in parts, where not every server checks the condition.
+        The body has 1 byte to ``MAX_COMMIT_BYTES``: an S3 server lets an empty body overwrite, and a large one would
+        become a multipart upload, where not every server checks the condition.
         """
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is missing is fine."""
+        """Delete the object if it exists."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a folder, however deep, in the order of their keys as bytes.
+        """Yield every object below a folder, recursively, ordered by the bytes of its key.
 
         ``prefix`` is a folder with a trailing slash, or "" for everything. A missing folder is empty.
         """
 
     def info(self, key: str) -> ObjectInfo:
-        """Size and time of one object. Raises ``ObjectNotFoundError``."""
+        """Return size and modification time of one object. Raises ``ObjectNotFoundError``."""
 
     def open_input(self, key: str) -> InputFile:
-        """Open for random access. Raises ``ObjectNotFoundError`` here, or at the first read where opening is free."""
+        """Open for random access. Raises ``ObjectNotFoundError`` here, or at the first read if opening sends none."""
 
     def open_output(self, key: str) -> OutputFile:
         """Open for a streaming write."""
 
     def commit_lock(self, while_waiting: Callable[[], object] | None = None) -> AbstractContextManager[None]:
-        """A lock that saves racing committers of one machine wasted work. Advisory: it may be no lock at all, may be
-        given up on, and a crash of its holder frees it. Correctness rests on ``put_if_absent`` alone.
+        """Return a lock that saves racing committers of one machine wasted work. Advisory: it may do nothing, waiting
+        for it may time out, and a crash of its holder frees it. Correctness rests on ``put_if_absent`` alone.
 
-        ``while_waiting`` may be called now and then for as long as another process holds it."""
+        ``while_waiting`` may be called now and then while another process holds the lock."""
 
     def remove_unfinished(self, before_ms: int) -> int:
-        """Remove what crashed writers left invisibly, if last touched before ``before_ms`` (since the epoch).
+        """Delete invisible leftovers of crashed writers that were last written before ``before_ms`` (since the epoch).
 
-        Returns how many were removed. Choose a time before which no writer can still be alive.
+        Returns how many were deleted. Choose a time that no writer still at work can have started before.
         """
 
 
 _BAD_KEY = re.compile(
     r"^/|/$|//"  # empty parts
     r"|(?:^|/)\.{1,2}(?:/|$)"  # "." and ".."
-    r"|[\x00-\x1f\x7f\\?:\ud800-\udfff]"  # what a client takes for a slash or a version, what HDFS refuses, no text
+    r"|[\x00-\x1f\x7f\\?:\ud800-\udfff]"  # slash or version to some clients, refused by HDFS, not text
     r"|(?:^|/)(?:\.tmp-[^/]*|\.lock)$"  # reserved names
 )
 
 
 def validate_key(key: str) -> str:
-    """The key itself, or ``InvalidRequestError``: it must name something below the root and nothing else."""
+    """Return the key. Raises ``InvalidRequestError`` unless it names something below the root."""
     if not key or _BAD_KEY.search(key):
         raise InvalidRequestError(
-            f"{key!r} is not a storage key: use parts separated by single slashes, none of them '.' or '..', without "
-            "control characters, backslashes, question marks and colons, and no file name that starts with "
-            f"{TEMPORARY_PREFIX!r} or is {LOCK_NAME!r}",
+            f"invalid storage key {key!r}: parts must be separated by single slashes and must not be '.' or '..'; "
+            "control characters, backslashes, question marks and colons are not allowed, nor names that start with "
+            f"{TEMPORARY_PREFIX!r} or are {LOCK_NAME!r}",
             path=key,
         )
-    if len(key) > MAX_KEY_PART_BYTES // 4:  # short keys, which are nearly all, need no closer look
+    if len(key) > MAX_KEY_PART_BYTES // 4:  # nearly all keys are short and cannot exceed either limit
         _validate_length(key)
     return key
 
@@ -211,23 +211,23 @@ def _validate_length(key: str) -> None:
     longest = max(len(part) for part in encoded.split(b"/"))
     if len(encoded) > MAX_KEY_BYTES or longest > MAX_KEY_PART_BYTES:
         raise InvalidRequestError(
-            f"storage key of {len(encoded)} bytes whose longest part has {longest}: at most {MAX_KEY_BYTES} and "
+            f"storage key too long: {len(encoded)} bytes, longest part {longest}; at most {MAX_KEY_BYTES} and "
             f"{MAX_KEY_PART_BYTES} are allowed: {key[:80]!r}...",
             path=key,
         )
 
 
 def validate_prefix(prefix: str) -> str:
-    """The folder itself ("" or with a trailing slash), or ``InvalidRequestError``."""
+    """Return the prefix. Raises ``InvalidRequestError`` unless it is "" or a folder with a trailing slash."""
     if prefix and not prefix.endswith("/"):
-        raise InvalidRequestError(f"{prefix!r} is not a folder to list: end it with a slash", path=prefix)
+        raise InvalidRequestError(f"invalid prefix {prefix!r}: a folder to list ends with a slash", path=prefix)
     if prefix:
         validate_key(prefix[:-1] + "/x")
     return prefix
 
 
 def check_create(key: str, size: int) -> None:
-    """Refuse a key or a body that put_if_absent must not carry.
+    """Refuse a key or a body that ``put_if_absent`` must not send.
 
     Raises ``InvalidRequestError`` for an empty body, ``RecordListTooLargeError`` over ``MAX_COMMIT_BYTES``.
     """
@@ -241,19 +241,18 @@ def check_create(key: str, size: int) -> None:
 
 
 def check_range(key: str, position: int, length: int) -> None:
-    """Refuse a negative position or length, which some clients count from the end: ``InvalidRequestError``."""
+    """Raise ``InvalidRequestError`` for a negative position or length, which some clients count from the end."""
     if position < 0 or length < 0:
         raise InvalidRequestError(f"read of {length} bytes at {position} of {key}: neither may be negative", path=key)
 
 
 def not_written(error: Exception) -> Exception:
-    """The same error, which now says that nothing was written and nothing will be: for failures that a store is certain
-    of."""
+    """Return the error, marked to say that nothing was or will be written: for failures a store is certain of."""
     if isinstance(error, StorageError):
         error.context["nothing_written"] = True
     return error
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file of this name is a temporary or a lock, which no listing shows."""
+    """Return whether a file name is that of a temporary file or a lock, which listings leave out."""
     return name.startswith(TEMPORARY_PREFIX) or name == LOCK_NAME

@@ -3,20 +3,20 @@
 Rules:
 
 * A write goes to a temporary file beside its target, which is synced on the DataNodes, closed and renamed: without
-  overwriting for ``put_if_absent``, which the NameNode decides, with it for the rest. The client's own exclusive create
-  would not do: its name is visible before its bytes are.
-* Of the rename's errors, only ``FileExistsError`` says what happened. After any other, it may have happened. An error
-  before the rename is certain: nothing has, or will get, the key.
-* The client is written in Rust and may panic, which Python sees as a ``BaseException``: that is an error as any other.
-* The first call of a process is given ``FIRST_CALL_SECONDS``: left alone, a NameNode that is not there takes minutes.
-* ``hsync`` before ``close`` makes the bytes durable, and spares most closes the half second that the client sleeps when
-  it asks before a DataNode has reported [19 ms against 31 ms, 99th percentile 27 ms against 614 ms].
-* The client panics on a read past the end, so every range is cut to the file first.
-* A process forked from one that used HDFS is refused: the client keeps its DataNode connections in the library, where
-  nobody can reach them, and the child hangs as soon as it is given one [20 of 30 tries]. Spark's Python workers are not
-  concerned, because the daemon that forks them uses no store.
+  overwriting for ``put_if_absent``, which the NameNode decides, with overwriting otherwise. The client's own exclusive
+  create would not do: its name is visible before its bytes are.
+* Of the rename's errors, only ``FileExistsError`` has a known outcome. After any other, it may have happened. An error
+  before the rename is certain: no object has, or will get, the key.
+* The client is written in Rust and may panic, which Python raises as a ``BaseException``: treated as any other error.
+* The first call of a process has ``FIRST_CALL_SECONDS``: without a limit, an unreachable NameNode takes minutes.
+* ``hsync`` before ``close`` makes the bytes durable, and avoids the half second that the client sleeps in most closes
+  when it asks before a DataNode has reported [19 ms against 31 ms, 99th percentile 27 ms against 614 ms].
+* The client panics on a read past the end, so every range is clipped to the file first.
+* A process forked from one that used HDFS is refused: the client keeps its DataNode connections inside the library,
+  out of reach, and the child hangs as soon as it is handed one [20 of 30 tries]. Spark's Python workers are not
+  affected, because the daemon that forks them uses no store.
 
-Not for: WebHDFS, whose client cannot tell a lost rename from a won one.
+Not for: WebHDFS, whose client cannot distinguish a lost rename from a won one.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from sparklog.store.process_local import ProcessLocal, no_fork
 from sparklog.store.read_ahead import ReadAheadFile
 
 FIRST_CALL_SECONDS = 20.0
-"""How long the first call of a process may take. Long enough for a NameNode's failover, short against 178 s."""
+"""Timeout of the first call of a process: enough for a NameNode's failover, against 178 s without one."""
 
 LIST_ATTEMPTS = 5
-"""tries of a listing in which a folder vanished half-way."""
+"""tries of a listing during which a folder was deleted."""
 
 _WRITE_BYTES = 1024 * 1024
-"""Smaller writes are gathered up to this: each call of the client crosses into its runtime."""
+"""bytes. Smaller writes are buffered up to this, since each call crosses into the client's runtime."""
 
-# Java's class names in what the client raises as a mere RuntimeError.
+# Java class names in the text of the client's RuntimeErrors.
 _NOT_ALLOWED = ("AccessControlException", "AuthorizationException", "InvalidToken")
 _FULL = ("QuotaExceededException", "could only be written to 0 of")
 _REFUSED = (
@@ -76,11 +76,11 @@ _REFUSED = (
 T = TypeVar("T")
 
 _first_user: int | None = None
-"""Process id of the first process here, among this one and those it was forked from, that connected."""
+"""Id of the first process to connect, of this one and those it was forked from."""
 
 
 class HdfsStore:
-    """A folder of an HDFS. Thread-safe, picklable (with its options). Refuses forks of a process that used one."""
+    """A folder in HDFS. Thread-safe, picklable (with its options). Unusable in forks of a process that used HDFS."""
 
     parallel_requests = 16
     has_own_clock = True
@@ -88,12 +88,12 @@ class HdfsStore:
 
     def __init__(self, url: str, options: Mapping[str, object], ids: Ids | None = None) -> None:
         """``url`` names the NameNode or a name service of the Hadoop configuration (found through HADOOP_CONF_DIR);
-        ``options`` are settings as in hdfs-site.xml and win over it."""
+        ``options`` are settings as in hdfs-site.xml and override it."""
         parts = urlsplit(url)
         if "@" in parts.netloc:
             shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             raise UnsupportedStoreError(
-                f"{shown}: name the user in HADOOP_USER_NAME or by Kerberos, not in the address", path=shown
+                f"{shown}: give the user in HADOOP_USER_NAME or by Kerberos, not in the address", path=shown
             )
         self._service = f"{parts.scheme}://{parts.netloc}"
         self._base = "/" + parts.path.strip("/")
@@ -114,7 +114,7 @@ class HdfsStore:
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
-        with _translated("read", self._shown(key)):
+        with _translating("read", self._shown(key)):
             reader = self._client.get().read(path)
             size = reader.inner.file_length()
             if max_bytes is not None and size > max_bytes:
@@ -127,7 +127,7 @@ class HdfsStore:
     def get_range(self, key: str, position: int, length: int) -> bytes:
         check_range(key, position, length)
         path = self._path(key)
-        with _translated("read", self._shown(key)):
+        with _translating("read", self._shown(key)):
             return _read_range(self._client.get().read(path), position, length)
 
     def put(self, key: str, data: BytesLike) -> None:
@@ -149,7 +149,7 @@ class HdfsStore:
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with suppress(ObjectNotFoundError), _translated("delete", self._shown(key)):
+        with suppress(ObjectNotFoundError), _translating("delete", self._shown(key)):
             self._client.get().delete(path, False)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -158,7 +158,7 @@ class HdfsStore:
 
     def info(self, key: str) -> ObjectInfo:
         path = self._path(key)
-        with _translated("read", self._shown(key)):
+        with _translating("read", self._shown(key)):
             status = self._client.get().get_file_info(path)
         if status.isdir:
             raise ObjectNotFoundError(f"{self._shown(key)} does not exist: it is a folder", path=self._shown(key))
@@ -169,14 +169,14 @@ class HdfsStore:
         reader: ProcessLocal[Any] = ProcessLocal(lambda: self._client.get().read(path))
 
         def fetch(position: int, length: int) -> bytes:
-            with _translated("read", shown):
+            with _translating("read", shown):
                 return _read_range(reader.get(), position, length)
 
         def measure() -> int:
-            with _translated("read", shown):
+            with _translating("read", shown):
                 return int(reader.get().inner.file_length())
 
-        measure()  # asks the NameNode for the blocks, which says now whether the file exists
+        measure()  # asks the NameNode for the blocks, which fails now if the file is missing
         return ReadAheadFile(key, fetch, measure)
 
     def open_output(self, key: str) -> HdfsOutputFile:
@@ -187,9 +187,9 @@ class HdfsStore:
 
     def remove_unfinished(self, before_ms: int) -> int:
         removed = 0
-        for status in self._statuses(""):
+        for status in self._list_statuses(""):
             if status.path.rpartition("/")[2].startswith(TEMPORARY_PREFIX) and status.modification_time < before_ms:
-                with _translated("delete", status.path):
+                with _translating("delete", status.path):
                     removed += bool(self._client.get().delete(status.path, False))
         return removed
 
@@ -197,7 +197,7 @@ class HdfsStore:
         global _first_user
         if _first_user not in (None, os.getpid()):
             raise StorageError(
-                f"{self.root}: this process was forked from one that had used HDFS, which its client does not survive; "
+                f"{self.root}: this process was forked from one that used HDFS, whose client does not survive forks; "
                 'start processes with multiprocessing.get_context("spawn"), or use HDFS in the children only',
                 path=self.root,
             )
@@ -213,7 +213,7 @@ class HdfsStore:
 
         def connect() -> Any:
             client = Client(self._service, self._options)
-            with suppress(FileNotFoundError, RuntimeError):  # a NameNode that answers with an error does answer
+            with suppress(FileNotFoundError, RuntimeError):  # an error is an answer of the NameNode too
                 client.get_file_info("/")
             return client
 
@@ -227,24 +227,24 @@ class HdfsStore:
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         skip = len(self._base.rstrip("/")) + 1
-        for status in self._statuses(prefix):
+        for status in self._list_statuses(prefix):
             if not is_hidden(status.path.rpartition("/")[2]):
                 yield ObjectInfo(status.path[skip:], status.length, status.modification_time)
 
-    def _statuses(self, prefix: str) -> Sequence[Any]:
-        """Every file below the folder, hidden ones too, in the order of their paths."""
+    def _list_statuses(self, prefix: str) -> Sequence[Any]:
+        """Return every file below the folder, hidden ones too, ordered by path."""
         folder = f"{self._base.rstrip('/')}/{prefix}".rstrip("/") or "/"
         for _ in range(LIST_ATTEMPTS):
-            with suppress(ObjectNotFoundError), _translated("list", f"{self.root}/{prefix}"):
-                found = [s for s in self._client.get().list_status(folder, True) if not s.isdir and s.path != folder]
-                return sorted(found, key=lambda status: str(status.path))
+            with suppress(ObjectNotFoundError), _translating("list", f"{self.root}/{prefix}"):
+                files = [s for s in self._client.get().list_status(folder, True) if not s.isdir and s.path != folder]
+                return sorted(files, key=lambda status: str(status.path))
             try:
-                with _translated("read", folder):
+                with _translating("read", folder):
                     self._client.get().get_file_info(folder)
             except ObjectNotFoundError:
                 return []
         raise StorageUnavailableError(
-            f"list {self.root}/{prefix}: folders vanished during {LIST_ATTEMPTS} listings in a row; retry",
+            f"list {self.root}/{prefix}: folders were deleted during {LIST_ATTEMPTS} listings in a row; retry",
             path=self.root,
         )
 
@@ -259,22 +259,22 @@ class HdfsOutputFile:
         self._shown = store._shown(key)
         self._overwrite = overwrite
         self._temporary = f"{self._path.rpartition('/')[0]}/{TEMPORARY_PREFIX}{store._ids.write_id()}"
-        self._gathered = bytearray()
+        self._buffer = bytearray()
         self._position = 0
         self._open = True
         self.rename_sent = False
-        """Whether the object may have got its key."""
-        # A writer cannot outlive its process, and to destroy one in a forked child would hang it.
+        """Whether the object may have its key by now."""
+        # A writer cannot outlive its process, and destroying it in a forked child would hang.
         self._writer: ProcessLocal[Any] = ProcessLocal(self._create)
-        with _translated("write", self._shown):
+        with _translating("write", self._shown):
             self._writer.get()
 
     def write(self, data: BytesLike) -> int:
         if not self._open:
             raise StorageError(f"{self.key} was closed or aborted before this write", path=self.key)
         view = memoryview(data)
-        if view.nbytes + len(self._gathered) < _WRITE_BYTES:
-            self._gathered += view
+        if view.nbytes + len(self._buffer) < _WRITE_BYTES:
+            self._buffer += view
         else:
             self._flush()
             self._send(view)
@@ -289,9 +289,9 @@ class HdfsOutputFile:
             return
         self._flush()
         try:
-            with _translated("write", self._shown):
+            with _translating("write", self._shown):
                 if self._position:
-                    with suppress(Exception):  # erasure-coded folders have no hsync; if all is lost, close says so
+                    with suppress(Exception):  # erasure-coded folders have no hsync; if bytes are lost, close fails
                         self._writer.get().hsync()
                 self._writer.get().close()
         except BaseException:
@@ -323,20 +323,20 @@ class HdfsOutputFile:
         return self._store._client.get().create(self._temporary, WriteOptions(overwrite=False))
 
     def _flush(self) -> None:
-        if self._gathered:
-            gathered, self._gathered = self._gathered, bytearray()
-            self._send(memoryview(gathered))
+        if self._buffer:
+            buffered, self._buffer = self._buffer, bytearray()
+            self._send(memoryview(buffered))
 
     def _send(self, view: memoryview) -> None:
         try:
-            with _translated("write", self._shown):
-                self._writer.get().write(view.cast("B"))  # it refuses signed bytes, as Arrow calls them
+            with _translating("write", self._shown):
+                self._writer.get().write(view.cast("B"))  # it refuses signed bytes, the format of Arrow's buffers
         except BaseException:
             self.abort()
             raise
 
     def _rename(self) -> None:
-        with _translated("write", self._shown):
+        with _translating("write", self._shown):
             client = self._store._client.get()
         self.rename_sent = True
         try:
@@ -348,7 +348,7 @@ class HdfsOutputFile:
             if not isinstance(error, Exception) and not _is_panic(error):
                 raise
             raise StorageUnavailableError(
-                f"write {self._shown}: {_first_line(error)}; its rename may or may not have happened: read it back",
+                f"write {self._shown}: {_first_line(error)}; outcome of the rename unknown: read it back",
                 path=self._shown,
             ) from error
 
@@ -357,8 +357,8 @@ class HdfsOutputFile:
             self._store._client.get().delete(self._temporary, False)
 
 
-class _translated:
-    """Around calls of the client: sparklog's errors come out."""
+class _translating:
+    """Context manager around calls of the client that translates their errors."""
 
     def __init__(self, operation: str, path: str) -> None:
         self._operation = operation
@@ -379,7 +379,7 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def translate_hdfs_error(error: BaseException, operation: str, path: str) -> StorageError:
-    """The error to raise instead of one of hdfs-native's; ``operation`` is "read", "write", "list" or "delete"."""
+    """Return the error to raise for one of hdfs-native; ``operation`` is "read", "write", "list" or "delete"."""
     text = str(error)
     reason = f"{operation} {path}: {_first_line(error)}"
     missing = isinstance(error, FileNotFoundError) or "ParentNotDirectoryException" in text
@@ -391,11 +391,11 @@ def translate_hdfs_error(error: BaseException, operation: str, path: str) -> Sto
         return StorageFullError(f"{reason}; free space, raise the quota or add DataNodes, then retry", path=path)
     if missing or any(name in text for name in _REFUSED):
         return StorageError(reason, path=path)
-    return StorageUnavailableError(f"{reason}; retry, and if that does not help look at the NameNode", path=path)
+    return StorageUnavailableError(f"{reason}; retry, and if that does not help check the NameNode", path=path)
 
 
 def _first_line(error: BaseException) -> str:
-    """What Java said, without its stack trace."""
+    """Return Java's message without the stack trace."""
     return str(error).replace("\\n", "\n").partition("\n")[0]
 
 
@@ -405,7 +405,7 @@ def _read_range(reader: Any, position: int, length: int) -> bytes:
 
 
 def _within(seconds: float, call: Callable[[], T], what: str, path: str) -> T:
-    """The call's result, or ``StorageUnavailableError`` when it takes longer; then it goes on in its thread."""
+    """Return the call's result. Raises ``StorageUnavailableError`` on timeout; its thread then keeps running."""
     answer: list[T] = []
     failure: list[Exception] = []
 

@@ -1,23 +1,22 @@
-"""Objects as files of a local or mounted POSIX file system: the thinnest store, and the one that Spark's local mode,
-tests and a single machine run on.
+"""Objects as files of a local or mounted POSIX file system: the simplest store, used by Spark's local mode, tests and
+clusters on a single machine.
 
 Rules:
 
 * A write goes to a temporary file beside its target, is synced, then gets the target's name in one step: ``link`` where
   the name must be free, ``rename`` where it may be taken. Then the folder is synced. ``open(path, "x")`` would not do:
-  readers see its file half-written, and a full disk leaves it so.
-* An error of ``link`` may come after its success on NFS; that the temporary file then has two names tells. That it has
-  one is certain on a disk of this machine only: elsewhere the server may still get the request, or an old answer be
-  remembered.
+  readers would see a half-written file, and a full disk would leave it so.
+* On NFS ``link`` may fail after it took effect; the temporary file then has two names. That it has only one proves the
+  opposite on a disk of this machine alone: elsewhere the request may still reach the server, or the count be cached.
 * Reads are memory maps (``mapped_file``), files and folders have the mode of the root (``modes``).
-* Only files are objects. What else has an object's name (a folder, a named pipe, a link that leads to itself) reads as
-  absent, without waiting for it, and refuses a write that needs the name; ``list_others`` finds it.
-* Links to folders below the root are not followed by listings, which else may go round in circles.
-* A location that is another disk is there only while it is mounted. ``guarded_by`` makes a store that writes nothing
-  where a file is missing that has to be there, instead of filling the folder below the mount.
+* Only files are objects. Anything else under an object's name (a folder, a named pipe, a link that points to itself)
+  reads as absent, without blocking, and fails a write that needs the name; ``list_others`` finds it.
+* Listings do not follow links to folders below the root, which may form a loop.
+* A location on another disk exists only while that is mounted. ``guarded_by`` makes a store that refuses writes while a
+  required file is missing, instead of filling the folder below the mount point.
 * A crash leaves at most a file ``.tmp-...``, never shown by ``list`` and removed by ``remove_unfinished``.
 
-Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses those when it meets one.
+Not for: file systems without hard links (FAT, some FUSE mounts); put_if_absent refuses them when it meets one.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ from sparklog.store.modes import give_file_mode, give_folder_mode
 from sparklog.store.os_errors import OPEN_TO_READ, check_file, is_local_disk, kind_of_other, translate_os_error
 
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
-"""A streaming write syncs in the background each time this much is new, so that ``close`` finds little left."""
+"""bytes after which a streaming write syncs in the background, so that little is left for ``close``."""
 
 _SMALL_WRITE_BYTES = 64 * 1024
-"""Smaller writes are gathered; larger ones go to the system as they are, uncopied."""
+"""bytes. Smaller writes are buffered; larger ones go to the system without a copy."""
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -71,18 +70,20 @@ _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class LocalStore:
-    """A folder as a store. Thread-safe, picklable, and free of any state that a fork could break."""
+    """A folder as a store. Thread-safe, picklable, and without state that a fork could break."""
 
     parallel_requests = 1
     is_private = False
 
     def __init__(self, folder: str, clock: Clock | None = None, ids: Ids | None = None, required_key: str = "") -> None:
-        """``folder`` is an absolute path; it need not exist. ``clock`` bounds the wait for the commit lock only.
+        """``folder`` is an absolute path; it need not exist. ``clock`` bounds only the wait for the commit lock.
 
-        With a ``required_key`` every write fails with StorageError as long as there is no such object.
+        With a ``required_key`` every write raises StorageError while that object does not exist.
         """
         if not os.path.isabs(folder):
-            raise InvalidRequestError(f"{folder} is not an absolute path; open_store() makes it one", path=folder)
+            raise InvalidRequestError(
+                f"{folder} is not an absolute path; open_store() resolves relative ones", path=folder
+            )
         self.root = os.path.normpath(folder)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
@@ -97,7 +98,7 @@ class LocalStore:
         return not is_local_disk(folder)
 
     def guarded_by(self, key: str) -> LocalStore:
-        """The same folder as a store that writes only while this object is there."""
+        """Return a store of the same folder that writes only while this object exists."""
         return LocalStore(self.root, self._clock, self._ids, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -213,7 +214,7 @@ class LocalStore:
         return removed
 
     def _create_temporary(self, path: str) -> tuple[str, int]:
-        _check_there(self._required, path)
+        _check_required(self._required, path)
         folder = os.path.dirname(path)
         temporary = f"{folder}/{TEMPORARY_PREFIX}{self._ids.write_id()}"
         try:
@@ -228,8 +229,8 @@ class LocalStore:
         return temporary, file
 
     def _make_folder(self, folder: str) -> None:
-        """Create a folder and its parents, each durable in its own parent, those below the root with its mode; but not
-        the root where an object has to be there."""
+        """Create a folder and its parents, each synced in its own parent, those below the root with its mode; but never
+        the root of a store with a required object."""
         if self._required and folder == self.root:
             return
         parent = os.path.dirname(folder)
@@ -239,11 +240,11 @@ class LocalStore:
             os.mkdir(folder)
             if folder.startswith(self._base):
                 give_folder_mode(folder, self.root)
-        with suppress(PermissionError):  # a parent that may be entered but not read can still hold our folder
+        with suppress(PermissionError):  # a parent without read permission cannot be synced, but may hold the folder
             _sync_folder(parent)
 
     def _write_temporary(self, path: str, data: memoryview) -> str:
-        """A synced file with these bytes beside ``path``; its name. On an error it is gone."""
+        """Write and sync a file with these bytes beside ``path``, and return its name. An error leaves none."""
         temporary, file = self._create_temporary(path)
         try:
             try:
@@ -266,12 +267,12 @@ class LocalOutputFile:
         self._required = required
         self._temporary = temporary
         self._file: int | None = file
-        self._gathered = bytearray()
+        self._buffer = bytearray()
         self._position = 0
         self._synced = 0
         self._sync: _BackgroundSync | None = None
         self._all_in_sync = False
-        """Whether the latest sync began when everything was written."""
+        """Whether the latest sync began after everything was written."""
 
     def write(self, data: BytesLike) -> int:
         if self._file is None:
@@ -279,8 +280,8 @@ class LocalOutputFile:
         view = memoryview(data)
         size = view.nbytes
         if size < _SMALL_WRITE_BYTES:
-            self._gathered += view
-            if len(self._gathered) >= _SMALL_WRITE_BYTES:
+            self._buffer += view
+            if len(self._buffer) >= _SMALL_WRITE_BYTES:
                 self._flush()
         else:
             self._flush()
@@ -300,8 +301,9 @@ class LocalOutputFile:
         _sync_folder_of(self._path)
 
     def close_with(self, other: LocalOutputFile) -> None:
-        """Close two files at the price of little more than one: they are synced at the same time, and a folder that
-        both are in only once. Not to be written to meanwhile. Errors as ``close``; one of the two may then be there.
+        """Close two files in little more than the time of one: both are synced in parallel, and a common folder once.
+
+        Neither may be written to in the meantime. Raises as ``close``; one of the two may exist then.
         """
         if self._file is None or other._file is None or os.path.dirname(self._path) != os.path.dirname(other._path):
             self.close()
@@ -313,7 +315,7 @@ class LocalOutputFile:
         _sync_folder_of(self._path)
 
     def _publish(self) -> None:
-        """Sync what was written and give it its name, which is durable once the folder is synced."""
+        """Sync the file and rename it to its target; the name is durable once the folder is synced."""
         assert self._file is not None
         try:
             self._flush()
@@ -321,7 +323,7 @@ class LocalOutputFile:
                 self._sync.wait()
             if not self._all_in_sync:
                 os.fsync(self._file)
-            _check_there(self._required, self._path)
+            _check_required(self._required, self._path)
             os.rename(self._temporary, self._path)
         except StorageError:
             self.abort()
@@ -333,7 +335,7 @@ class LocalOutputFile:
         self._file = None
 
     def _start_sync_of_all(self) -> None:
-        """Begin to sync all that was written, unless a sync is under way, which would not see the end."""
+        """Start a sync of all that was written, unless one is running, which would miss the end."""
         self._flush()
         if self._sync is None or self._sync.done():
             self._start_sync()
@@ -360,9 +362,9 @@ class LocalOutputFile:
             self.abort()
 
     def _flush(self) -> None:
-        if self._gathered:
-            gathered, self._gathered = self._gathered, bytearray()
-            self._write_through(memoryview(gathered))
+        if self._buffer:
+            buffered, self._buffer = self._buffer, bytearray()
+            self._write_through(memoryview(buffered))
 
     def _write_through(self, view: memoryview) -> None:
         assert self._file is not None
@@ -380,7 +382,7 @@ class LocalOutputFile:
 
 
 class _BackgroundSync:
-    """One fdatasync in a thread. The system reports a failed one once, so its error is kept for ``close``."""
+    """One fdatasync in a thread. The system reports a failure only once, so the error is kept for ``close``."""
 
     def __init__(self, file: int, error: OSError | None) -> None:
         self.error = error
@@ -388,7 +390,7 @@ class _BackgroundSync:
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="sparklog-sync", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # the interpreter is ending, and from Python 3.12 on it starts no thread then
+        except RuntimeError:  # from Python 3.12 on an exiting interpreter starts no threads
             self._thread = None
             self._run()
 
@@ -409,8 +411,9 @@ class _BackgroundSync:
 
 
 def close_together(first: OutputFile, second: OutputFile) -> None:
-    """Close two files of any store, on a local one in little more than the time of one. Raises as ``close``; then what
-    is not published is aborted, and one of the two may be there."""
+    """Close two files of any store, on a local one in little more than the time of one.
+
+    Raises as ``close``; unpublished files are aborted then, and one of the two may exist."""
     try:
         if isinstance(first, LocalOutputFile) and isinstance(second, LocalOutputFile):
             first.close_with(second)
@@ -423,8 +426,8 @@ def close_together(first: OutputFile, second: OutputFile) -> None:
         raise
 
 
-def _check_there(required: str, path: str) -> None:
-    """Raises StorageError where a file that has to be there is not: then the right disk is not there either."""
+def _check_required(required: str, path: str) -> None:
+    """Raise StorageError if a required file is missing: then the right disk is not mounted either."""
     if required and not os.path.exists(required):
         raise StorageError(
             f"{path} was not written: {required} is missing, so this is not the folder that was registered, or its "
@@ -437,7 +440,7 @@ def _read_fully(file: int, length: int, position: int) -> bytes:
     data = os.pread(file, length, position)
     if len(data) == length:
         return data
-    parts = [data]  # one call of the system reads 2 GiB at most
+    parts = [data]  # one system call reads at most 2 GiB
     missing = length - len(data)
     while missing and (data := os.pread(file, missing, position + length - missing)):
         parts.append(data)
@@ -447,7 +450,7 @@ def _read_fully(file: int, length: int, position: int) -> bytes:
 
 def _write_fully(file: int, view: memoryview) -> None:
     written = os.write(file, view)
-    if written < view.nbytes:  # 2 GiB at most in one call, or the disk is nearly full and the next call says so
+    if written < view.nbytes:  # at most 2 GiB in one call; or the disk is nearly full, and the next call fails
         view = view.cast("B")
         while written < view.nbytes:
             written += os.write(file, view[written:])
@@ -462,16 +465,16 @@ def _link(temporary: str, path: str) -> None:
             return
         if error.errno in _NO_HARD_LINKS and names == 1:
             raise UnsupportedStoreError(
-                f"the file system of {path} has no hard links ({error.strerror}), so it cannot create a file under a "
-                "free name only; use a file system that has (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
+                f"the file system of {path} has no hard links ({error.strerror}), so it cannot create a file only if "
+                "its name is free; use a file system that has them (ext4, xfs, btrfs, NFS), or S3, GCS, ABFS or HDFS",
                 path=path,
             ) from error
         translated = translate_os_error(error, "create", path)
         other = kind_of_other(path) if isinstance(translated, ObjectExistsError) else ""
-        if other:  # never an earlier try's, which links a file
+        if other:  # not from an earlier attempt, which links a file
             translated = StorageError(
                 f"{path} is {other}, so nothing can be stored under this name: move it away, then try again; `sparklog "
-                "fsck` names what else lies in the way",
+                "fsck` lists other such names",
                 path=path,
             )
         certain = names == 1 and not isinstance(translated, (ObjectExistsError, StorageUnavailableError))
@@ -486,7 +489,7 @@ def _count_names(temporary: str) -> int | None:
 
 
 def _sync_folder_of(path: str) -> None:
-    """Make a name in this folder durable. The name is visible already, so an error means: unknown."""
+    """Sync the folder of a file, so that its name is durable. The name is visible: an error means outcome unknown."""
     try:
         _sync_folder(os.path.dirname(path))
     except OSError as error:
@@ -503,7 +506,7 @@ def _sync_folder(folder: str) -> None:
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # file systems whose folders need no sync say so
+        if error.errno != errno.EINVAL:  # returned by file systems whose folders need no sync
             raise
     finally:
         os.close(file)
@@ -515,25 +518,25 @@ def _remove_quietly(path: str) -> None:
 
 
 def _walk(base: str, prefix: str) -> Iterator[ObjectInfo]:
-    """Files below ``base + prefix``, in the order of their keys. What vanishes meanwhile is left out."""
+    """Yield the files below ``base + prefix``, ordered by key, without those deleted in the meantime."""
     if prefix and _is_below_link(base, prefix):
         return
     try:
         with os.scandir(base + prefix) as entries:
-            found = [(_name_to_sort(entry), entry) for entry in entries]
+            named_entries = [(_sort_name(entry), entry) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise translate_os_error(error, "list", base + prefix) from error
-    for name, entry in sorted(found, key=lambda pair: pair[0]):
+    for name, entry in sorted(named_entries, key=lambda pair: pair[0]):
         if name.endswith("/"):
             yield from _walk(base, prefix + name)
-        elif not is_hidden(name) and (status := _status_of_file(entry)) is not None:
+        elif not is_hidden(name) and (status := _file_status(entry)) is not None:
             yield ObjectInfo(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def list_others(store: Store, folder: str) -> Iterator[tuple[str, str]]:
-    """The names in a folder that are not those of files, each with what it is; none in any but a local store."""
+    """Yield the names in a folder that are not files, each with what it is; none unless the store is local."""
     if not isinstance(store, LocalStore):
         return
     path = f"{store.root.rstrip('/')}/{folder}"
@@ -547,17 +550,17 @@ def list_others(store: Store, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_below_link(base: str, prefix: str) -> bool:
-    """Whether a part of this folder's path below the root is a link."""
+    """Return whether any part of this folder's path below the root is a link."""
     parts = prefix.rstrip("/").split("/")
     return any(os.path.islink(base + "/".join(parts[: count + 1])) for count in range(len(parts)))
 
 
-def _name_to_sort(entry: os.DirEntry[str]) -> str:
+def _sort_name(entry: os.DirEntry[str]) -> str:
     return entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
 
 
-def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Of a file, or of the file that a link points to; None of all else, such as a link to a folder or to itself."""
+def _file_status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return the status of a file, or of the file a link points to; None for anything else, as a link to a folder."""
     try:
         status = entry.stat()
     except OSError as error:

@@ -2,15 +2,15 @@
 
 Rules:
 
-* It only saves racing committers wasted work, so whoever cannot have it commits without.
-* Who may only read the root cannot open its file (see ``modes``).
-* A holder that keeps it for ``LOCK_WAIT_SECONDS``, such as a stopped process, is given up on: its file is removed, and
-  the next committer, of any process, makes a new one. Where it cannot be removed, this process remembers the file, and
-  asks for it without waiting until it has once been free.
-* flock does not tell the threads of a process apart when they share a file, and polling it costs more than a lock does:
-  threads queue at a lock of the process first.
+* The lock only saves racing committers wasted work, so a committer that cannot get it commits without.
+* A process that may only read the root cannot open the lock file (see ``modes``).
+* If a holder keeps it for ``LOCK_WAIT_SECONDS``, such as a stopped process, the waiting ends: the file is deleted, and
+  the next committer of any process creates a new one. If it cannot be deleted, this process remembers the file and
+  tries its lock without waiting until it was free once.
+* flock does not distinguish threads of a process that share a file, and polling it costs more than a lock: threads
+  queue at a lock of the process first.
 
-Not for: deciding who commits; that is ``put_if_absent``.
+Not for: deciding which commit wins; that is ``put_if_absent``.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from sparklog.clock import Clock
 from sparklog.store.modes import give_lock_mode
 
 LOCK_WAIT_SECONDS = 2.0
-"""How long a committer waits for the advisory lock before it goes on without: its holder may be a stopped process."""
+"""How long a committer waits for the advisory lock before it commits without: the holder may be a stopped process."""
 
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.00005, 0.004
-"""Pauses between tries for the lock grow with the time waited: who has waited for long is one of many, and of many one
-comes soon. A commit takes about half a millisecond."""
+"""Bounds of the pause between two tries, which grows with the time waited: a long wait means many waiters, of which one
+tries soon anyhow. A commit takes about half a millisecond."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _given_up: dict[str, tuple[int, int]] = {}
-"""Lock files, by path, whose holder was given up on and that could not be removed."""
+"""Lock files, by path, that a holder kept too long and that could not be deleted."""
 
 
 @contextmanager
 def committers_lock(
     path: str, root: str, clock: Clock, make_folder: Callable[[str], None], while_waiting: Callable[[], object] | None
 ) -> Iterator[None]:
-    """Hold the lock of this file, or none where it cannot be had. ``make_folder`` is called with the file's folder if
-    that is missing; see ``Store.commit_lock`` for the rest."""
-    in_process = _lock_of_process(path)
-    got_in_process = in_process.acquire(timeout=LOCK_WAIT_SECONDS)
+    """Hold the lock of this file, or none if it is not available in time. ``make_folder`` is called with the file's
+    folder if that is missing; see ``Store.commit_lock`` for the rest."""
+    process_lock = _lock_of_process(path)
+    has_process_lock = process_lock.acquire(timeout=LOCK_WAIT_SECONDS)
     try:
-        file = _lock_file(path, root, clock, make_folder, while_waiting) if got_in_process else None
+        file = _lock_file(path, root, clock, make_folder, while_waiting) if has_process_lock else None
         try:
             yield
         finally:
             if file is not None:
-                # Closing alone would leave it locked while a process forked meanwhile has the file open too.
+                # Closing alone would leave it locked while a process forked in the meantime has the file open too.
                 fcntl.flock(file, fcntl.LOCK_UN)
                 os.close(file)
     finally:
-        if got_in_process:
-            in_process.release()
+        if has_process_lock:
+            process_lock.release()
 
 
 def _lock_file(
     path: str, root: str, clock: Clock, make_folder: Callable[[str], None], while_waiting: Callable[[], object] | None
 ) -> int | None:
-    """The locked file, or None where locking is not possible or its holder keeps it too long."""
+    """Return the locked file, or None if locking is impossible or its holder keeps it too long."""
     start = clock.monotonic()
     while True:
         try:
@@ -74,7 +74,7 @@ def _lock_file(
             locked = _wait(file, path, clock, start, while_waiting)
             if not locked or _is_at(path, file):
                 return file if locked else None
-            locked = False  # another has replaced the file meanwhile: the lock is on the new one
+            locked = False  # the file was replaced in the meantime: the new one is to be locked
         except OSError:  # a mount without locks
             return None
         finally:
@@ -83,7 +83,7 @@ def _lock_file(
 
 
 def _wait(file: int, path: str, clock: Clock, start: float, while_waiting: Callable[[], object] | None) -> bool:
-    """Whether the lock was had in time. True as well once the file is not at its path any more."""
+    """Return whether the lock was acquired in time. Also True once the file is no longer at its path."""
     while not _try_lock(file):
         waited = clock.monotonic() - start
         if _given_up.get(path) == _identity(os.fstat(file)):
@@ -103,7 +103,7 @@ def _wait(file: int, path: str, clock: Clock, start: float, while_waiting: Calla
 
 
 def _give_up_on(file: int, path: str) -> None:
-    """Make way for a new lock file, or remember this one."""
+    """Delete the lock file, so that a new one is created, or remember it."""
     try:
         if _is_at(path, file):
             os.unlink(path)
@@ -150,7 +150,7 @@ def _lock_of_process(path: str) -> threading.Lock:
 
 
 def _forget_locks() -> None:
-    """In a forked child: a lock that another thread of the parent held would stay held for good."""
+    """Start over in a forked child, where a lock held by another thread of the parent would stay locked forever."""
     global _process_locks_guard
     _process_locks.clear()
     _process_locks_guard = threading.Lock()

@@ -1,15 +1,15 @@
-"""Storage locations of a cluster's brokers as stores.
+"""Opens the storage locations of a cluster's brokers as guarded stores.
 
-A location holds ``broker.json``, written once when it is registered. While that is missing, a local one is not the
-folder that was registered: its disk is not mounted, or it was moved away. Writes are refused then, instead of
-re-creating the folder beside what it held. The same goes for a cluster's root and its ``cluster.json``.
+A location holds ``broker.json``, written once when it is registered. While that is missing, a local folder is not the
+one that was registered: its disk is not mounted, or it was moved. Writes are refused then, instead of re-creating the
+folder without its files. The same holds for a cluster's root and its ``cluster.json``.
 
-Addresses of locations come from the commit log, and whoever may commit can put any there. A client that opened each
-would send its credentials wherever another user wants. So ``may_contact`` is asked first, by everything that opens an
-address of the log: local paths are for the operating system to decide, the root's own bucket or server is the owner's
-choice, and everything else has to lie below an address that the root's owner allowed.
+Addresses of locations come from the commit log, where any process that may commit can put any address. A client that
+opened them all would send its credentials wherever another user wants. So all code that opens an address of the log
+calls ``may_contact`` first: local paths are up to the operating system, the root's own bucket or server is the owner's
+choice, and every other address has to lie below one that the root's owner allowed.
 
-Not for: what these files say (``log.locations``), and whether a location is well (``coordinator.health``).
+Not for: the contents of these files (``log.broker_files``), and whether a location is healthy (``coordinator.health``).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ IDENTITY_KEY = "broker.json"
 
 
 def open_location(url: str, storage_options: Mapping[str, object] | None = None) -> Store:
-    """The store of a registered location. Errors as ``open_store``; writes also raise StorageError where the location
-    is not the one that was registered."""
+    """Return the store of a registered location. Raises as ``open_store``; its writes also raise StorageError if the
+    location is not the one that was registered."""
     return guard_store(open_store(url, storage_options), IDENTITY_KEY)
 
 
 def guard_store(store: Store, key: str) -> Store:
-    """A store that writes only while this object is there, where the storage can lose its place: a local folder."""
+    """Return a store that writes only while this object exists, if the storage can be unmounted: a local folder."""
     return store.guarded_by(key) if isinstance(store, LocalStore) else store
 
 
@@ -61,12 +61,12 @@ class _Address(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it names the place that it seems to: clients and proxies may resolve dots, also escaped ones."""
+        """Whether the path has no dot parts, even escaped ones, which clients and proxies may resolve."""
         return not any(unquote(unquote(part)) in (".", "..") for part in self.parts)
 
 
-def _address(url: str) -> _Address:
-    """Raises UnsupportedStoreError for what names no storage."""
+def _parse_address(url: str) -> _Address:
+    """Parse an address. Raises UnsupportedStoreError if it is not that of a storage."""
     scheme = scheme_of(url)
     if scheme in ("file", "memory"):
         return _Address(scheme, "", ())
@@ -76,43 +76,43 @@ def _address(url: str) -> _Address:
 
 
 def may_contact(url: str, root: str, allowed: Iterable[str]) -> bool:
-    """Whether a location's address may be opened with the credentials of this process. Pure.
+    """Return whether a location's address may be opened with the credentials of this process. Pure.
 
-    It may if it is local (the operating system's permissions decide), is of the same bucket or server as the root, or
-    lies below one of the ``allowed`` addresses. Raises UnsupportedStoreError for what names no storage.
+    It may if it is local (the operating system's permissions decide), in the same bucket or on the same server as the
+    root, or below one of the ``allowed`` addresses. Raises UnsupportedStoreError if it is not that of a storage.
     """
-    place = _address(url)
-    if place.is_local:
+    address = _parse_address(url)
+    if address.is_local:
         return True
-    if not place.is_plain:
+    if not address.is_plain:
         return False
-    own = _address(root)
-    if not own.is_local and place[:2] == own[:2]:
+    root_address = _parse_address(root)
+    if not root_address.is_local and address[:2] == root_address[:2]:
         return True
-    return any(_lies_below(place, prefix) for prefix in allowed)
+    return any(_lies_below(address, prefix) for prefix in allowed)
 
 
-def _lies_below(place: _Address, prefix: str) -> bool:
+def _lies_below(address: _Address, prefix: str) -> bool:
     try:
-        above = _address(prefix)
+        above = _parse_address(prefix)
     except SparklogError:
         return False
-    return above.is_plain and place[:2] == above[:2] and place.parts[: len(above.parts)] == above.parts
+    return above.is_plain and address[:2] == above[:2] and address.parts[: len(above.parts)] == above.parts
 
 
 # -- objects that count only if the root's owner wrote them
 
 
 def is_local(root: str) -> bool:
-    """Whether this is a folder of the operating system."""
+    """Return whether a root is a folder of the operating system."""
     return scheme_of(root) == "file"
 
 
 def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
-    """An object of a root that only its owner writes.
+    """Return an object of the root that only the root's owner may write.
 
-    On a remote storage its policies see to that. In a local folder the file has to have the folder's owner, or be the
-    superuser's, and nobody else may be able to write it: others may be able to create files beside it.
+    On a remote storage its policies ensure that. In a local folder the file has to belong to the folder's owner or the
+    superuser, and be writable by no one else, since others may be able to create files beside it.
 
     Raises ObjectNotFoundError, StoragePermissionError for a link or a file of another user, CorruptMetadataError.
     """
@@ -122,10 +122,10 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            known = os.fstat(file)
-            if known.st_uid not in (os.stat(store.root).st_uid, 0) or known.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            status = os.fstat(file)
+            if status.st_uid not in (os.stat(store.root).st_uid, 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise StoragePermissionError(
-                    f"{path} does not count: it has another owner than {store.root}, or others may write it",
+                    f"{path} is ignored: it has another owner than {store.root}, or others may write it",
                     path=path,
                 )
             data = os.read(file, max_bytes + 1)
@@ -134,8 +134,7 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoragePermissionError(
-                f"{path} does not count: it is a link, and who may write what it leads to is not known; put a file in "
-                "its place",
+                f"{path} is ignored: it is a link, and others may be able to write its target; replace it with a file",
                 path=path,
             ) from error
         raise translate_os_error(error, "read", path) from error
@@ -145,8 +144,8 @@ def read_owned(store: Store, key: str, max_bytes: int) -> bytes:
 
 
 def write_owned(store: Store, key: str, data: bytes, ids: Ids) -> None:
-    """Write an object for ``read_owned``. Raises StoragePermissionError, before anything is written, for a process of
-    another user than the owner of a local root, StorageError."""
+    """Write an object for ``read_owned``. Raises StorageError, and StoragePermissionError before anything is written
+    if this process is not run by the owner of a local root."""
     if not is_local(store.root):
         store.put(key, data)
         return
@@ -155,11 +154,11 @@ def write_owned(store: Store, key: str, data: bytes, ids: Ids) -> None:
     try:
         root = os.stat(store.root)
         if os.geteuid() not in (root.st_uid, 0):
-            raise StoragePermissionError(f"{path} can be written by the owner of {store.root} alone", path=path)
+            raise StoragePermissionError(f"only the owner of {store.root} can write {path}", path=path)
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(file, 0o600 | (root.st_mode & 0o044))
-            with suppress(OSError):  # the group where that is possible, and the owner where the superuser writes
+            with suppress(OSError):  # best effort: the group if allowed, the owner if run by the superuser
                 os.fchown(file, root.st_uid, root.st_gid)
             os.write(file, data)
             os.fsync(file)

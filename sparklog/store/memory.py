@@ -1,11 +1,11 @@
-"""Objects in the memory of this process: for tests, examples and simulations.
+"""Objects in the memory of this process, for tests, examples and simulations.
 
-Every store of the same name in one process shares its objects, so ``open_store("memory://a")`` behaves like an address.
+All stores of one name in a process share their objects, so ``open_store("memory://a")`` behaves like an address.
 A pickled store finds its objects again in the process that made them; in another process it finds an empty space.
 
-Rules: every call holds the space's lock, so each is one step; without a lock a create is no arbiter.
+Rules: every call holds the space's lock, so each is atomic; without it a create could not arbitrate.
 
-Not for: sharing between processes (Spark's workers), or keeping anything.
+Not for: sharing between processes (Spark's workers), or durable data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _spaces: dict[str, _Space] = {}
 
 
 def forget_space(name: str) -> None:
-    """Let go of the objects of a name. Stores that are open keep what they have; the next one finds nothing."""
+    """Drop the objects of a name. Open stores keep theirs; a store opened later starts empty."""
     _spaces.pop(name, None)
 
 
@@ -52,7 +52,7 @@ class MemoryStore:
     is_private = True
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
-        """``name`` is what follows ``memory://``: the space, then optionally a folder in it."""
+        """``name`` is the part after ``memory://``: the space, and optionally a folder in it."""
         space, _, folder = name.strip("/").partition("/")
         self.root = f"memory://{name.strip('/')}"
         self._clock = clock or SystemClock()
@@ -107,12 +107,12 @@ class MemoryStore:
         start = self._folder + validate_prefix(prefix)
         skip = len(self._folder)
         with self._space.lock:
-            found = [
+            infos = [
                 ObjectInfo(name[skip:], len(data), modified_ms)
                 for name, (data, modified_ms) in self._space.objects.items()
                 if name.startswith(start)
             ]
-        return iter(sorted(found))
+        return iter(sorted(infos))
 
     def info(self, key: str) -> ObjectInfo:
         data, modified_ms = self._object(key)
@@ -129,19 +129,19 @@ class MemoryStore:
         return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # what is unfinished belongs to the writer's own object, and goes with it
+        return 0  # unfinished bytes are in the writer's own object, and go with it
 
     def _object(self, key: str) -> tuple[bytes, int]:
         name = self._folder + validate_key(key)
         with self._space.lock:
-            found = self._space.objects.get(name)
-        if found is None:
+            stored = self._space.objects.get(name)
+        if stored is None:
             raise ObjectNotFoundError(f"{self.root}/{key} does not exist", path=f"{self.root}/{key}")
-        return found
+        return stored
 
 
 class MemoryInputFile:
-    """Slices of an object's bytes. Thread-safe."""
+    """Reads slices of an object's bytes. Thread-safe."""
 
     def __init__(self, key: str, data: bytes) -> None:
         self.key = key
@@ -163,7 +163,7 @@ class MemoryInputFile:
 
 
 class MemoryOutputFile:
-    """Gathers the bytes and puts them under the key at ``close``. Not thread-safe."""
+    """Buffers the bytes and stores them under the key at ``close``. Not thread-safe."""
 
     def __init__(self, key: str, store: MemoryStore) -> None:
         self.key = key

@@ -1,4 +1,4 @@
-"""Modes and groups of what is created below a local root: those of the root folder, whatever the umask of the writer.
+"""Sets mode and group of files created below a local root: those of the root folder, whatever the writer's umask.
 
     root                    files         folders       the lock's file
     0755  alice users       0644          0755          0600
@@ -8,14 +8,14 @@
 
 Rules:
 
-* One writer with umask 077 must not lock out the others of a shared root, and one with umask 022 must not show what is
-  in a private one. The root's owner decides, with the root's mode; the root itself is created by the umask.
-* The group is the root's, where the writer may give it. Where not, the file's group gets what others get: a group that
-  the root does not name gains nothing.
-* The lock's file is for those who may write: who may only read could else hold it, and keep every writer waiting.
-* A mount that has no modes, or does not let them be changed, decides by itself.
+* A writer with umask 077 must not lock the others out of a shared root, and one with umask 022 must not expose the
+  files of a private one. The root's owner decides, by the root's mode; the root itself is created with the umask.
+* The group is the root's where the writer may set it. Otherwise the file's group gets the permissions of others: a
+  group that the root does not name gains nothing.
+* The lock file is open to writers only: a process that may only read could otherwise hold it and block every writer.
+* On a mount without modes, or with fixed ones, the mount decides.
 
-Not for: owners, access lists and modes of what is there already.
+Not for: owners, access lists and modes of existing files.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _WRITERS = (stat.S_IWGRP, stat.S_IWOTH)
 
 
 def give_file_mode(file: int | str, root: str) -> None:
-    """Let a new file have the mode and group of files below this root."""
+    """Give a new file the mode and group of files below this root."""
     _give(file, root, lambda mode: 0o600 | (mode & 0o066))
 
 
 def give_folder_mode(folder: str, root: str) -> None:
-    """Let a new folder have the mode and group of folders below this root, so that what is made in it inherits them."""
+    """Give a new folder the mode and group of folders below this root, so that its contents inherit them."""
     _give(folder, root, lambda mode: 0o700 | (mode & (0o077 | stat.S_ISGID)))
 
 
 def give_lock_mode(file: int, root: str) -> None:
-    """Let the lock's file, new or not, be for those who may write the root. Only its owner can; others leave it."""
+    """Give the lock file, new or not, to those who may write the root. Does nothing unless this process owns it."""
     _give(file, root, lambda mode: 0o600 | sum(bit | bit << 1 for bit in _WRITERS if mode & bit))
 
 

@@ -1,11 +1,11 @@
-"""From an address to a store.
+"""Opens the store of an address.
 
-Rules: only storages whose put-if-absent was raced between processes are opened; any other protocol that fsspec knows is
-refused with the reason, because its ``mode="create"`` checks first and writes afterwards, and two winners of one commit
-would lose acknowledged records without a trace.
+Rules: only storages whose put-if-absent was tested with racing processes are opened; any other protocol of fsspec is
+refused with a reason, because its ``mode="create"`` checks first and writes afterwards, and two winners of one commit
+would silently lose acknowledged records.
 
     a path, ~/log, file:///srv/log      local or mounted file system    temporary file, then link
-    memory://name                       this process                    a lock
+    memory://name                       memory of this process          a lock
     s3://bucket/folder (s3a, s3n)       S3 and servers with its API     PUT with If-None-Match: *
     gs://bucket/folder (gcs)            Google Cloud Storage            upload if the generation is 0
     abfs://container/folder (abfss, az) Azure                           PUT with If-None-Match: *
@@ -56,13 +56,13 @@ _ONE_SLASH = re.compile(r"^(s3|s3a|s3n|gs|gcs|abfs|abfss|az|hdfs|viewfs|memory|d
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Store:
-    """The store whose keys begin at ``url``. Nothing is created, and a remote storage is not asked anything yet.
+    """Return the store whose root is ``url``. Creates nothing and sends no request yet.
 
-    ``storage_options`` go to the storage's client (s3fs, gcsfs, adlfs; for HDFS: Hadoop settings); what they leave out
-    comes from the client's usual environment, such as ``AWS_ACCESS_KEY_ID`` and ``AWS_ENDPOINT_URL``.
+    ``storage_options`` are passed to the storage's client (s3fs, gcsfs, adlfs; for HDFS: Hadoop settings); other
+    settings come from the client's usual environment, such as ``AWS_ACCESS_KEY_ID`` and ``AWS_ENDPOINT_URL``.
 
-    Raises ``UnsupportedStoreError`` for an address that is malformed, of a storage that cannot arbitrate commits, or
-    whose client is not installed.
+    Raises ``UnsupportedStoreError`` if the address is malformed, the storage cannot arbitrate commits, or its client is
+    not installed.
     """
     store = _open(os.fspath(url), dict(storage_options or {}))
     return _substitutes.get(store.root, store)
@@ -70,8 +70,9 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, object
 
 @contextmanager
 def substituted(store: Store) -> Iterator[None]:
-    """Until the block ends, ``open_store`` answers with this store for the address of its root, in this process: how a
-    test lets clients that are given an address work on a store that fails or counts. Not for anything but tests."""
+    """Let ``open_store`` return this store for the address of its root, in this process, until the block ends.
+
+    For tests only: clients that are given an address then work on a store that fails or counts."""
     before = _substitutes.get(store.root)
     _substitutes[store.root] = store
     try:
@@ -91,7 +92,7 @@ def _open(text: str, options: dict[str, object]) -> Store:
     if scheme == "file":
         return LocalStore(_local_path(text))
     if scheme == "memory":
-        return MemoryStore(_checked_name(text))
+        return MemoryStore(_memory_name(text))
     if scheme in ("s3", "s3a", "s3n"):
         with no_fork():
             from sparklog.store.s3 import S3Store
@@ -114,9 +115,9 @@ def _open(text: str, options: dict[str, object]) -> Store:
 
 
 def scheme_of(text: str) -> str:
-    """The kind of storage that an address is of, ``file`` for a path. Raises UnsupportedStoreError."""
+    """Return the scheme of an address in lower case, ``file`` for a path. Raises UnsupportedStoreError."""
     if not text.strip() or "\0" in text:
-        raise UnsupportedStoreError(f"{text!r} is not an address of a storage: give {SUPPORTED}", path=text)
+        raise UnsupportedStoreError(f"invalid storage address {text!r}: give {SUPPORTED}", path=text)
     if "::" in text:
         raise UnsupportedStoreError(
             f"{_without_user(text)}: a chain of file systems cannot arbitrate commits. Use {SUPPORTED}", path=text
@@ -126,7 +127,7 @@ def scheme_of(text: str) -> str:
     match = _SCHEME.match(text)
     if match is None and (short := _ONE_SLASH.match(text)):
         raise UnsupportedStoreError(
-            f"{text!r} has one slash after the colon, and would be a folder of this machine: write "
+            f"{text!r} has one slash after the colon and would be a folder of this machine: write "
             f"{short.group(1)}://{short.group(2)}, or ./{text} for the folder",
             path=text,
         )
@@ -139,22 +140,22 @@ def _local_path(text: str) -> str:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UnsupportedStoreError(
-            f"{text} names no file of this machine: write file:///absolute/path (three slashes), or the path alone",
+            f"{text} is not a file of this machine: write file:///absolute/path (three slashes), or the path alone",
             path=text,
         )
-    # '?' and '#' are ordinary characters in a path, and what writes such addresses does not escape them.
+    # '?' and '#' are ordinary characters in a path, and programs that write such addresses do not escape them.
     rest = text[len("file:") :]
     path = rest[2 + len(parts.netloc) :] if rest.startswith("//") else rest
     return os.path.abspath(unquote(path))
 
 
-def _checked_name(text: str) -> str:
+def _memory_name(text: str) -> str:
     name = text[len("memory://") :].strip("/")
     if not name or any(part in ("", ".", "..") for part in name.split("/")):
-        raise UnsupportedStoreError(f"{text} names no space in memory: write memory://name", path=text)
+        raise UnsupportedStoreError(f"{text} does not name a space in memory: write memory://name", path=text)
     return name
 
 
 def _without_user(text: str) -> str:
-    """The address as it may appear in a message: without a user and password before an ``@``."""
+    """Return the address as messages may show it: without user and password before an ``@``."""
     return re.sub(r"://[^/@]*@", "://", text)

@@ -1,6 +1,6 @@
-"""From the operating system's errors to sparklog's: what the caller does next decides the kind.
+"""Translates errors of the operating system to sparklog's, by what the caller does next.
 
-Not for: errors of remote clients, which say little in their ``errno`` (see ``remote.py`` and ``hdfs.py``).
+Not for: errors of remote clients, whose ``errno`` says little (see ``remote.py`` and ``hdfs.py``).
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 
-# Also where the name is not a file's: links that go in circles, and sockets, which cannot be opened.
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+# Also names of other things than files: links that form a loop, and sockets, which cannot be opened.
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# A network file system that lost its server answers so, and what it did before that is unknown.
-_UNKNOWN = frozenset(
+# Returned by a network file system that lost its server; the outcome of the call is unknown.
+_OUTCOME_UNKNOWN = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ECONNRESET}
 )
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether this, or what it came from, says that the process or the system can open no more files."""
+    """Return whether this error or its cause says that the process or the system can open no more files."""
     cause = error.__cause__ if not isinstance(error, OSError) else error
     return isinstance(cause, OSError) and cause.errno in _NO_DESCRIPTORS
 
 
 def translate_os_error(error: OSError, operation: str, path: str) -> StorageError:
-    """The error to raise instead of ``error``, which a call of the operating system raised in ``operation`` on
-    ``path``: "read", "list", "delete", "write", or "create" where the name itself has to be free."""
+    """Return the error to raise instead of ``error``, which a system call raised in ``operation`` on ``path``: "read",
+    "list", "delete", "write", or "create" where the name itself has to be free."""
     code = error.errno
     reason = f"{operation} {path}: {error.strerror or error}"
-    if code in _NOT_THERE:
+    if code in _ABSENT:
         if operation in ("read", "list", "delete"):
-            return ObjectNotFoundError(f"{path} does not exist{_what_else(path)}", path=path)
-        return StorageError(f"{reason}; a part of the path is no folder, or the target is one", path=path)
+            return ObjectNotFoundError(f"{path} does not exist{_describe_other(path)}", path=path)
+        return StorageError(f"{reason}; a part of the path is not a folder, or the target is one", path=path)
     if code == errno.EEXIST and operation == "create":
         return ObjectExistsError(f"{path} exists", path=path)
-    if code in _REFUSED:
-        return StoragePermissionError(f"{reason}; check the owner and mode of the folder and of its mount", path=path)
+    if code in _DENIED:
+        return StoragePermissionError(f"{reason}; check owner and mode of the folder and of its mount", path=path)
     if code in _FULL:
         return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
     if code in _NO_DESCRIPTORS:
         return StorageUnavailableError(
             f"{reason}; close files or clients, or raise the limit (ulimit -n), then retry", path=path
         )
-    if code in _UNKNOWN:
-        return StorageUnavailableError(f"{reason}; the storage did not answer as it should, retry", path=path)
+    if code in _OUTCOME_UNKNOWN:
+        return StorageUnavailableError(f"{reason}; the storage did not answer properly, retry", path=path)
     return StorageError(reason, path=path)
 
 
 OPEN_TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-"""How files are opened: a named pipe that lies in the place of one must not make anybody wait for its other end."""
+"""Flags to open files with: opening a named pipe in place of a file must not block until its other end opens."""
 
 
 def check_file(status: os.stat_result) -> None:
-    """Raises the OSError of what is no object, as listings leave out all but files: a folder, a pipe, a device."""
+    """Raise OSError unless this is a regular file: a folder, pipe or device is not an object, nor listed as one."""
     if not stat.S_ISREG(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is not a file")
 
 
 def kind_of_other(path: str) -> str:
-    """What lies under a name that is not a file's, as people call it; empty for a file and where there is nothing."""
+    """Return in words what a path is if not a file ("a folder"); empty for a file and where there is nothing."""
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode):
             with suppress(FileNotFoundError):
                 mode = os.stat(path).st_mode
     except OSError as error:
-        return "a link that leads to itself" if error.errno == errno.ELOOP else ""
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "a device")
+        return "a link that points to itself" if error.errno == errno.ELOOP else ""
+    return "" if stat.S_ISREG(mode) else _KIND_NAMES.get(stat.S_IFMT(mode), "a device")
 
 
-_KINDS = {
+_KIND_NAMES = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -90,21 +90,21 @@ _KINDS = {
 }
 
 
-def _what_else(path: str) -> str:
+def _describe_other(path: str) -> str:
     kind = kind_of_other(path)
     return f" as a file: it is {kind}" if kind else ""
 
 
-# File systems whose system calls have had their effect, or none, once they return. A network's are not among them.
-_ON_THIS_MACHINE = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"})
+# File systems whose system calls either took effect or never will, once they return; not so on a network.
+_LOCAL_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"})
 
 
 def is_local_disk(path: str) -> bool:
-    """Whether this is certainly on a disk of this machine. What cannot be told is not; only Linux tells."""
+    """Return whether a path is certainly on a disk of this machine; False if unknown, as on all but Linux."""
     with suppress(OSError, ValueError):
         device = os.stat(path).st_dev
-        wanted = f"{os.major(device)}:{os.minor(device)}"
+        device_number = f"{os.major(device)}:{os.minor(device)}"
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            kinds = {line.partition(" - ")[2].split(" ")[0] for line in mounts if line.split(" ")[2] == wanted}
-        return bool(kinds) and kinds <= _ON_THIS_MACHINE
+            kinds = {line.partition(" - ")[2].split(" ")[0] for line in mounts if line.split(" ")[2] == device_number}
+        return bool(kinds) and kinds <= _LOCAL_FILE_SYSTEMS
     return False

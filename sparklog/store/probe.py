@@ -1,19 +1,18 @@
-"""Whether a server keeps the promise on which commits rest: a conditional write of a taken name is refused.
+"""Probes whether a server refuses a conditional write of a taken name, which commits rely on.
 
-Some servers with S3's API ignore ``If-None-Match``: two writers then overwrite each other's commits, and nobody is
-told.
+Some servers with S3's API ignore ``If-None-Match``: two writers then silently overwrite each other's commits.
 
 Rules:
 
-* The trial is two conditional writes of one new name. The server passes if the second is said to find the object, and
-  the first one's bytes are there. It fails if the second is said to be stored, and its bytes are there. Anything else,
-  such as an answer that was lost, is doubt: another name is tried, and after ``TRIALS`` the error is raised. An outage
-  is never taken for a bad server, and doubt never for a good one.
-* A pass is remembered in the cluster, for each address of a server, below ``meta/probed/``; so a process that writes
-  reads one small object, and one that only reads needs no right to write.
-* Only what is known to be possible elsewhere is tried: a store says so itself (``Store.endpoint_to_probe``).
+* A trial is two conditional writes of one new name. The server passes if the second is refused because the object
+  exists, and the first one's bytes are stored. It fails if the second succeeds and its bytes are stored. Any other
+  outcome, such as a lost response, is inconclusive: another name is tried, and after ``TRIALS`` the error is raised. An
+  outage never counts as a failed probe, and an inconclusive trial never as a passed one.
+* A pass is stored in the cluster per server address, below ``meta/probed/``; so a process that writes reads one small
+  object, and one that only reads needs no permission to write.
+* Only servers that might fail are probed: a store names them itself (``Store.endpoint_to_probe``).
 
-Not for: whether a condition holds between requests at the same moment. Servers whose requests were raced are named in
+Not for: whether a condition holds between simultaneous requests. Servers tested with racing requests are listed in
 docs/limits-and-guarantees.md.
 """
 
@@ -34,31 +33,31 @@ from sparklog.ids import Ids
 from sparklog.store.base import Store, not_written
 
 PROBED = "meta/probed/"
-"""Where passes are remembered, and where trials take place."""
+"""Prefix of stored passes, and of the objects of trials."""
 
 TRIALS = 3
-"""new names to try before doubt is an error."""
+"""inconclusive trials, each under a new name, before an error is raised."""
 
 _FIRST, _SECOND = b"the first of two conditional writes", b"the second of two conditional writes"
 _MAX_BYTES = 4096
 
 _passed: set[tuple[str, str]] = set()
-"""Roots with the address of their server, of which this process knows that it passed."""
+"""Roots and server addresses that passed, as far as this process knows."""
 
 
 def require_conditional_writes(store: Store, ids: Ids) -> None:
-    """Before the first commit of this process to a root: make sure that its server refuses what it has to refuse.
+    """Make sure, before this process's first commit to a root, that its server honours conditional writes.
 
-    Raises UnsupportedStoreError where it does not, and StorageError, with ``nothing_written``, where that is unknown.
+    Raises UnsupportedStoreError if it does not, StorageError with ``nothing_written`` if that is unknown.
     """
     try:
         endpoint = store.endpoint_to_probe
         if not endpoint or (store.root, endpoint) in _passed:
             return
         key = f"{PROBED}{hashlib.sha256(endpoint.encode()).hexdigest()[:32]}.json"
-        if not _is_remembered(store, key):
+        if not _has_passed(store, key):
             probe_conditional_writes(store, ids)
-            with suppress(StorageError):  # the next process will try it again
+            with suppress(StorageError):  # best effort: the next process probes again
                 store.put(key, json.dumps({"endpoint": endpoint}).encode() + b"\n")
     except StorageError as error:
         not_written(error)
@@ -67,11 +66,11 @@ def require_conditional_writes(store: Store, ids: Ids) -> None:
 
 
 def probe_conditional_writes(store: Store, ids: Ids) -> None:
-    """Try it on objects of their own, which are deleted again. Errors as ``require_conditional_writes``."""
+    """Run the trials on temporary objects. Raises as ``require_conditional_writes``."""
     for trial in range(TRIALS):
         key = f"{PROBED}trial-{ids.write_id()}"
         try:
-            holds = _try(store, key)
+            holds = _run_trial(store, key)
         except StorageError:
             if trial + 1 == TRIALS:
                 raise
@@ -90,8 +89,8 @@ def probe_conditional_writes(store: Store, ids: Ids) -> None:
                 store.delete(key)
 
 
-def _try(store: Store, key: str) -> bool:
-    """Whether the condition holds. Raises StorageError where this trial does not tell."""
+def _run_trial(store: Store, key: str) -> bool:
+    """Run one trial; return whether the condition held. Raises StorageError if the trial is inconclusive."""
     store.put_if_absent(key, _FIRST)
     try:
         store.put_if_absent(key, _SECOND)
@@ -99,16 +98,16 @@ def _try(store: Store, key: str) -> bool:
         refused = True
     else:
         refused = False
-    found = store.get(key, _MAX_BYTES)
-    if found != (_FIRST if refused else _SECOND):
+    stored = store.get(key, _MAX_BYTES)
+    if stored != (_FIRST if refused else _SECOND):
         raise StorageUnavailableError(
-            f"{store.root}/{key} was said to {'exist' if refused else 'be written'}, and holds something else; retry",
+            f"{store.root}/{key} was reported to {'exist' if refused else 'be written'}, but holds other bytes; retry",
             path=f"{store.root}/{key}",
         )
     return refused
 
 
-def _is_remembered(store: Store, key: str) -> bool:
+def _has_passed(store: Store, key: str) -> bool:
     try:
         store.get(key, _MAX_BYTES)
     except ObjectNotFoundError:

@@ -1,8 +1,8 @@
-"""A lock that a forked child finds free: for locks of modules, and of what lives as long as its process.
+"""A lock that is free in a forked child: for modules, and for objects that live as long as their process.
 
-A fork copies a lock as it is, but only the thread that forks: a lock that another thread holds at that moment would
-stay held in the child for good. What it guards has to be fit for use in the child in any state: keyed by process id, or
-only ever replaced in one step.
+A fork copies locks as they are, but only the forking thread: a lock that another thread holds at that moment would stay
+locked in the child forever. The data it guards must be usable in the child in any state: keyed by process id, or only
+ever replaced in one step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _all: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
 
 
 class ProcessLock:
-    """A reentrant lock, free in each process at first. For ``with``."""
+    """A reentrant lock, to be used with ``with``; it starts out free in each process."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -28,13 +28,13 @@ class ProcessLock:
         self._lock.release()
 
     def renew(self) -> None:
-        """In a forked child: be free."""
+        """Replace the lock by a free one; called in a forked child."""
         self._lock = threading.RLock()
 
 
 def _renew_all() -> None:
-    for each in list(_all):
-        each.renew()
+    for lock in list(_all):
+        lock.renew()
 
 
 os.register_at_fork(after_in_child=_renew_all)

@@ -1,15 +1,16 @@
-"""Random access to an object of a remote storage, with read-ahead for who reads from front to back.
+"""Random access to an object of a remote storage, with read-ahead for sequential readers.
 
 Rules:
 
-* A read that does not continue the one before fetches exactly its bytes: looking up one batch costs one small request.
-* Some reads in a row (``START_AFTER_BYTES`` or ``START_AFTER_READS``) start windows of ``WINDOW_BYTES`` in the
-  background, so that a scan meets its data already there and a segment costs one stream of requests. A small gap, such
-  as a column that a projection skips, does not break the row.
-* A window that failed before anybody wanted it is fetched again.
-* A window that is shorter than asked for is the end of the object; nobody has to ask for the size first.
+* A read that does not continue the previous one fetches exactly its bytes: looking up one batch costs one small
+  request.
+* A sequence of reads (``START_AFTER_BYTES`` or ``START_AFTER_READS``) starts windows of ``WINDOW_BYTES`` in the
+  background, so that a scan finds its data fetched already and a segment costs one stream of requests. A small gap,
+  such as a column that a projection skips, does not end the sequence.
+* A window that failed before it was needed is fetched again.
+* A window shorter than requested is the end of the object; the size need not be requested first.
 
-Not for: caching. What was passed is dropped.
+Not for: caching. Windows behind the reader are dropped.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from sparklog.store.base import check_range
 from sparklog.store.process_lock import ProcessLock
 
 WINDOW_BYTES = 4 * 1024 * 1024
-"""bytes of one request in a scan: some 50 ms of one connection's bandwidth, against some 30 ms until it answers."""
+"""bytes of one request in a scan: about 50 ms of one connection's bandwidth, against a latency of about 30 ms."""
 
 WINDOWS_AHEAD = 3
 """requests in flight ahead of a scan."""
 
 START_AFTER_BYTES = 1024 * 1024
 START_AFTER_READS = 4
-"""What must have been read in a row, in bytes or in reads, before more is fetched than asked for. A lookup of one batch
-is one to three neighbouring reads; a scan passes this with its first batch of the usual size."""
+"""Length of a sequence, in bytes or in reads, that starts the read-ahead. A lookup of one batch is one to three
+neighbouring reads; a scan exceeds this with its first batch of the usual size."""
 
 MAX_GAP_BYTES = 1024 * 1024
-"""bytes that a reader may skip and still count as reading from front to back."""
+"""bytes that a sequential reader may skip."""
 
 
 class _Window(NamedTuple):
@@ -52,11 +53,11 @@ class _Window(NamedTuple):
 
 
 class ReadAheadFile:
-    """One object, read by ranges. Thread-safe, though only one thread at a time profits from the read-ahead."""
+    """One object, read by ranges. Thread-safe, though only one thread at a time benefits from the read-ahead."""
 
     def __init__(self, key: str, fetch: Callable[[int, int], bytes], measure: Callable[[], int]) -> None:
         """``fetch(position, length)`` returns those bytes, fewer at the end of the object. ``measure()`` returns the
-        object's size in bytes. Both are called from several threads at once, and raise sparklog's errors."""
+        object's size in bytes. Both are called from several threads concurrently, and raise sparklog's errors."""
         self.key = key
         self.bytes_read = 0
         self._fetch = fetch
@@ -64,8 +65,8 @@ class ReadAheadFile:
         self._lock = ProcessLock()
         self._size: int | None = None
         self._end_of_last = -1
-        self._bytes_in_row = 0
-        self._reads_in_row = 0
+        self._sequential_bytes = 0
+        self._sequential_reads = 0
         self._windows: deque[_Window] = deque()
         self._threads: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
@@ -88,43 +89,43 @@ class ReadAheadFile:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._forget()
+            self._drop_windows()
 
     def _plan(self, position: int, length: int) -> list[_Window]:
-        """The windows that hold this range, with more of them under way; none for a read on its own."""
+        """Return the windows that hold this range, after starting more; none for a read that is not part of a scan."""
         if self._closed:
             raise StorageError(f"{self.key} was closed before this read", path=self.key)
         if self._pid != os.getpid():  # threads do not survive a fork
             self._threads, self._pid = None, os.getpid()
             self._windows.clear()
-        scanning = self._note(position, length)
+        scanning = self._record_read(position, length)
         if length == 0 or (self._size is not None and position >= self._size):
             return []
         if not scanning:
-            return self._covering(position, length)
+            return self._find_windows(position, length)
         while self._windows and (self._windows[0].end <= position or self._has_failed(self._windows[0])):
             self._windows.popleft()
         if self._windows and self._windows[0].start > position:
             self._windows.clear()
         self._extend(position, length)
-        return self._covering(position, length)
+        return self._find_windows(position, length)
 
-    def _note(self, position: int, length: int) -> bool:
-        """Whether this read continues a scan."""
+    def _record_read(self, position: int, length: int) -> bool:
+        """Record a read; return whether it continues a scan."""
         if self._end_of_last < 0 or not 0 <= position - self._end_of_last <= MAX_GAP_BYTES:
-            self._bytes_in_row = self._reads_in_row = 0
-        scanning = self._bytes_in_row >= START_AFTER_BYTES or self._reads_in_row >= START_AFTER_READS
+            self._sequential_bytes = self._sequential_reads = 0
+        scanning = self._sequential_bytes >= START_AFTER_BYTES or self._sequential_reads >= START_AFTER_READS
         self._end_of_last = position + length
-        self._bytes_in_row += length
-        self._reads_in_row += 1
+        self._sequential_bytes += length
+        self._sequential_reads += 1
         return scanning
 
-    def _covering(self, position: int, length: int) -> list[_Window]:
-        found = [w for w in self._windows if w.start < position + length and w.end > position]
-        if not found or found[0].start > position:
+    def _find_windows(self, position: int, length: int) -> list[_Window]:
+        windows = [w for w in self._windows if w.start < position + length and w.end > position]
+        if not windows or windows[0].start > position:
             return []
-        covered = found[-1].end >= position + length or (self._size is not None and found[-1].end >= self._size)
-        return found if covered and not any(map(self._has_failed, found)) else []
+        covered = windows[-1].end >= position + length or (self._size is not None and windows[-1].end >= self._size)
+        return windows if covered and not any(map(self._has_failed, windows)) else []
 
     def _extend(self, position: int, length: int) -> None:
         if self._threads is None:
@@ -149,7 +150,7 @@ class ReadAheadFile:
     def _has_failed(self, window: _Window) -> bool:
         return window.data.done() and (window.data.cancelled() or window.data.exception() is not None)
 
-    def _forget(self) -> None:
+    def _drop_windows(self) -> None:
         self._windows.clear()
         if self._threads is not None and self._pid == os.getpid():
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -157,7 +158,7 @@ class ReadAheadFile:
 
 
 def _from_windows(windows: list[_Window], position: int, length: int) -> pa.Buffer:
-    """The range out of these windows: a slice of the only one, or a copy from several."""
+    """Return the range from these windows: a slice of a single one, or a copy from several."""
     first = windows[0]
     data = first.data.result()
     if len(windows) == 1:

@@ -2,16 +2,16 @@
 
 Rules:
 
-* ``put_if_absent`` is ``pipe_file(mode="create")``, for exactly the clients where that is one conditional request; each
-  was raced between 16 processes. fsspec's own fallback of that name is not atomic, so no other client may come here.
+* ``put_if_absent`` is ``pipe_file(mode="create")``, only for clients where that is one conditional request; each was
+  tested with 16 racing processes. fsspec's fallback of that name is not atomic, so no other client may be added here.
 * Listings are never cached, and no file system instance is shared through fsspec's cache.
-* A client retries by itself, so it may find its own object and say that it exists; and every error, a refusal as well,
-  may answer the second of two requests whose first took effect. Both are the caller's to sort out, by reading back.
-  Certain is only what fails before there is a client, such as missing credentials.
-* What looks like a mistake of a program (TypeError, AttributeError) is raised by clients too, in the middle of a
-  request. It comes out as a StorageError like everything else.
+* A client retries internally, so it may find its own object and report that it exists; and every error, even a refusal,
+  may be the response to the second of two requests whose first took effect. Callers resolve both by reading back.
+  Only failures before a client exists, such as missing credentials, are certain.
+* Clients also raise errors that look like bugs (TypeError, AttributeError), in the middle of a request. They become a
+  StorageError like all others.
 
-Not for: decisions about retrying commits.
+Not for: deciding whether to retry a commit.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from sparklog.store.read_ahead import ReadAheadFile
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure"}
 _SAME_AS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
-# What clients raise that no retry mends.
+# Errors of clients that no retry resolves.
 _PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, LookupError)
 
-# Answers that say that the request was refused. An earlier request of the same call may have been served all the same.
+# Codes of refused requests. An earlier request of the same call may have been served nevertheless.
 _REFUSED_CODES = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.ENAMETOOLONG, errno.EPERM, errno.ENOSYS})
 
 
@@ -73,7 +73,7 @@ class FsspecStore:
         self._options = dict(options)
         self.root = self._url
         if not rest.strip("/"):
-            raise UnsupportedStoreError(f"{url} names no bucket: write {scheme}://bucket/folder", path=url)
+            raise UnsupportedStoreError(f"{url} does not name a bucket: write {scheme}://bucket/folder", path=url)
         self._client: ProcessLocal[Any] = ProcessLocal(self._connect)
         self._folder: ProcessLocal[str] = ProcessLocal(self._find_folder)
 
@@ -85,7 +85,7 @@ class FsspecStore:
 
     @property
     def endpoint_to_probe(self) -> str:
-        return ""  # Google's and Microsoft's own services, whose conditions hold
+        return ""  # Google's and Microsoft's own services honour conditions
 
     def get(self, key: str, max_bytes: int | None = None) -> bytes:
         path = self._path(key)
@@ -162,7 +162,7 @@ class FsspecStore:
         return nullcontext()
 
     def remove_unfinished(self, before_ms: int) -> int:
-        return 0  # Google and Azure drop uploads that nobody finished after a week by themselves
+        return 0  # Google and Azure delete unfinished uploads after a week by themselves
 
     def _connect(self) -> Any:
         try:
@@ -186,7 +186,7 @@ class FsspecStore:
             return kind(**options)
 
     def _find_folder(self) -> str:
-        """The root as the client writes it: container/folder, without the account that the URL may have named."""
+        """Return the root as the client writes it: container/folder, without the account that the URL may name."""
         return str(self._client.get()._strip_protocol(self._url)).strip("/")
 
     def _path(self, key: str) -> str:
@@ -196,7 +196,7 @@ class FsspecStore:
         return f"{self.root}/{key}"
 
     def _client_for_create(self, key: str) -> tuple[Any, str]:
-        """The client and the object's path. An error here is one before anything was sent, and says so."""
+        """Return the client and the object's path. Errors say that nothing was written: nothing was sent yet."""
         try:
             return self._client.get(), self._path(key)
         except Exception as error:
@@ -213,16 +213,16 @@ class FsspecStore:
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         folder = self._folder.get()
         try:
-            found = self._client.get().find(f"{folder}/{prefix}".rstrip("/"), detail=True)
+            entries = self._client.get().find(f"{folder}/{prefix}".rstrip("/"), detail=True)
         except FileNotFoundError:
             return
         except Exception as error:
             raise self._translate(error, "list", prefix) from error
-        if not isinstance(found, dict):  # adlfs, asked for a folder that is an object or not there
+        if not isinstance(entries, dict):  # from adlfs, if the folder is an object or absent
             return
         skip = len(folder) + 1
-        for path in sorted(found):
-            key, details = path[skip:], found[path]
+        for path in sorted(entries):
+            key, details = path[skip:], entries[path]
             if details["type"] == "file" and key.startswith(prefix) and not is_hidden(key.rpartition("/")[2]):
                 yield ObjectInfo(key, details["size"], modified_ms_of(details))
 
@@ -233,7 +233,7 @@ class FsspecStore:
 class FsspecOutputFile:
     """A streaming upload that becomes visible when it is closed. Not thread-safe.
 
-    fsspec's files publish what they have when the collector finds them open. This one aborts them first.
+    fsspec's files publish their bytes when they are garbage collected while open. This one aborts them first.
     """
 
     def __init__(self, store: FsspecStore, key: str, file: Any) -> None:
@@ -293,7 +293,7 @@ class FsspecOutputFile:
 
 
 def translate_client_error(error: Exception, operation: str, path: str) -> Exception:
-    """The error to raise instead of one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
+    """Return the error to raise for one that a client raised in ``operation`` ("read", "write", "list", "delete")."""
     if isinstance(error, (StorageError, InvalidCallError)):
         return error
     reason = f"{operation} {path}: {type(error).__name__}: {error}"
@@ -302,23 +302,23 @@ def translate_client_error(error: Exception, operation: str, path: str) -> Excep
             return ObjectNotFoundError(f"{path} does not exist", path=path)
         return StorageError(f"{reason}; does the bucket exist?", path=path)
     if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
-        return StoragePermissionError(f"{reason}; check the credentials and what they allow", path=path)
+        return StoragePermissionError(f"{reason}; check the credentials and their permissions", path=path)
     if error_code(error) in ("QuotaExceeded", "InsufficientStorage", "EntityQuotaExceeded", "507"):
         return StorageFullError(f"{reason}; free space or raise the quota, then retry", path=path)
     if isinstance(error, _PROGRAMMING_ERRORS) or (isinstance(error, OSError) and error.errno in _REFUSED_CODES):
         return StorageError(reason, path=path)
-    return StorageUnavailableError(f"{reason}; retry, and if that does not help look at the storage", path=path)
+    return StorageUnavailableError(f"{reason}; retry, and if that does not help check the storage", path=path)
 
 
 def error_code(error: BaseException) -> str:
-    """The storage's own code of an error, where a botocore ClientError is the cause; else the empty string."""
+    """Return the storage's error code if a botocore ClientError is the cause, else an empty string."""
     response = getattr(error.__cause__ or error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def is_about_the_object(error: FileExistsError) -> bool:
-    """Whether "exists" was said of the object. Azure's client says it of every conflict (409), such as a container that
-    is being deleted; then the code of Azure's own error tells."""
+    """Return whether an "exists" is about the object. Azure's client raises it for every conflict (409), such as a
+    container being deleted; the code of Azure's own error then decides."""
     for cause in (error.__cause__, error.__context__):
         code = getattr(cause, "error_code", None)
         if code:
@@ -331,13 +331,13 @@ def is_about_the_object(error: FileExistsError) -> bool:
 
 
 def is_past_the_end(error: BaseException) -> bool:
-    """Whether a read was refused because it starts behind the last byte (HTTP 416)."""
+    """Return whether a read was refused because it starts past the last byte (HTTP 416)."""
     status = getattr(error, "status", getattr(error, "status_code", getattr(error, "code", None)))
     return error_code(error) in ("InvalidRange", "416") or status == 416
 
 
 def modified_ms_of(details: Mapping[str, Any]) -> int:
-    """The time of a listing's entry, in ms since the epoch: each client has a name of its own for it."""
+    """Return the modification time of a listing's entry in ms since the epoch; each client has its own name for it."""
     for name in ("LastModified", "last_modified", "mtime", "updated"):
         value = details.get(name)
         if isinstance(value, str):
@@ -350,5 +350,5 @@ def modified_ms_of(details: Mapping[str, Any]) -> int:
 
 
 def as_bytes(data: BytesLike) -> bytes:
-    """For clients that take nothing but ``bytes``; copies only what is none."""
+    """Return the data as ``bytes``, for clients that accept nothing else; copies other types."""
     return data if isinstance(data, bytes) else bytes(memoryview(data))

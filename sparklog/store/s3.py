@@ -2,17 +2,17 @@
 
 Rules:
 
-* ``put_if_absent`` is a single PUT with ``If-None-Match: *``, never an upload in parts: some servers ignore the
-  condition there. The name is taken if the server says PreconditionFailed, or 412 without a word but with a request id
-  of S3. 409 ConditionalRequestConflict means that another conditional write was under way and this one did
-  nothing; but an earlier try of the client may have, so an error that follows is as unknown as any other.
-* The client retries by itself, so an answer may be that to the second of two requests. Certain is only what the client
-  refuses before it sends: a call without credentials.
-* A server that ignores the condition looks like one that does not, until two writers race. So it is tried (``probe``).
-* An answer counts if it is S3's. A success lacks no field that S3 always sends, else it was a proxy's or a captive
-  portal's. "Does not exist" is S3's word NoSuchKey. A HEAD has no body to say it, so a GET is asked after its 404.
-* Every call names bucket and key themselves instead of a path, which s3fs would search for versions and folders.
-* A streaming write is an upload in parts, visible when completed. Parts go up while the next one is being filled.
+* ``put_if_absent`` is a single PUT with ``If-None-Match: *``, never a multipart upload: some servers ignore the
+  condition there. The name is taken if the server returns PreconditionFailed, or 412 without a code but with a request
+  id of S3. 409 ConditionalRequestConflict means that another conditional write was running and this one did nothing;
+  but an earlier attempt of the client may have taken effect, so after a later error the outcome is unknown as ever.
+* The client retries internally, so a response may be that to the second of two requests. Only calls that the client
+  refuses to send are certain: those without credentials.
+* A server that ignores the condition looks like one that does not, until two writers race. So it is probed (``probe``).
+* A response counts only if it is S3's. A success has every field that S3 always sends; otherwise it came from a proxy
+  or a captive portal. "Does not exist" is the code NoSuchKey. A HEAD has no body for it, so a 404 is followed by a GET.
+* Every call passes bucket and key instead of a path, which s3fs would parse for versions and folders.
+* A streaming write is a multipart upload, visible when completed. Parts are sent while the next one is being filled.
 
 Not for: other object storages (``remote.py``).
 """
@@ -40,18 +40,18 @@ from sparklog.store.base import BytesLike, ObjectInfo, check_create, is_hidden, 
 from sparklog.store.remote import FsspecStore, as_bytes, error_code
 
 PART_BYTES = 16 * 1024 * 1024
-"""bytes of one part of an upload. S3 wants at least 5 MiB and at most 10,000 parts: 160 GB."""
+"""bytes of one part of an upload. S3 requires at least 5 MiB and at most 10,000 parts: 160 GB."""
 
 MAX_PARTS = 10_000
 
 PARTS_IN_FLIGHT = 3
-"""parts on their way while the next one is filled; each is held in memory."""
+"""parts in flight while the next one is filled; each is held in memory."""
 
 CONFLICT_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Pauses before another try after 409 ConditionalRequestConflict."""
+"""Pauses before each retry after 409 ConditionalRequestConflict."""
 
 READ_ATTEMPTS = 3
-"""tries of a read whose body ends too early, beside the client's own retries of requests."""
+"""tries of a read whose body is truncated, besides the client's own retries of requests."""
 
 _ALWAYS_ANSWERED = {
     "put_object": ("ETag",),
@@ -63,10 +63,10 @@ _ALWAYS_ANSWERED = {
     "complete_multipart_upload": ("ETag",),
     "list_multipart_uploads": ("IsTruncated",),
 }
-"""What S3 and every server with its API put into the answer to each request."""
+"""Fields that S3 and every server with its API return for each request."""
 
 _NOT_SENT = frozenset({"NoCredentialsError", "ParamValidationError"})
-"""botocore's errors of a client that cannot send anything: it had no credentials for an earlier try either."""
+"""botocore's errors of a client that cannot send anything, and could not in an earlier attempt either."""
 
 
 class S3Store(FsspecStore):
@@ -78,7 +78,7 @@ class S3Store(FsspecStore):
         if "@" in self._bucket:
             self.root = "s3://" + self._bucket.rpartition("@")[2]
             raise UnsupportedStoreError(
-                f"the address of {self.root} carries credentials, which would end up in logs: pass them in the "
+                f"the address of {self.root} contains credentials, which would end up in logs: pass them in the "
                 "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or as storage options (key, secret)",
                 path=self.root,
             )
@@ -129,7 +129,7 @@ class S3Store(FsspecStore):
         except ObjectNotFoundError as error:
             self.get_range(key, 0, 1)
             raise StorageUnavailableError(
-                f"read {self._shown(key)}: {self._bucket} says that it does not exist, and then that it does; retry",
+                f"read {self._shown(key)}: {self._bucket} reported it as missing, and then as present; retry",
                 path=self._shown(key),
             ) from error
         return ObjectInfo(key, answer["ContentLength"], int(answer["LastModified"].timestamp() * 1000))
@@ -151,7 +151,7 @@ class S3Store(FsspecStore):
         return f"{self._bucket}/{self._prefix}{validate_key(key)}"
 
     def _call(self, operation: str, key: str, method: str, **arguments: Any) -> Any:
-        """One request about one object, its errors translated."""
+        """Send one request for one object, and translate its errors."""
         validate_key(key)
         try:
             return self._send(self._client.get(), method, key, **arguments)
@@ -160,7 +160,7 @@ class S3Store(FsspecStore):
 
     def _send(self, client: Any, method: str, key: str, **arguments: Any) -> Any:
         answer = client.call_s3(method, Bucket=self._bucket, Key=self._prefix + key, **arguments)
-        return _checked(method, answer, self._shown(key))
+        return _check_response(method, answer, self._shown(key))
 
     def _read(self, key: str, path: str, start: int, end: int | None) -> bytes:
         bounds = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end is not None else {}
@@ -176,16 +176,16 @@ class S3Store(FsspecStore):
         raise AssertionError("unreachable")
 
     async def _fetch(self, client: Any, key: str, bounds: Mapping[str, str]) -> bytes:
-        """One GET, body and all."""
+        """Send one GET and return the whole body."""
         answer = await client._call_s3("get_object", Bucket=self._bucket, Key=self._prefix + key, **bounds)
         body = answer["Body"]
         try:
-            _checked("get_object", answer, self._shown(key))
+            _check_response("get_object", answer, self._shown(key))
             data = bytes(await body.read())
         except StorageError:
             raise
         except Exception as error:
-            raise _BodyError(f"the body ends too early: {type(error).__name__}: {error}") from error
+            raise _BodyError(f"truncated body: {type(error).__name__}: {error}") from error
         finally:
             body.close()
         if len(data) != answer.get("ContentLength", len(data)):
@@ -199,22 +199,22 @@ class S3Store(FsspecStore):
             if code == "NoSuchBucket":
                 return StorageError(f"{operation} {shown}: {error} Create the bucket, or check the address", path=shown)
             return StorageUnavailableError(
-                f"{operation} {shown}: 404 without S3's word for a missing object ({error}); is something between here "
+                f"{operation} {shown}: 404 without S3's code for a missing object ({error}); is a proxy between here "
                 "and the storage?",
                 path=shown,
             )
         return super()._translate(error, operation, key)
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Page by page, as S3 lists: in the order of the keys, a thousand each."""
+        """Yield the objects page by page as S3 lists them: ordered by key, a thousand each."""
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
             try:
                 page = self._page("list_objects_v2", **arguments)
-                found = [_info_of(entry, self._prefix) for entry in page.get("Contents", ())]
+                infos = [_to_info(entry, self._prefix) for entry in page.get("Contents", ())]
             except Exception as error:
                 raise self._translate(error, "list", prefix) from error
-            for info in found:
+            for info in infos:
                 if info.key and not info.key.endswith("/") and not is_hidden(info.key.rpartition("/")[2]):
                     yield info
             if not page.get("IsTruncated"):
@@ -222,8 +222,8 @@ class S3Store(FsspecStore):
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def _page(self, method: str, **arguments: Any) -> Any:
-        """A page of a listing, which says whether it is the last."""
-        page = _checked(method, self._client.get().call_s3(method, **arguments), self.root)
+        """Return a page of a listing, which says whether it is the last."""
+        page = _check_response(method, self._client.get().call_s3(method, **arguments), self.root)
         following = "NextContinuationToken" if method == "list_objects_v2" else "NextKeyMarker"
         if page["IsTruncated"] and following not in page:
             raise _not_from_s3(method, f"{following} is missing", self.root)
@@ -244,16 +244,16 @@ class S3Store(FsspecStore):
 
 
 class _BodyError(OSError):
-    """An object's bytes did not arrive whole; asking again may help."""
+    """A truncated response body; a retry may help."""
 
 
-def _checked(method: str, answer: Any, path: str) -> Any:
-    """The answer, if it has what S3 answers. Raises StorageUnavailableError.
+def _check_response(method: str, answer: Any, path: str) -> Any:
+    """Return the response if it has all fields that S3 sends. Raises StorageUnavailableError.
 
-    None is what fsspec returns for a request whose task was cancelled.
+    fsspec returns None for a request whose task was cancelled.
     """
     if not isinstance(answer, dict):
-        raise _not_from_s3(method, "there is none", path)
+        raise _not_from_s3(method, "there was none", path)
     missing = [name for name in _ALWAYS_ANSWERED.get(method, ()) if name not in answer]
     if missing:
         raise _not_from_s3(method, f"{' and '.join(missing)} missing", path)
@@ -265,7 +265,7 @@ def _checked(method: str, answer: Any, path: str) -> Any:
 
 def _not_from_s3(method: str, reason: str, path: str) -> StorageUnavailableError:
     return StorageUnavailableError(
-        f"{method} of {path}: not an answer of S3 ({reason}); is a proxy between here and the storage?", path=path
+        f"{method} of {path}: not a response of S3 ({reason}); is a proxy between here and the storage?", path=path
     )
 
 
@@ -277,21 +277,21 @@ def _says_taken(error: Exception) -> bool:
 
 
 def _is_about_the_key(error: Exception) -> bool:
-    """Whether a client's "not found" is S3's answer about an object or an upload, as far as that can be seen."""
+    """Return whether a client's "not found" is S3's answer about an object or an upload, as far as can be told."""
     code = error_code(error)
     operation = getattr(error.__cause__ or error, "operation_name", "")
     return code in ("NoSuchKey", "NoSuchUpload", "NoSuchVersion") or (code == "404" and operation == "HeadObject")
 
 
-def _info_of(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
+def _to_info(entry: Mapping[str, Any], prefix: str) -> ObjectInfo:
     return ObjectInfo(entry["Key"][len(prefix) :], entry["Size"], int(entry["LastModified"].timestamp() * 1000))
 
 
 class S3OutputFile:
-    """An upload in parts, or a single PUT if there is less than one part. Not thread-safe.
+    """A multipart upload, or a single PUT for less than one part. Not thread-safe.
 
-    The completion of an upload may take effect and be answered by an error. The abort that follows then finds no upload
-    and does nothing, and the object is there.
+    The completion of an upload may take effect and still return an error. The abort that follows then finds no upload
+    and does nothing, and the object exists.
     """
 
     def __init__(self, store: S3Store, key: str) -> None:
@@ -344,7 +344,7 @@ class S3OutputFile:
             return
         for part in self._in_flight:
             part.cancel()
-        for part in self._in_flight:  # a part that arrives after the abort would stay on the server
+        for part in self._in_flight:  # a part that arrives after the abort would remain on the server
             with suppress(BaseException):
                 part.result()
         if self._upload_id is not None:
@@ -371,14 +371,14 @@ class S3OutputFile:
         number = len(self._done) + len(self._in_flight) + 1
         if number > MAX_PARTS:
             raise StorageError(
-                f"{self.key} is longer than {MAX_PARTS} parts of {PART_BYTES} bytes, S3's limit: roll segments earlier "
+                f"{self.key} is larger than {MAX_PARTS} parts of {PART_BYTES} bytes, S3's limit: roll segments earlier "
                 "(segment.bytes)",
                 path=self.key,
             )
         data = bytes(self._part)
         try:
             self._in_flight.append(self._threads.submit(self._upload, number, data))
-        except RuntimeError:  # the interpreter is ending, and starts no thread any more
+        except RuntimeError:  # an exiting interpreter starts no threads
             while self._in_flight:
                 self._done.append(self._in_flight.popleft().result())
             self._done.append(self._upload(number, data))

@@ -195,7 +195,7 @@ OTHERS = {
     "a folder": Path.mkdir,
     "a named pipe": put_pipe,
     "a socket": put_socket,
-    "a link that leads to itself": lambda path: path.symlink_to(path),
+    "a link that points to itself": lambda path: path.symlink_to(path),
     "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing"),
 }
 

@@ -1,8 +1,8 @@
-"""The files that a checkpoint names: stored with length and CRC32C, read back before they count, read with bounds.
+"""The files of a checkpoint: referenced with length and CRC32C, read back after writing, read with limits.
 
-Rules: a file that is absent is a CorruptMetadataError with ``missing`` set; one whose bytes are not those that its
-reference states, or that cannot be read, is a CorruptMetadataError; one that a newer sparklog wrote is an
-UnsupportedVersionError. Nothing is decompressed: such files never are compressed.
+Rules: a missing file raises CorruptMetadataError with ``missing`` set; one whose bytes differ from its reference, or
+that cannot be decoded, raises CorruptMetadataError; one written by a newer sparklog raises UnsupportedVersionError.
+Nothing is decompressed: these files are never compressed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sparklog.log.checkpoints.tiers import PartReference
 from sparklog.log.segments import DEFAULTS, SCHEMA
 from sparklog.store.base import BytesLike, Store
 
-MEND = "delete this checkpoint if the commits it stands for are still there, else restore it from a copy of the root"
+MEND = "delete this checkpoint if the commits up to it still exist, else restore it from a copy of the root"
 
 
 class FileReference(msgspec.Struct, frozen=True):
-    """A file of a checkpoint: key, length in bytes, CRC32C of all of it, rows."""
+    """A file of a checkpoint: key, length in bytes, CRC32C of all bytes, rows."""
 
     key: str
     size: int
@@ -34,7 +34,7 @@ AnyReference = FileReference | PartReference
 
 
 def read_file(store: Store, file: AnyReference) -> pa.Buffer:
-    """The bytes of a file. Raises CorruptMetadataError, StorageError."""
+    """Read a file and verify it. Raises CorruptMetadataError, StorageError."""
     path = f"{store.root}/{file.key}"
     if not 0 <= file.size <= limits.MAX_CHECKPOINT_PART_BYTES:
         raise CorruptMetadataError(f"checkpoint file {path} claims {file.size:,} bytes; {MEND}", path=path)
@@ -57,7 +57,7 @@ def read_file(store: Store, file: AnyReference) -> pa.Buffer:
 
 
 def write_file(store: Store, file: AnyReference, data: BytesLike) -> None:
-    """Store the bytes that a reference describes, and read them back."""
+    """Store the bytes of a reference, and read them back."""
     output = store.open_output(file.key)
     try:
         output.write(data)
@@ -69,17 +69,17 @@ def write_file(store: Store, file: AnyReference, data: BytesLike) -> None:
 
 
 def describe(key: str, data: BytesLike, rows: int) -> FileReference:
-    """The reference of a file with these bytes."""
+    """Return the reference of a file with these bytes."""
     return FileReference(key=key, size=memoryview(data).nbytes, crc=crc32c(data), rows=rows)
 
 
 def read_segments_file(store: Store, file: FileReference) -> pa.RecordBatch:
-    """A part of a topic's list. Raises CorruptMetadataError, UnsupportedVersionError."""
+    """Read a part of a topic's list. Raises CorruptMetadataError, UnsupportedVersionError."""
     return read_columns(store, file, SCHEMA, DEFAULTS)
 
 
 def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: dict[str, object]) -> pa.RecordBatch:
-    """The rows of an Arrow file; columns in ``defaults`` may be absent. Errors as ``read_segments_file``."""
+    """Read the rows of an Arrow file; columns in ``defaults`` may be absent. Raises as ``read_segments_file``."""
     data, path = read_file(store, file), f"{store.root}/{file.key}"
     try:
         stored, rows = read_arrow_file(data, 0)
@@ -87,7 +87,7 @@ def read_columns(store: Store, file: AnyReference, schema: pa.Schema, defaults: 
         if unknown:
             raise UnsupportedVersionError(
                 f"checkpoint file {path} was written by a newer sparklog: it has the columns {', '.join(unknown)}, "
-                "which this one does not know; upgrade it",
+                "which this version does not know; upgrade sparklog",
                 path=path,
             )
         return with_columns(rows, schema, defaults)

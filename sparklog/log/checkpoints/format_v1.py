@@ -1,4 +1,4 @@
-"""Heads as format 1 of checkpoints has them: one Arrow file, a row per topic, broker, group and so on. Read only."""
+"""Reads heads of checkpoint format 1: one Arrow file with a row per topic, broker, group and so on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SCALARS_DECODER = msgspec.json.Decoder(SCALARS)
 
 
 def read_state(store: Store, file: AnyReference) -> State:
-    """The state in a file of heads. Raises CorruptMetadataError, msgspec.MsgspecError, KeyError, ValueError."""
+    """Read the state from a file of heads. Raises CorruptMetadataError, msgspec.MsgspecError, KeyError, ValueError."""
     rows = read_columns(store, file, _SCHEMA, {})
     scalars: Any = None
     maps: dict[str, dict[Any, Any]] = {kind: {} for kind in _KINDS}
@@ -48,6 +48,6 @@ def read_state(store: Store, file: AnyReference) -> State:
         else:
             maps[kind][_KINDS[kind][1](name)] = _DECODERS[kind].decode(body)
     if scalars is None:
-        raise ValueError("it has no row of the cluster's own")
+        raise ValueError("the row of the cluster is missing")
     kept: dict[str, Any] = {kind: entries if kind == "brokers" else Map(entries) for kind, entries in maps.items()}
     return indexed(State(**msgspec.structs.asdict(scalars), **kept))

@@ -1,8 +1,8 @@
-"""Which checkpoints may be built on and started from: those that are whole, and of the log that is at the root now.
+"""Checks which checkpoints may be used: those that are complete, and of the log that is at the root now.
 
-A process that writes a checkpoint may be stopped meanwhile; others may clean up what it wrote, or an older copy of the
-root may be put in its place. So the writer looks again once the manifest is stored, and withdraws what does not hold;
-and since it may die before that, others look as well before they use a checkpoint.
+A process may stall while it writes a checkpoint; others may clean up its files, or replace the root by an older copy.
+So the writer checks again once the manifest is stored, and withdraws an invalid checkpoint; and since it may die before
+that, others check as well before they use one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ATTEMPTS = 5
 
 
 def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
-    """Whether a checkpoint is one of this log: its commit is stored, or was removed with those before it.
+    """Return whether a checkpoint is of this log: its commit is stored, or was removed with those before it.
 
-    Where another commit has that number, or none although the boundary is lower, it is of a former history, unless the
-    boundary was higher once: then a stalled writer has created the number again. Raises StorageError.
+    If another commit has that number, or none although the boundary is lower, it is of a former history, unless the
+    boundary was higher once: then a stalled writer created the number again. Raises StorageError.
     """
     stored = read_log_end(store, manifest.version, with_boundary=False)
-    if stored.digest == manifest.digest or not manifest.digest:  # of level 1, which does not say
+    if stored.digest == manifest.digest or not manifest.digest:  # level 1 has no digest
         return True
     if stored.digest is None and stored.removed_up_to >= manifest.version:
         return True
@@ -41,11 +41,11 @@ def is_of_log(store: Store, manifest: checkpoint.Manifest) -> bool:
 def read_newest_of_log(
     store: Store, listed: bool, passed_over: set[str]
 ) -> tuple[checkpoint.Manifest | None, State | None]:
-    """The newest checkpoint to start from, with its state; as ``checkpoint.read_newest_state``.
+    """Return the newest checkpoint to start from, with its state; as ``checkpoint.read_newest_state``.
 
-    ``passed_over`` are the heads of those that are not used; those of another history join them. But one that the log
-    cannot do without, since the commits up to it were removed, is of the log: what has its number is no commit then but
-    a stalled writer's create, at a number that a late clean-up has set the boundary back to.
+    ``passed_over`` are the heads of checkpoints to skip; those of another history are added. But a checkpoint that the
+    log needs, since the commits up to it were removed, is of the log: the object with its number is then not a commit
+    but a stalled writer's create, at a number that a late clean-up has set the boundary back to.
     """
     newest = checkpoint.read_newest_state(store, listed, passed_over)
     others = []
@@ -64,7 +64,7 @@ def read_newest_of_log(
 
 
 def check_whole(store: Store, base: checkpoint.Manifest, cache: ListCache) -> None:
-    """A checkpoint repeats files of the one that it continues, unread; so these must be there.
+    """Check that all files of a base exist, since a checkpoint built on it repeats them without reading.
 
     Raises CorruptMetadataError with ``missing`` set.
     """
@@ -74,9 +74,9 @@ def check_whole(store: Store, base: checkpoint.Manifest, cache: ListCache) -> No
 
 
 def withdraw_unless_whole(store: Store, manifest: checkpoint.Manifest, cache: ListCache) -> None:
-    """For a process that was stopped while it wrote: what it had written by then may have been taken for left behind.
+    """Withdraw a checkpoint if a clean-up took its files for orphans while its writer stalled.
 
-    Raises CorruptMetadataError where that is so.
+    Raises CorruptMetadataError then.
     """
     if not checkpoint.is_whole(store, manifest, cache):
         checkpoint.withdraw(store, manifest)
@@ -87,20 +87,20 @@ def withdraw_unless_whole(store: Store, manifest: checkpoint.Manifest, cache: Li
 
 
 def withdraw_unless_of_log(store: Store, clock: Clock, manifest: checkpoint.Manifest, state: State) -> None:
-    """The root may have been replaced meanwhile: nobody may start from a checkpoint of the former history.
+    """Withdraw a checkpoint if the root was replaced in the meantime, so that no process starts from a former history.
 
-    Raises RootReplacedError where that is so.
+    Raises RootReplacedError then.
     """
-    end = _repeat(clock, lambda: read_mounted_log_end(store, state.version, with_boundary=True))
+    end = _retry(clock, lambda: read_mounted_log_end(store, state.version, with_boundary=True))
     if end.digest == state.digest or end.removed_up_to >= state.version:
         return
-    if _repeat(clock, lambda: read_certain_boundary(store)) < state.version:
-        _repeat(clock, lambda: checkpoint.withdraw(store, manifest))
+    if _retry(clock, lambda: read_certain_boundary(store)) < state.version:
+        _retry(clock, lambda: checkpoint.withdraw(store, manifest))
         raise not_there(store, state.version, end)
 
 
-def _repeat(clock: Clock, request: Callable[[], Result]) -> Result:
-    """A request that must not be left undone for a storage that fails now and then. Raises StorageError."""
+def _retry(clock: Clock, request: Callable[[], Result]) -> Result:
+    """Send a request, with retries if the storage does not answer. Raises StorageError."""
     for attempt in range(_ATTEMPTS - 1):
         try:
             return request()

@@ -1,6 +1,6 @@
-"""The heads of a cluster as rows, one per entry of the state, and back.
+"""Converts a state to rows, the heads of a checkpoint, one per entry, and back.
 
-A part is one JSON object: rows by kind, each the entry's key and its body, or null where the entry is gone::
+A part is one JSON object: rows by kind, each the entry's key and its body, or null if the entry was deleted::
 
     {"cluster":[[{"cluster_id":"eT…","version":200,"timestamp_ms":1790000000000,…}]],
      "topics":[["orders",{"name":"orders","topic_id":"q8…","partitions":[],"checksum":"3f…"}]],
@@ -10,8 +10,8 @@ Rows are as fine as changes are: an append rewrites one partition, its topic's c
 partitions, producers and offsets beside them. The kinds are those of ``fold.ENTRIES``, and ``cluster``: whatever the
 state has besides.
 
-Rules: pure; a field that is at its default is left out; fields that are not known are passed over, since a newer format
-says so in the manifest.
+Rules: pure; fields with their default are omitted; unknown fields are ignored: the manifest states an incompatible
+format.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ def _default(field: Any) -> Any:
     return msgspec.field(default=field.default)
 
 
-SCALARS: Any = msgspec.defstruct("ClusterRow", [(one.name, one.type, _default(one)) for one in _OTHERS])
+SCALARS: Any = msgspec.defstruct("ClusterRow", [(field.name, field.type, _default(field)) for field in _OTHERS])
 CLUSTER: Entry = ("cluster",)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Map):
         return dict(value)
     raise NotImplementedError(type(value))
 
 
 def persistent(kind: Any, value: Any) -> Any:
-    """For msgspec: a persistent map, whose keys JSON has as text."""
+    """Decode a persistent map, whose keys are strings in JSON; a ``dec_hook`` of msgspec."""
     of_dict: Any = types.GenericAlias(dict, kind.__args__)
     return Map(msgspec.convert(value, of_dict, str_keys=True, dec_hook=persistent))
 
 
 def _part_type(name: str, bodies: dict[str, Any]) -> type[msgspec.Struct]:
-    """A struct of rows by kind, each a tuple of the key's fields and one of these bodies."""
+    """Return a struct of rows by kind, each a tuple of the key's fields and one of these bodies."""
 
     def rows(kind: str) -> Any:
         key = KEYS[kind][0] if kind in KEYS else ()
@@ -94,7 +94,7 @@ def _part_type(name: str, bodies: dict[str, Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, kinds)
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_ENCODER = msgspec.json.Encoder(enc_hook=_to_plain)
 TYPED = _part_type("HeadRows", {**{kind: body | None for kind, (_, body) in KEYS.items()}, "cluster": SCALARS})
 _RAW = _part_type("_Raw", dict.fromkeys((*KEYS, "cluster"), msgspec.Raw))
 # Made at import, which one thread does: msgspec 0.22 ends the process with SIGSEGV where two threads at the same time
@@ -107,24 +107,24 @@ _RAW_DECODER = msgspec.json.Decoder(_RAW)
 
 
 def changed_rows(state: State, entries: Iterable[Entry]) -> dict[str, list[Row]]:
-    """The rows of these entries as they are in a state, null for what is not there, and the cluster's own."""
-    found: dict[str, list[Row]] = {}
+    """Return the rows of these entries in a state, null for absent ones, and the row of the cluster."""
+    rows: dict[str, list[Row]] = {}
     for entry in sorted({*entries, CLUSTER}):
-        found.setdefault(entry[0], []).append((*entry[1:], _body(state, entry)))
-    return found
+        rows.setdefault(entry[0], []).append((*entry[1:], _body(state, entry)))
+    return rows
 
 
 def all_rows(state: State) -> dict[str, list[Row]]:
-    """The rows of all entries."""
+    """Return the rows of all entries."""
     return changed_rows(state, _entries(state))
 
 
 def count_rows(state: State) -> int:
-    """How many those are."""
+    """Return the number of rows of all entries."""
     maps = sum(len(getattr(state, kind)) for kind in _MAPS)
     offsets = sum(len(group.offsets) for group in state.groups.values())
     partitions = sum(len(topic.partitions) for topic in state.topics.values())
-    producers = sum(len(one.producers) for topic in state.topics.values() for one in topic.partitions)
+    producers = sum(len(partition.producers) for topic in state.topics.values() for partition in topic.partitions)
     return 1 + maps + offsets + partitions + producers
 
 
@@ -140,17 +140,17 @@ def _entries(state: State) -> Iterator[Entry]:
 
 
 def _body(state: State, entry: Entry) -> Any:
-    """What is stored of an entry; None where it is not in the state."""
+    """Return the body of an entry; None if it is not in the state."""
     kind = entry[0]
     if kind == "cluster":
-        return {one.name: getattr(state, one.name) for one in _OTHERS}
+        return {field.name: getattr(state, field.name) for field in _OTHERS}
     if kind in _MAPS:
-        found = getattr(state, kind).get(entry[1])
-        if kind == "topics" and found is not None:
-            return replace(found, partitions=())
-        if kind == "groups" and found is not None:
-            return replace(found, offsets=EMPTY)
-        return found
+        body = getattr(state, kind).get(entry[1])
+        if kind == "topics" and body is not None:
+            return replace(body, partitions=())
+        if kind == "groups" and body is not None:
+            return replace(body, offsets=EMPTY)
+        return body
     if kind == "offsets":
         group = state.groups.get(entry[1])
         return None if group is None else group.offsets.get(entry[2])
@@ -169,19 +169,19 @@ def encode_rows(rows: Rows) -> bytes:
 
 
 def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
-    """A part's rows with bodies as they are stored. Raises msgspec.MsgspecError."""
+    """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
     return cast("dict[str, list[Row]]", msgspec.structs.asdict(_RAW_DECODER.decode(data)))
 
 
 def assemble(parts: Iterable[BytesLike]) -> State:
-    """The state that parts hold, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
-    with _without_collections():
-        return _assembled(parts)
+    """Return the state in these parts, oldest first. Raises msgspec.MsgspecError, KeyError, ValueError."""
+    with _pause_collector():
+        return _assemble(parts)
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
-    """Without the collector of cycles: it would look at each of a million new objects many times, and find none."""
+def _pause_collector() -> Iterator[None]:
+    """Pause the garbage collector of cycles: it would scan a million new objects many times, and find no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -191,36 +191,36 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _assembled(parts: Iterable[BytesLike]) -> State:
+def _assemble(parts: Iterable[BytesLike]) -> State:
     scalars: Any = None
-    found: dict[str, dict[Any, Any]] = {kind: {} for kind in KEYS}
+    entries: dict[str, dict[Any, Any]] = {kind: {} for kind in KEYS}
     for data in parts:
         part = _TYPED_DECODER.decode(data)
         scalars = part.cluster[-1][0] if part.cluster else scalars  # type: ignore[attr-defined]
         for kind, (key, _) in KEYS.items():
             rows = getattr(part, kind)
-            found[kind].update(rows if len(key) == 1 else ((row[:-1], row[-1]) for row in rows))
+            entries[kind].update(rows if len(key) == 1 else ((row[:-1], row[-1]) for row in rows))
     if scalars is None:
-        raise ValueError("it has no row of the cluster's own")
-    for name, producers in _grouped(found["partition_producers"], 2).items():
-        partition = found["partitions"][name]
-        found["partitions"][name] = replace(partition, producers=Map(producers))
-    maps = {kind: {key: body for key, body in found[kind].items() if body is not None} for kind in _MAPS}
-    partitions, offsets = _grouped(found["partitions"], 1), _grouped(found["offsets"], 1)
+        raise ValueError("the row of the cluster is missing")
+    for name, producers in _group(entries["partition_producers"], 2).items():
+        partition = entries["partitions"][name]
+        entries["partitions"][name] = replace(partition, producers=Map(producers))
+    maps = {kind: {key: body for key, body in entries[kind].items() if body is not None} for kind in _MAPS}
+    partitions, offsets = _group(entries["partitions"], 1), _group(entries["offsets"], 1)
     for (name,), numbered in partitions.items():
         listed = tuple(numbered[number] for number in range(len(numbered)))
         maps["topics"][name] = replace(maps["topics"][name], partitions=listed)
     for (name,), positions in offsets.items():
         maps["groups"][name] = replace(maps["groups"][name], offsets=Map(positions))
-    values = {one.name: getattr(scalars, one.name) for one in _OTHERS}
-    kept: dict[str, Any] = {kind: entries if kind == "brokers" else Map(entries) for kind, entries in maps.items()}
+    values = {field.name: getattr(scalars, field.name) for field in _OTHERS}
+    kept: dict[str, Any] = {kind: bodies if kind == "brokers" else Map(bodies) for kind, bodies in maps.items()}
     return indexed(State(**values, **kept))
 
 
-def _grouped(rows: dict[Row, Any], length: int) -> dict[Row, dict[Any, Any]]:
-    """Bodies by the first fields of their keys, and by the last; without those that are gone."""
-    found: dict[Row, dict[Any, Any]] = {}
+def _group(rows: dict[Row, Any], length: int) -> dict[Row, dict[Any, Any]]:
+    """Group bodies by the first fields of their keys, then by the last; deleted ones are dropped."""
+    groups: dict[Row, dict[Any, Any]] = {}
     for key, body in rows.items():
         if body is not None:
-            found.setdefault(key[:length], {})[key[length]] = body
-    return found
+            groups.setdefault(key[:length], {})[key[length]] = body
+    return groups

@@ -1,14 +1,14 @@
-"""The lists of segments in a checkpoint: which files hold those of a topic, and the few that no file holds yet.
+"""The lists of segments in a checkpoint: the files of each topic, and its few segments that are in no file yet.
 
-Parts of the lists are like those of the heads (see ``tiers``), one JSON object of rows by kind::
+The lists are stored in parts like the heads (see ``tiers``), each a JSON object of rows by kind::
 
     {"files":[["<topic id>",[{"key":"meta/checkpoints/….segments","size":5210,"crc":1,"rows":12}]],…],
      "tails":[["<topic id>",200,[[0,40,43,3,"orders-0/….log",…],…]],…]}
 
 ``files``: the ``.segments`` files of a topic, oldest first. ``tails``: segments that the checkpoint of this version
 added to a topic, each an array of the fields of ``Segment``. A topic that grew by a few segments costs a row and no
-file; once its tails have some ``TAIL_SEGMENTS``, they move to a file. So a checkpoint of a thousand topics that grew a
-little is one object and not a thousand.
+file; once its tails have about ``TAIL_SEGMENTS``, they move to a file. So a checkpoint of a thousand topics that grew a
+little is one object instead of a thousand.
 
 Rules: a list is files, then tails by version. Immutable and thread-safe.
 """
@@ -33,12 +33,12 @@ from sparklog.protocol.segments import Segment
 from sparklog.store.base import BytesLike, Store
 
 TAIL_SEGMENTS = 32
-"""segments of a topic without a file, about: half as many to half as many more, so that not all topics get to it in the
-same checkpoint."""
+"""segments after which a topic's tails move to a file, about: 0.5 to 1.5 times as many, depending on the topic, so that
+not all topics reach it in the same checkpoint."""
 
 
 class _Stored(Segment, frozen=True, array_like=True):
-    """A segment as an array of its fields; those that are absent have their defaults."""
+    """A segment as an array of its fields; absent ones have their defaults."""
 
 
 class _Rows(msgspec.Struct):
@@ -53,7 +53,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class TopicList(NamedTuple):
-    """A topic's list: files, and tails by version, encoded. ``waiting`` is how many segments the tails have."""
+    """A topic's list: files, and encoded tails by version. ``waiting`` is the number of segments in the tails."""
 
     files: tuple[FileReference, ...] = ()
     tails: tuple[tuple[int, bytes], ...] = ()
@@ -70,18 +70,18 @@ class Lists:
         return self._topics
 
     def of(self, topic_id: str) -> TopicList:
-        """The list of a topic, empty where it has none."""
+        """Return the list of a topic, empty if it has none."""
         return cast(TopicList, self._topics.get(topic_id, _NONE))
 
     def files(self) -> list[FileReference]:
-        """All files that lists name."""
+        """Return all files that the lists name."""
         return [file for _, listed in sorted(self._topics.items()) for file in listed.files]
 
     def count_rows(self) -> int:
         return sum(bool(listed.files) + len(listed.tails) for listed in self._topics.values())
 
     def changed(self, changes: Mapping[str, TopicList]) -> Lists:
-        """With other lists of some topics, none where one is empty."""
+        """Return these lists with those of some topics replaced, or removed if empty."""
         changed = self._topics.mutate()
         for topic_id, listed in changes.items():
             if listed == _NONE:
@@ -91,7 +91,7 @@ class Lists:
         return Lists(changed.finish())
 
     def rows(self, changes: Mapping[str, TopicList]) -> dict[str, list[Row]]:
-        """The rows that such a change comes to."""
+        """Return the rows that store such a change."""
         files: list[Row] = []
         tails: list[Row] = []
         for topic_id, listed in sorted(changes.items()):
@@ -113,13 +113,13 @@ NO_LISTS = Lists(Map())
 
 
 def read_list(store: Store, listed: TopicList) -> list[pa.RecordBatch]:
-    """The parts of a topic's list, oldest first. Raises CorruptMetadataError, UnsupportedVersionError."""
+    """Read the parts of a topic's list, oldest first. Raises CorruptMetadataError, UnsupportedVersionError."""
     parts = each(lambda file: read_segments_file(store, file), listed.files, store.parallel_requests)
     return [*parts, to_part(tail_segments(listed))] if listed.tails else parts
 
 
 def tail_segments(listed: TopicList) -> list[Segment]:
-    """The segments that no file holds, in commit order. Raises CorruptMetadataError."""
+    """Return the segments that are in no file, in commit order. Raises CorruptMetadataError."""
     try:
         return [segment for _, body in listed.tails for segment in _TAIL_DECODER.decode(body) or ()]
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -127,13 +127,13 @@ def tail_segments(listed: TopicList) -> list[Segment]:
 
 
 def with_tail(listed: TopicList, version: int, segments: Sequence[Segment]) -> TopicList:
-    """The list with segments that this version's checkpoint adds."""
+    """Return the list with the segments that this version's checkpoint adds."""
     body = _ENCODER.encode([msgspec.structs.astuple(segment) for segment in segments])
     return TopicList(listed.files, (*listed.tails, (version, body)), listed.waiting + len(segments))
 
 
 def needs_file(topic_id: str, segments: int) -> bool:
-    """Whether a topic with so many segments in no file should get one."""
+    """Return whether a topic with this many segments outside of files should get one."""
     return segments > TAIL_SEGMENTS // 2 + crc32(topic_id.encode()) % max(TAIL_SEGMENTS, 1)
 
 
@@ -142,12 +142,12 @@ def encode_rows(rows: Rows) -> bytes:
 
 
 def raw_rows(data: BytesLike) -> dict[str, list[Row]]:
-    """A part's rows with bodies as they are stored. Raises msgspec.MsgspecError."""
+    """Return a part's rows with encoded bodies. Raises msgspec.MsgspecError."""
     return cast("dict[str, list[Row]]", msgspec.structs.asdict(_ROWS_DECODER.decode(data)))
 
 
 def _from_rows(parts: Iterable[Rows]) -> Lists:
-    """Raises msgspec.MsgspecError."""
+    """Assemble the lists. Raises msgspec.MsgspecError."""
     files: dict[str, tuple[FileReference, ...]] = {}
     tails: dict[str, dict[int, bytes]] = {}
     for part in parts:
@@ -155,17 +155,17 @@ def _from_rows(parts: Iterable[Rows]) -> Lists:
             files[topic_id] = tuple(_FILES_DECODER.decode(body) or ())
         for topic_id, version, body in part.get("tails", ()):
             tails.setdefault(topic_id, {})[version] = bytes(body)
-    found = {topic_id: TopicList(named) for topic_id, named in files.items() if named}
+    topics = {topic_id: TopicList(named) for topic_id, named in files.items() if named}
     for topic_id, bodies in tails.items():
         kept = tuple((version, bodies[version]) for version in sorted(bodies) if bodies[version] != b"null")
         if kept:
             count = sum(len(_TAIL_DECODER.decode(body) or ()) for _, body in kept)
-            found[topic_id] = TopicList(files.get(topic_id, ()), kept, count)
-    return Lists(Map(found))
+            topics[topic_id] = TopicList(files.get(topic_id, ()), kept, count)
+    return Lists(Map(topics))
 
 
 class ListCache:
-    """Lists of checkpoints of one store; keeps those read last, so that the next checkpoint's cost only what is new.
+    """Reads lists of checkpoints of one store, and caches the last ones, so that the next checkpoint's cost less.
 
     Thread-safe: one lock, held while parts are read.
     """
@@ -177,37 +177,37 @@ class ListCache:
         self._parts: dict[str, Rows] = {}
 
     def read(self, parts: Sequence[PartReference]) -> Lists:
-        """The lists that these parts hold, oldest first. Raises CorruptMetadataError, StorageError."""
+        """Return the lists in these parts, oldest first. Raises CorruptMetadataError, StorageError."""
         keys = tuple(part.key for part in parts)
         with self._lock:
             if self._newest[0] == keys:
                 return self._newest[1]
-            known = {part.key: self._parts[part.key] for part in parts if part.key in self._parts}
-            absent = [part for part in parts if part.key not in known]
+            rows_by_key = {part.key: self._parts[part.key] for part in parts if part.key in self._parts}
+            absent = [part for part in parts if part.key not in rows_by_key]
             read = each(lambda part: read_rows(self._store, part), absent, self._store.parallel_requests)
-            known.update((part.key, rows) for part, rows in zip(absent, read, strict=True))
+            rows_by_key.update((part.key, rows) for part, rows in zip(absent, read, strict=True))
             try:
-                lists = _from_rows(known[key] for key in keys)
+                lists = _from_rows(rows_by_key[key] for key in keys)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise CorruptMetadataError(
                     f"the lists of segments of a checkpoint in {self._store.root} cannot be read: {error}; {MEND}",
                     path=f"{self._store.root}/{keys[-1]}",
                 ) from error
-            self._parts = known
+            self._parts = rows_by_key
             self._newest = (keys, lists)
             return lists
 
     def put(self, parts: Sequence[PartReference], lists: Lists, added: Mapping[str, Rows]) -> None:
-        """What a checkpoint has that was just written."""
+        """Cache the lists of a checkpoint that was just written."""
         keys = tuple(part.key for part in parts)
         with self._lock:
-            known = {**self._parts, **added}
-            self._parts = {key: known[key] for key in keys if key in known}
+            rows_by_key = {**self._parts, **added}
+            self._parts = {key: rows_by_key[key] for key in keys if key in rows_by_key}
             self._newest = (keys, lists)
 
 
 def read_rows(store: Store, part: PartReference) -> dict[str, list[Row]]:
-    """A part of the lists. Raises CorruptMetadataError, StorageError."""
+    """Read a part of the lists. Raises CorruptMetadataError, StorageError."""
     data, path = read_file(store, part), f"{store.root}/{part.key}"
     try:
         return raw_rows(memoryview(data))
@@ -216,5 +216,5 @@ def read_rows(store: Store, part: PartReference) -> dict[str, list[Row]]:
 
 
 def as_list(files: Sequence[FileReference]) -> TopicList:
-    """A list that is in files alone."""
+    """Return a list without tails."""
     return TopicList(tuple(files))

@@ -1,14 +1,14 @@
-"""Tiers: rows kept in several files, of which only what changed is written, and how the files are merged.
+"""Tiers: rows kept in several parts, of which only changed rows are written, and the plan how parts are merged.
 
-The rows of a checkpoint (``heads``, ``lists``) lie in parts, oldest first. A row of a newer part takes the place of an
-older one; a row without a body says that it is gone. A checkpoint adds a part with the rows that changed. So that the
-parts stay few, and few of their rows are out of date:
+The rows of a checkpoint (``heads``, ``lists``) are stored in parts, oldest first. A row of a newer part replaces an
+older one; a row without a body deletes it. A checkpoint adds a part with the changed rows. To keep parts few, and few
+of their rows out of date:
 
-* Once there are as many parts as there may be, the new one takes in all newest parts of the lowest level, and is of the
-  next level. Each byte is then written once per level it rises, and with at most ``k`` parts of which none rose more
-  than ``w`` times there is room for C(k + w, w) changes (Bentley and Saxe's transformation for decomposable searches):
-  40 parts hold 860 checkpoints' changes with each of their bytes written twice.
-* Once the rows that are out of date are as many as the others, all is written again as one part.
+* At the maximum number of parts, the new part is merged with all newest parts of the lowest level, and gets the next
+  level. Each byte is then written once per level it rises, and at most ``k`` parts of which none rose more than ``w``
+  times hold C(k + w, w) changes (Bentley and Saxe's transformation for decomposable searches): 40 parts hold the
+  changes of 860 checkpoints with each byte written twice.
+* Once half of all rows are out of date, all rows are written again as one part.
 
 Rules: pure.
 """
@@ -21,23 +21,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 BOTTOM = 1_000_000
-"""The level of a part that has all rows; nothing is merged with it but by writing all again."""
+"""The level of a part with all rows, which is merged only by writing all rows again."""
 
 SMALL_ROWS = 256
-"""rows that are written whole each time: a file more costs more than they do."""
+"""rows up to which all are written each time: they cost less than another file."""
 
 GONE = b"null"
-"""The body of a row that says that the entry is gone."""
+"""The body of a row of a deleted entry."""
 
 Row = tuple[Any, ...]
-"""The fields of a key, and a body."""
+"""The fields of a key, then a body."""
 
 Rows = Mapping[str, Sequence[Row]]
 """Rows by kind."""
 
 
 class PartReference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part: key, length in bytes, CRC32C of all of it, rows. ``level``: how often its bytes were merged."""
+    """A part: key, length in bytes, CRC32C of all bytes, rows. ``level``: how often its bytes were merged."""
 
     key: str
     size: int
@@ -47,7 +47,7 @@ class PartReference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(NamedTuple):
-    """Parts that stay, those whose rows the new one takes in, and the new one's level. ``whole``: it has all rows."""
+    """Parts to keep, parts to merge into the new one, and the new one's level. ``whole``: it has all rows."""
 
     kept: tuple[PartReference, ...]
     merged: tuple[PartReference, ...]
@@ -59,9 +59,9 @@ class Plan(NamedTuple):
 
 
 def plan(parts: Sequence[PartReference], changed: int, most: int, count: Callable[[], int]) -> Plan:
-    """Where a checkpoint's ``changed`` rows go; ``most`` parts there may be.
+    """Plan where to write a checkpoint's ``changed`` rows, with ``most`` parts at most.
 
-    ``count`` says how many rows are current.
+    ``count`` returns the number of current rows.
     """
     total = sum(part.rows for part in parts) + changed
     bottom = parts[0].rows if parts and parts[0].level == BOTTOM else 0
@@ -79,24 +79,24 @@ def plan(parts: Sequence[PartReference], changed: int, most: int, count: Callabl
 
 
 def _is_stale(total: int, bottom: int, count: Callable[[], int]) -> bool:
-    """Whether as many rows are out of date as are not. Counting takes its time: a third of the last count comes first,
-    since that many new rows it takes even where each says that one is gone."""
+    """Return whether half of the rows are out of date. Counting is slow, so it is skipped before the new rows are a
+    third of the last count, which it takes even if each new row deletes one."""
     if 3 * (total - bottom) < bottom:
         return False
     return total >= 2 * count()
 
 
 def merged(parts: Iterable[Rows], whole: bool) -> dict[str, list[Row]]:
-    """The rows of several parts, oldest first, as those of one; bodies are ``msgspec.Raw``.
+    """Merge the rows of several parts, oldest first; bodies are ``msgspec.Raw``.
 
-    ``whole``: nothing older is left, so what is gone need not be mentioned.
+    ``whole``: no older part is left, so deleted rows are dropped.
     """
-    found: dict[str, dict[Row, Row]] = {}
+    newest: dict[str, dict[Row, Row]] = {}
     for part in parts:
         for kind, rows in part.items():
-            found.setdefault(kind, {}).update((row[:-1], row) for row in rows)
+            newest.setdefault(kind, {}).update((row[:-1], row) for row in rows)
     if whole:
-        found = {
-            kind: {key: row for key, row in rows.items() if bytes(row[-1]) != GONE} for kind, rows in found.items()
+        newest = {
+            kind: {key: row for key, row in rows.items() if bytes(row[-1]) != GONE} for kind, rows in newest.items()
         }
-    return {kind: [rows[key] for key in sorted(rows)] for kind, rows in found.items() if rows}
+    return {kind: [rows[key] for key in sorted(rows)] for kind, rows in newest.items() if rows}

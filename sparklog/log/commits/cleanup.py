@@ -1,24 +1,25 @@
-"""Removes commits and checkpoints that nobody needs any more, so that the metadata of a cluster stops growing.
+"""Removes old commits and checkpoints, so that the metadata of a cluster stops growing.
 
-Commits at or below the boundary (``meta/boundary.json``) are gone; a checkpoint stands for them. How many are kept is
-for ``metadata.max.retention.ms`` and ``metadata.max.retention.bytes`` to say, Kafka's limits of its metadata log (its
-``KafkaMetadataLog.maybeClean``). Whoever writes a checkpoint removes a bounded number of commits right after it; the
-maintenance loop does the whole of it (``clean_up``). No cluster needs that loop for reads and writes to go on.
+Commits at or below the boundary (``meta/boundary.json``) are removed; a checkpoint replaces them. How many are kept is
+set by ``metadata.max.retention.ms`` and ``metadata.max.retention.bytes``, Kafka's limits of its metadata log
+(``KafkaMetadataLog.maybeClean``). A process that writes a checkpoint removes a bounded number of commits right after
+it; the maintenance loop removes all (``clean_up``). Reads and writes do not depend on that loop.
 
 Rules:
 
-* The boundary moves first, the commits go afterwards; so a crash leaves commits that may go, which ``clean_up`` finds
+* The boundary moves first, then the commits are deleted; so a crash leaves orphaned commits, which ``clean_up`` finds
   by listing.
 * The boundary never passes the newest checkpoint. Its files were read back when they were written, before a manifest
-  named them; that all of them are still there is looked up right before the boundary moves.
-* Commits stay for ``limits.MIN_COMMIT_AGE_MS`` at least, by their timestamp and by the time at which they were stored:
-  a machine that slept between the two stores a commit that looks old. The newest ones stay anyhow. A process that was
-  away for longer than half of that does not rely on the boundary, which a stalled clean-up may have set back, but looks
-  for the newest checkpoint by listing (``CommitLog``). The next clean-up notices a boundary that went back.
-* A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after a newer one came.
-  Ages are differences of the storage's own times. Manifests go before the files they name. What no manifest names goes
-  only once there is a newer checkpoint: its writer may be about to name it, however old it is. A process that still
-  finds a file of its checkpoint gone goes on from the newest one.
+  named them; that all of them still exist is checked right before the boundary moves.
+* Commits are kept for ``limits.MIN_COMMIT_AGE_MS`` at least, by their timestamp and by the time at which they were
+  stored: a machine that slept between the two stores a commit that looks old. The newest ones are always kept. A
+  process that was away for longer than half of that does not trust the boundary, which a stalled clean-up may have set
+  back, but looks for the newest checkpoint by listing (``CommitLog``). The next clean-up detects and repairs a boundary
+  that went back.
+* A checkpoint is kept while it is one of the newest, and for ``limits.MIN_CHECKPOINT_AGE_MS`` after the next one was
+  written. Ages are differences of the storage's own times. Manifests are deleted before the files they name. A file
+  that no manifest names is deleted only once there is a newer checkpoint: its writer may be about to name it, however
+  old it is. A process that still finds a file of its checkpoint missing continues from the newest one.
 
 Not for: writing checkpoints (``checkpoint``).
 """
@@ -57,7 +58,7 @@ from sparklog.store.base import ObjectInfo, Store
 
 
 class CleanUp(NamedTuple):
-    """What a clean-up did: the boundary it leaves, how many commits and files of checkpoints it removed."""
+    """The result of a clean-up: the new boundary, and how many commits and checkpoint files it removed."""
 
     boundary: int
     commits: int
@@ -65,26 +66,26 @@ class CleanUp(NamedTuple):
 
 
 class Times(Protocol):
-    """What says how old a commit is; ``ExpiryClock`` does so whatever the clock of this machine."""
+    """A clock for the age of commits, such as ``ExpiryClock``, which does not rely on this machine's clock alone."""
 
     def now_ms(self) -> int: ...
 
 
 def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
-    """Remove every commit that the limits let go, what earlier clean-ups left, and old checkpoints.
+    """Remove all commits beyond the limits, leftovers of earlier clean-ups, and old checkpoints.
 
-    Lists the commits, so its cost is that of those kept. ``configs`` are the cluster's. Raises StorageError,
-    CorruptMetadataError; run it again then.
+    Lists the commits, so its cost grows with those kept. ``configs`` are the cluster's. Raises StorageError,
+    CorruptMetadataError; it may be repeated then.
     """
     newest = checkpoint.read_newest_listed(store)
-    present = read_boundary_file(store)
-    stored = _stored(store)
+    current = read_boundary_file(store)
+    stored = _list_commits(store)
     if newest is None or not stored or not checkpoint.is_whole(store, newest):
-        return CleanUp(present.boundary, 0, 0)
+        return CleanUp(current.boundary, 0, 0)
     oldest = min(
-        (commit.version for commit in stored if commit.version > present.boundary), default=present.boundary + 1
+        (commit.version for commit in stored if commit.version > current.boundary), default=current.boundary + 1
     )
-    boundary = _mended(store, oldest - 1, newest.version)
+    boundary = _repair_boundary(store, oldest - 1, newest.version)
     kept = [commit for commit in stored if commit.version > boundary.boundary]
     excess = sum(commit.size for commit in kept) - _bytes_limit(configs)
     stored_before_ms = clock.now_ms() - limits.MIN_COMMIT_AGE_MS
@@ -94,8 +95,8 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
         for commit in takewhile(lambda commit: commit.modified_ms < stored_before_ms, kept)
         if commit.version <= last_due
     ]
-    old_enough = _older(store, due, stored_before_ms)
-    by_age = _older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
+    old_enough = _count_older(store, due, stored_before_ms)
+    by_age = _count_older(store, due[:old_enough], clock.now_ms() - _age_limit_ms(configs))
     by_size = 0
     for commit in kept[:old_enough]:
         if excess <= 0:
@@ -104,44 +105,44 @@ def clean_up(store: Store, clock: Times, configs: Mapping[str, str]) -> CleanUp:
         by_size += 1
     count = max(by_age, by_size)
     if count:
-        gone_bytes = sum(commit.size for commit in kept[:count])
+        removed_bytes = sum(commit.size for commit in kept[:count])
         last = due[count - 1]
-        boundary = _advance(store, _after(boundary, last, gone_bytes, _time_of(store, last)))
-    gone = [commit.version for commit in stored if commit.version <= boundary.boundary]
-    _delete(store, map(commit_key, gone))
+        boundary = _advance(store, _boundary_after(boundary, last, removed_bytes, _time_of(store, last)))
+    removed = [commit.version for commit in stored if commit.version <= boundary.boundary]
+    _delete(store, map(commit_key, removed))
     _delete_actions(store, boundary.boundary)
-    return CleanUp(boundary.boundary, len(gone), remove_checkpoints(store))
+    return CleanUp(boundary.boundary, len(removed), remove_checkpoints(store))
 
 
 def remove_some_commits(store: Store, clock: Times, configs: Mapping[str, str], newest: checkpoint.Manifest) -> int:
     """Remove at most ``limits.COMMITS_REMOVED_INLINE`` commits, right after this checkpoint was stored.
 
-    Returns how many went. Three small reads where none is due. Raises StorageError, CorruptMetadataError.
+    Returns how many. Three small reads if none is due. Raises StorageError, CorruptMetadataError.
     """
-    present = read_boundary_file(store)
-    start = present.boundary + 1
-    most = present.boundary + limits.COMMITS_REMOVED_INLINE
+    current = read_boundary_file(store)
+    start = current.boundary + 1
+    most = current.boundary + limits.COMMITS_REMOVED_INLINE
     for end in _steps(start, min(newest.version - limits.MIN_COMMITS_KEPT, most)):
         try:
             data = store.get(commit_key(end), limits.MAX_COMMIT_BYTES)
-        except ObjectNotFoundError:  # another clean-up is at it, or was, and a late one set the boundary back
-            _mended(store, end, newest.version)
+        except ObjectNotFoundError:  # removed by another clean-up; a late one may have set the boundary back
+            _repair_boundary(store, end, newest.version)
             return 0
         timestamp_ms = decode_commit(data, end)[0].timestamp
         age_ms = clock.now_ms() - timestamp_ms
-        too_many = newest.commit_bytes - present.removed_bytes > _bytes_limit(configs)
+        too_many = newest.commit_bytes - current.removed_bytes > _bytes_limit(configs)
         is_due = age_ms > limits.MIN_COMMIT_AGE_MS and (age_ms > _age_limit_ms(configs) or too_many)
         if is_due and _is_stored_for_long(store, end, clock) and checkpoint.is_whole(store, newest):
             keys = [commit_key(version) for version in range(start, end + 1)]
             size = sum(each(lambda key: _size(store, key), keys))
-            _advance(store, _after(present, end, size, timestamp_ms))
+            _advance(store, _boundary_after(current, end, size, timestamp_ms))
             _delete(store, keys)
             _delete_actions(store, end)
             return len(keys)
     return 0
 
 
-class _Stored(NamedTuple):
+class _StoredCommit(NamedTuple):
     """A commit as the storage lists it."""
 
     version: int
@@ -149,68 +150,70 @@ class _Stored(NamedTuple):
     modified_ms: int
 
 
-def _stored(store: Store) -> list[_Stored]:
-    """The commits that are there, oldest first; files of other names are ignored."""
+def _list_commits(store: Store) -> list[_StoredCommit]:
+    """Return the stored commits, oldest first; other files are ignored."""
     listed = ((commit_version(info.key), info.size, info.modified_ms) for info in store.list(COMMITS))
-    return sorted(_Stored(version, size, modified_ms) for version, size, modified_ms in listed if version is not None)
+    return sorted(
+        _StoredCommit(version, size, modified_ms) for version, size, modified_ms in listed if version is not None
+    )
 
 
 def _is_stored_for_long(store: Store, version: int, clock: Times) -> bool:
-    """Whether a commit, and so all before it, was stored longer ago than commits are kept at least."""
+    """Whether a commit, and so all before it, was stored longer than ``limits.MIN_COMMIT_AGE_MS`` ago."""
     try:
         modified_ms = store.info(commit_key(version)).modified_ms
-    except ObjectNotFoundError:  # another clean-up is at it
+    except ObjectNotFoundError:  # another clean-up is at work
         return False
     return clock.now_ms() - modified_ms > limits.MIN_COMMIT_AGE_MS
 
 
 def _delete_actions(store: Store, boundary: int) -> None:
-    """Remove what lay beside commits up to the boundary, and what writers that lost left there."""
+    """Delete spilled actions of commits up to the boundary, including those of lost attempts."""
     versions = ((info.key, actions_version(info.key)) for info in store.list(ACTIONS))
     _delete(store, [key for key, version in versions if version is not None and version <= boundary])
 
 
 def _steps(start: int, last: int) -> Sequence[int]:
-    """Where a bounded removal may end: at the last candidate, or half way."""
+    """Return where a bounded removal may end: at the last candidate, or half-way."""
     return [end for end in (last, (start + last) // 2) if end >= start]
 
 
-def _mended(store: Store, removed: int, checkpoint_version: int) -> Boundary:
-    """The boundary, set forward where commits up to ``removed`` are gone and it does not say so."""
-    present = read_boundary_file(store)
-    if present.boundary >= min(removed, checkpoint_version):
-        return present
-    return _advance(store, structs.replace(present, boundary=min(removed, checkpoint_version)))
+def _repair_boundary(store: Store, removed: int, checkpoint_version: int) -> Boundary:
+    """Return the boundary, after advancing it if it is lower than ``removed``, up to where commits are missing."""
+    current = read_boundary_file(store)
+    if current.boundary >= min(removed, checkpoint_version):
+        return current
+    return _advance(store, structs.replace(current, boundary=min(removed, checkpoint_version)))
 
 
 def _advance(store: Store, boundary: Boundary) -> Boundary:
-    """Move the boundary forward, unless it is there already."""
-    present = read_boundary_file(store)
-    if present.boundary >= boundary.boundary:
-        return present
+    """Advance the boundary, unless it is at least there already."""
+    current = read_boundary_file(store)
+    if current.boundary >= boundary.boundary:
+        return current
     write_boundary(store, boundary)
     return boundary
 
 
-def _after(present: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
-    """The boundary once commits up to ``version``, which is of this time, are removed."""
-    times = present.times  # the last one may be ahead, where the log's time was reset since
+def _boundary_after(current: Boundary, version: int, removed_bytes: int, timestamp_ms: float) -> Boundary:
+    """Return the boundary after the removal of commits up to ``version``, committed at this time."""
+    times = current.times  # the last one may be ahead if the log's time was reset since
     if timestamp_ms >= 0 and (not times or abs(timestamp_ms - times[-1][1]) >= limits.BOUNDARY_TIMES_EVERY_MS):
         times = (*times, (version, int(timestamp_ms)))[-limits.BOUNDARY_TIMES_KEPT :]
-    return Boundary(version, present.removed_bytes + removed_bytes, times)
+    return Boundary(version, current.removed_bytes + removed_bytes, times)
 
 
 def newest_version_before(store: Store, version: int, before_ms: int) -> int:
-    """The newest version up to ``version`` whose commit is known to be from before this time, -1 where none is.
+    """Return the newest version up to ``version`` whose commit is known to be older than this time, -1 if none is.
 
-    Of commits that were removed only some are known, a quarter of a day apart.
+    The times of only some removed commits are known, a quarter of a day apart.
     """
     boundary = read_boundary_file(store)
     kept = range(boundary.boundary + 1, version + 1)
-    older = _older(store, kept, before_ms)
+    older = _count_older(store, kept, before_ms)
     if older:
         return kept[older - 1]
-    return max((known for known, timestamp_ms in boundary.times if timestamp_ms < before_ms), default=-1)
+    return max((removed for removed, timestamp_ms in boundary.times if timestamp_ms < before_ms), default=-1)
 
 
 def _age_limit_ms(configs: Mapping[str, str]) -> float:
@@ -223,8 +226,8 @@ def _bytes_limit(configs: Mapping[str, str]) -> float:
     return limit if limit >= 0 else float("inf")
 
 
-def _older(store: Store, versions: Sequence[int], before_ms: float) -> int:
-    """How many of these commits are from before this time; times of commits grow, so some twenty reads tell."""
+def _count_older(store: Store, versions: Sequence[int], before_ms: float) -> int:
+    """Return how many of these commits are older than this time; by binary search, since times only grow."""
     low, high = 0, len(versions)
     while low < high:
         middle = (low + high) // 2
@@ -238,7 +241,7 @@ def _older(store: Store, versions: Sequence[int], before_ms: float) -> int:
 def _time_of(store: Store, version: int) -> float:
     try:
         data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
-    except ObjectNotFoundError:  # removed meanwhile: old enough for somebody else
+    except ObjectNotFoundError:  # removed by another clean-up, so old enough
         return float("-inf")
     return decode_commit(data, version)[0].timestamp
 
@@ -258,44 +261,44 @@ def _delete(store: Store, keys: Iterable[str]) -> None:
 
 
 def remove_checkpoints(store: Store) -> int:
-    """Remove checkpoints that newer ones have replaced for long, and files that none of those kept names.
+    """Delete checkpoints replaced long ago, and files that no kept checkpoint names.
 
-    Returns how many files went. Raises StorageError, CorruptMetadataError.
+    Returns how many files were deleted. Raises StorageError, CorruptMetadataError.
     """
-    found = [info for info in store.list(CHECKPOINTS) if checkpoint_version(info.key) is not None]
-    manifests = [info for info in found if manifest_version(info.key) is not None]
+    files = [info for info in store.list(CHECKPOINTS) if checkpoint_version(info.key) is not None]
+    manifests = [info for info in files if manifest_version(info.key) is not None]
     if len(manifests) <= limits.CHECKPOINTS_KEPT:
         return 0
-    old_ms = max(info.modified_ms for info in found) - limits.MIN_CHECKPOINT_AGE_MS
-    kept = _kept(sorted(manifests, reverse=True), old_ms)
+    old_ms = max(info.modified_ms for info in files) - limits.MIN_CHECKPOINT_AGE_MS
+    kept = _keep_newest(sorted(manifests, reverse=True), old_ms)
     named = {info.key for info in kept}
-    named.add(boundary_mark_key(marked_boundary(info.key for info in found)))
+    named.add(boundary_mark_key(marked_boundary(info.key for info in files)))
     lists = ListCache(store)
     for info in kept:
         try:
             manifest = checkpoint.read_manifest(store, info.key)
             named.update(file.key for file in checkpoint.files_of(store, manifest, lists))
-        except ObjectNotFoundError:  # this process was stopped since the listing, and another clean-up went on
+        except ObjectNotFoundError:  # deleted by another clean-up since the listing
             return 0
         except CorruptMetadataError as error:
             if not error.missing:
                 raise
-            return 0  # the same; or its writer was stopped, and what its lists name is not known: newer ones replace it
+            return 0  # the same; or its writer stalled, and the files in its lists are unknown: newer ones replace it
     newest = checkpoint_version(kept[0].key) or 0
-    gone = [
+    unneeded = [
         info.key
-        for info in found
-        # of a newer version than the newest manifest: its writer may have been stopped, and name it once it goes on
+        for info in files
+        # not one newer than the newest manifest: its writer may have stalled, and name it later
         if info.key not in named and info.modified_ms < old_ms and (checkpoint_version(info.key) or 0) < newest
     ]
     is_manifest = {info.key for info in manifests}
-    _delete(store, (key for key in gone if key in is_manifest))
-    _delete(store, (key for key in gone if key not in is_manifest))
-    return len(gone)
+    _delete(store, (key for key in unneeded if key in is_manifest))
+    _delete(store, (key for key in unneeded if key not in is_manifest))
+    return len(unneeded)
 
 
-def _kept(newest_first: Sequence[ObjectInfo], old_ms: int) -> list[ObjectInfo]:
-    """The newest manifests, and each that was the newest one until not long ago."""
+def _keep_newest(newest_first: Sequence[ObjectInfo], old_ms: int) -> list[ObjectInfo]:
+    """Return the newest manifests, and those replaced only recently."""
     kept = list(newest_first[: limits.CHECKPOINTS_KEPT])
     for newer, info in pairwise(newest_first[1:]):
         if newer.modified_ms < old_ms:

@@ -1,15 +1,15 @@
-"""One attempt to create a commit, and what became of it.
+"""One attempt to create a commit, and its outcome.
 
 Rules:
 
-* The answer to a conditional write is never believed when it is not a plain yes: the object is read back and its write
-  id compared, since a writer can lose to its own repeated request. What cannot be told is IndeterminateCommitError.
-* After the create the commit before it and the boundary are looked at again. A number at or below the boundary was
-  removed before, so the create was a stalled writer's and did not happen for anybody else. Where the commit before is
-  gone, the root was restored from a copy or made again: RootReplacedError, and this commit is taken back.
-* Nothing is deleted on an outcome that is not certain.
+* If the response to a conditional write is not a plain success, the object is read back and its write id compared,
+  since a writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
+* After the create the previous commit and the boundary are read again. A number at or below the boundary was removed
+  before, so the create was that of a stalled writer and is not part of the log. If the previous commit is missing, the
+  root was restored from a copy or created again: RootReplacedError, and this commit is withdrawn.
+* Nothing is deleted while the outcome is unknown.
 
-Not for: what to commit, and when to try again (``commit_log``, ``coordinator``).
+Not for: what to commit, and when to retry (``commit_log``, ``coordinator``).
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ logger = logging.getLogger(__name__)
 Read = TypeVar("Read")
 
 READ_BACK_ATTEMPTS = 5
-"""reads after an unclear answer before the outcome is indeterminate."""
+"""tries to read back a commit whose outcome is unknown."""
 
 
 class Fate(Enum):
-    """What became of an attempt; a fourth fate, indeterminate, is an error."""
+    """The outcome of an attempt; the fourth, outcome unknown, is an error."""
 
     WON = "won"
     LOST = "lost"
     """Another commit has its number."""
     REMOVED = "removed"
-    """Its number was removed long before: this process had been stopped."""
+    """Its number was removed long before: this process had stalled."""
 
 
 class CommitAttempt:
-    """One commit on its way into the log. Used once, by one thread."""
+    """One commit in flight. Used once, by one thread."""
 
     def __init__(
         self, store: Store, clock: Clock, elapsed: ElapsedTime, commit: Commit, encoded: EncodedCommit
@@ -70,8 +70,8 @@ class CommitAttempt:
         self._encoded = encoded
 
     def make(self, seen: Moment, anchor: tuple[int, str]) -> Fate:
-        """Create the commit. ``seen`` is when this process saw the end of the log last; ``anchor`` are the version and
-        the digest of the commit before the newest one, where that one was read and may lie over a hole itself.
+        """Create the commit. ``seen`` is when this process last read the end of the log; ``anchor`` is version and
+        digest of the commit before the newest one, if the newest was read and may itself follow a missing commit.
 
         Raises StorageError with nothing written, IndeterminateCommitError, RootReplacedError.
         """
@@ -93,15 +93,15 @@ class CommitAttempt:
         return Fate.REMOVED
 
     def _withdraw(self) -> None:
-        """Delete a commit that is not part of the log: only this process can have created it, and nobody follows it."""
+        """Delete a commit that is not part of the log: only this process can have created it, and no commit follows."""
         with contextlib.suppress(SparklogError):
             self._store.delete(commit_key(self._commit.version))
         self._delete_spilled()
 
     def _withdraw_if_ours(self) -> bool:
-        """The same where the root was replaced: by now the number may be that of a commit of the other history.
+        """Withdraw the commit from a replaced root, unless another history has a commit with its number by now.
 
-        Returns whether this commit is certain not to be there any more.
+        Returns whether this commit certainly no longer exists.
         """
         key = commit_key(self._commit.version)
         for attempt in range(READ_BACK_ATTEMPTS):
@@ -109,7 +109,7 @@ class CommitAttempt:
                 if self._store.get(key, limits.MAX_COMMIT_BYTES) == self._encoded.data:
                     self._store.delete(key)
             except ObjectNotFoundError:
-                pass  # looked for before the root itself: one that is not mounted now may come back, with this commit
+                pass  # checked before the root: an unmounted root may come back, with this commit
             except SparklogError:
                 self._clock.sleep(0.05 * 2**attempt)
                 continue
@@ -129,11 +129,11 @@ class CommitAttempt:
                 self._store.delete(actions_key(commit.version, commit.write_id))
 
     def _is_part_of_log(self, seen: Moment, began: Moment, anchor: tuple[int, str]) -> bool:
-        """Whether a commit whose create ``began`` then is one, and not at a number that was removed before.
+        """Return whether the commit whose create ``began`` then is part of the log, not at a number removed before.
 
-        Raises IndeterminateCommitError where that cannot be told: this process was stopped for so long that the commit
-        may have been removed since, after a checkpoint that has it. Raises RootReplacedError where the commit before it
-        is gone: the root was restored from a copy meanwhile.
+        Raises IndeterminateCommitError if that is unknown: this process stalled for so long that the commit may have
+        been removed since, after a checkpoint that includes it. Raises RootReplacedError if the previous commit is
+        missing: the root was restored from a copy in the meantime.
         """
         commit, digest = self._commit, self._encoded.digest
         end = self._read_after(self._end_before)
@@ -164,8 +164,8 @@ class CommitAttempt:
         return self._read_after(lambda: self._is_followed(commit.version, digest, newest))
 
     def _is_followed(self, version: int, digest: str, newest: checkpoint.Manifest | None) -> bool:
-        """Whether the commits after this one lead to the newest checkpoint. That one of them follows proves nothing: it
-        may be another stalled writer's, which took this one for a part of the log as well."""
+        """Return whether the commits after this one lead to the newest checkpoint. A single following commit proves
+        nothing: it may be that of another stalled writer, which took this one for a part of the log as well."""
         last = version + 1 if newest is None else max(newest.version, version + 1)
         for number in range(version + 1, last + 1):
             data = self._store.get(commit_key(number), limits.MAX_COMMIT_BYTES)
@@ -177,7 +177,7 @@ class CommitAttempt:
         return checkpoint.read_digest(self._store, newest) == digest
 
     def _end_before(self) -> LogEnd:
-        """What is stored before the commit that was just created, and the boundary."""
+        """Read the commit before the one just created, and the boundary."""
         commit = self._commit
         if commit.version == 0:
             return LogEnd(commit.previous, read_boundary(self._store))
@@ -186,7 +186,7 @@ class CommitAttempt:
             newest = checkpoint.read_newest_listed(self._store)
             if newest is not None and newest.version == commit.version - 1:
                 digest = checkpoint.read_digest(self._store, newest)
-                return LogEnd(digest, end.boundary)  # a checkpoint stands for it
+                return LogEnd(digest, end.boundary)  # it is in the checkpoint
         return end
 
     def _exists(self, version: int) -> bool:
@@ -197,47 +197,49 @@ class CommitAttempt:
         return True
 
     def _create(self) -> bool:
-        """Whether this commit is now in the log; False when another one has its number."""
+        """Create the object; return False if another commit has its number."""
         commit, failure = self._commit, None
         try:
             self._store.put_if_absent(commit_key(commit.version), self._encoded.data)
         except ObjectExistsError:
-            pass  # maybe by an earlier try of this very request, which the storage's client repeated
+            pass  # perhaps created by an earlier try of this request, which the client retried
         except StorageError as error:
             if error.nothing_written:
                 raise
-            if error.stored:  # it can be read, but a power cut may take it away: not to be acknowledged
+            if error.stored:  # readable, but a power failure may lose it: not to be acknowledged
                 raise self._indeterminate(error) from error
-            logger.warning("outcome of commit %d unknown, reading it back: %s", commit.version, error)
+            logger.warning("commit %d: outcome unknown (%s); reading it back", commit.version, error)
             failure = error
         else:
             return True
         return self._read_back(failure)
 
     def _read_back(self, failure: StorageError | None) -> bool:
-        """Tell won from lost by reading the object. Raises IndeterminateCommitError, by cause of ``failure``."""
+        """Read the object to tell won from lost. Raises IndeterminateCommitError, caused by ``failure``."""
         commit = self._commit
 
         def is_ours() -> bool:
             stored = self._store.get(commit_key(commit.version), limits.MAX_COMMIT_BYTES)
             try:
                 return decode_commit(stored, commit.version)[0].write_id == commit.write_id
-            except UnsupportedVersionError:  # a newer program's: the next refresh says what is needed
+            except (
+                UnsupportedVersionError
+            ):  # written by a newer sparklog: the next refresh says which version is needed
                 return False
 
         return self._read_after(is_ours, failure)
 
     def _read_after(self, read: Callable[[], Read], cause: StorageError | None = None) -> Read:
-        """What has to be read to know what became of a commit that may be stored already.
+        """Repeat a read that is needed to determine the outcome of a commit that may be stored already.
 
-        Raises IndeterminateCommitError where that fails again and again, since no other error may follow a create. Its
-        cause is what the create failed with, or else the last read.
+        Raises IndeterminateCommitError if all tries fail, since no other error may follow a create; its cause is the
+        error of the create, or else of the last read.
         """
         failure: SparklogError | None = None
         for attempt in range(READ_BACK_ATTEMPTS):
             try:
                 return read()
-            except SparklogError as error:  # also absent: the request may still be under way
+            except SparklogError as error:  # even if absent: the request may still be in flight
                 failure = error
                 self._clock.sleep(0.05 * 2**attempt)
         raise self._indeterminate(failure) from (cause or failure)

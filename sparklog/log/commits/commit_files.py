@@ -1,13 +1,13 @@
-"""Commits as objects: reads a commit of any size, reads ahead, and compares the stored end of a log with a known one.
+"""Commits as objects: reads commits of any size, reads ahead, and reads the stored end of a log.
 
     meta/commits/<20 digits>.json                 one commit
-    meta/actions/<20 digits>-<write id>.json      the actions of a commit that has too many of them to hold them itself
+    meta/actions/<20 digits>-<write id>.json      the actions of a commit with too many to store inline
 
 A commit whose actions take more than ``limits.MAX_INLINE_ACTIONS_BYTES`` names an object that holds them, with its
-length and SHA-256. That object is written before the commit, under a name of its own, so a lost race or a crash leaves
-an orphan and nothing else.
+length and SHA-256. That object is written before the commit, under a unique name, so a lost race or a crash leaves an
+orphan and nothing else.
 
-Not for: what a commit means (``protocol.fold``), or whether one has been won (``commit_log``).
+Not for: the meaning of a commit (``protocol.fold``), or the outcome of an attempt (``commit_attempt``).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class StoredCommit(NamedTuple):
 
 
 def read_commit(store: Store, version: int) -> StoredCommit:
-    """Raises ObjectNotFoundError where there is no such commit, CorruptMetadataError, UnsupportedVersionError."""
+    """Read a commit. Raises ObjectNotFoundError if it is absent, CorruptMetadataError, UnsupportedVersionError."""
     return complete_commit(store, store.get(commit_key(version), limits.MAX_COMMIT_BYTES), version)
 
 
 def complete_commit(store: Store, data: bytes, version: int) -> StoredCommit:
-    """The commit stored as ``data``, with the actions that lie beside it. Errors as ``read_commit``, except that it
-    raises CorruptMetadataError where the object with the actions is missing."""
+    """Return the commit stored as ``data``, with spilled actions. Raises as ``read_commit``, but CorruptMetadataError
+    if the object with the actions is missing."""
     commit, digest = decode_commit(data, version)
     if commit.spilled is None:
         return StoredCommit(commit, digest, len(data))
@@ -68,7 +68,7 @@ def _read_spilled(store: Store, spilled: SpilledActions, version: int) -> bytes:
 
 
 def read_ahead(store: Store, first: int, count: int) -> list[bytes]:
-    """The stored bytes of the commits from ``first`` on, ``count`` at most, up to the first that is absent.
+    """Return the stored bytes of up to ``count`` commits from ``first`` on, up to the first that is absent.
 
     Fewer than ``count`` means that the log ended there at some moment after the call. Raises StorageError.
     """
@@ -87,9 +87,9 @@ def read_ahead(store: Store, first: int, count: int) -> list[bytes]:
 
 
 class LogEnd(NamedTuple):
-    """What the storage has at the number of the newest commit that a process knows, and the boundary.
+    """The stored commit at the number of the newest one that a process knows, and the boundary.
 
-    ``digest`` is that of the stored commit, None where there is none. ``boundary`` is None where it was not read.
+    ``digest`` is that of the stored commit, None if there is none. ``boundary`` is None if it was not read.
     """
 
     digest: str | None
@@ -97,49 +97,49 @@ class LogEnd(NamedTuple):
 
     @property
     def removed_up_to(self) -> int:
-        """The boundary, -1 where it was not read."""
+        """The boundary, -1 if it was not read."""
         return -1 if self.boundary is None else self.boundary
 
 
 def read_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
-    """Look at commit ``version``, and at the boundary if asked or if that commit is absent. Raises StorageError."""
+    """Read commit ``version``, and the boundary if requested or if that commit is absent. Raises StorageError."""
 
-    def look_at_commit() -> LogEnd:
+    def read_stored() -> LogEnd:
         try:
             return LogEnd(stored_digest(store.get(commit_key(version), limits.MAX_COMMIT_BYTES)), None)
         except ObjectNotFoundError:
             return LogEnd(None, None)
 
-    def look_at_boundary() -> LogEnd:
+    def read_stored_boundary() -> LogEnd:
         return LogEnd(None, read_boundary(store))
 
-    looks = [look_at_commit, look_at_boundary] if with_boundary else [look_at_commit]
-    answers = each(lambda look: look(), looks, store.parallel_requests)
+    reads = [read_stored, read_stored_boundary] if with_boundary else [read_stored]
+    answers = each(lambda read: read(), reads, store.parallel_requests)
     if len(answers) == 1 and answers[0].digest is None:
-        answers.append(look_at_boundary())
+        answers.append(read_stored_boundary())
     return LogEnd(answers[0].digest, answers[-1].boundary)
 
 
 def holds_commit(store: Store, version: int, digest: str) -> bool:
-    """Whether the commit of this number is there, is no removed one, and has this digest. Raises StorageError."""
+    """Return whether this commit exists, was not removed, and has this digest. Raises StorageError."""
     end = read_log_end(store, version, with_boundary=True)
     return end.digest == digest and end.removed_up_to < version
 
 
 def read_next_and_end(store: Store, version: int, with_boundary: bool) -> tuple[list[bytes], LogEnd]:
-    """The commit after ``version`` if there is one, and what is stored at that number; both are looked at together."""
-    looks: list[Callable[[], list[bytes] | LogEnd]] = [
+    """Read the commit after ``version`` if there is one, and the log end at ``version``, in parallel."""
+    reads: list[Callable[[], list[bytes] | LogEnd]] = [
         lambda: read_ahead(store, version + 1, 1),
         lambda: read_log_end(store, version, with_boundary),
     ]
-    found, end = each(lambda look: look(), looks, store.parallel_requests)
-    assert isinstance(found, list)
+    stored, end = each(lambda read: read(), reads, store.parallel_requests)
+    assert isinstance(stored, list)
     assert isinstance(end, LogEnd)
-    return found, end
+    return stored, end
 
 
 def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:
-    """Whether a commit over a hole, which a client made of a root that was restored meanwhile, goes in a while."""
+    """Return whether a commit after a missing one is soon withdrawn, as after a restore of the root."""
     for attempt in range(3):
         if read_ahead(store, version, 1) != [data]:
             return True
@@ -148,19 +148,19 @@ def is_withdrawn(store: Store, clock: Clock, version: int, data: bytes) -> bool:
 
 
 def check_mounted(store: Store) -> None:
-    """Raises StorageUnavailableError where the root is empty: what is mounted there is away, and may come back."""
+    """Raise StorageUnavailableError if the root is empty: its disk is not mounted, and may come back."""
     try:
         read_cluster_file(store)
     except ClusterNotFoundError as error:
         raise StorageUnavailableError(
-            f"there is no cluster at {store.root} any more; if it is mounted there, mount it again", path=store.root
+            f"the cluster at {store.root} is missing; if the root is on a mounted disk, mount it again", path=store.root
         ) from error
 
 
 def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> LogEnd:
-    """As ``read_log_end``; where no commit is found, by a look before and after which the root is there.
+    """Read the log end; if the commit is absent, read again and check that the root exists before and after that.
 
-    Raises StorageUnavailableError where the root is away: that is no sign of another history.
+    Raises StorageUnavailableError if the root is missing, which is not a sign of another history.
     """
     end = read_log_end(store, version, with_boundary)
     if end.digest is None:
@@ -171,7 +171,7 @@ def read_mounted_log_end(store: Store, version: int, with_boundary: bool) -> Log
 
 
 def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptMetadataError:
-    """The error where no checkpoint reaches the commits that were removed."""
+    """Return the error if no checkpoint includes all removed commits."""
     path = f"{store.root}/{CHECKPOINTS}"
     return CorruptMetadataError(
         f"commits up to {boundary} were removed from {store.root}, and its newest checkpoint is of version {version}: "
@@ -181,7 +181,7 @@ def lost_after_checkpoint(store: Store, boundary: int, version: int) -> CorruptM
 
 
 def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
-    """The error where a log grows faster than it can be read."""
+    """Return the error if a log grows faster than it can be read."""
     return StorageUnavailableError(
         f"the end of the log in {store.root} was not reached within {limits.REFRESH_SECONDS:.0f} s, at version "
         f"{version}: the storage answers too slowly; try again",
@@ -190,16 +190,16 @@ def end_not_reached(store: Store, version: int) -> StorageUnavailableError:
 
 
 def not_there(store: Store, version: int, end: LogEnd) -> RootReplacedError:
-    """The error where the newest commit that a client has read is not in its place any more."""
-    what = "is not there any more" if end.digest is None else "is another one now"
+    """Return the error if the newest commit that a client has read is missing or another one."""
+    what = "is missing" if end.digest is None else "is another one now"
     return replaced(store, f"commit {version}, the newest one that this client has read, {what}")
 
 
 def replaced(store: Store, why: str) -> RootReplacedError:
-    """The error where a root holds another history than before."""
+    """Return the error if a root holds another history than before."""
     return RootReplacedError(
         f"{store.root} holds another history than the one that this client has read: {why}. It was restored from a "
-        "copy or made again; nothing was written. Close this client and open the cluster again; `sparklog fsck` shows "
-        "what the root holds",
+        "copy or created again; nothing was written. Close this client and open the cluster again; `sparklog fsck` "
+        "shows what the root holds",
         path=store.root,
     )

@@ -6,21 +6,21 @@ processes.
 
 Rules:
 
-* The answer to a conditional write is never believed when it is not a plain yes: the object is read back and its write
-  id compared, since a writer can lose to its own retried request. What cannot be told is IndeterminateCommitError.
-* After each create the boundary is read again. A number at or below it was removed before, so the create was a stalled
-  writer's and did not happen for anybody else.
-* An absent next number means the end of the log only if the newest commit known here is still there: a root that was
-  restored from a copy, or made again, holds another history, and a client of the one before must not add to it. Both
-  are looked at together, before each commit and after it; now and then the boundary is, too.
-* Commits are read ahead, several at a time, and whoever is far behind starts over from a newer checkpoint; so a reader
+* If the response to a conditional write is not a plain success, the object is read back and its write id compared,
+  since a writer can lose to its own retried request. If the outcome stays unknown: IndeterminateCommitError.
+* After each create the boundary is read again. A number at or below it was removed before, so the create was that of a
+  stalled writer and is not part of the log.
+* An absent next number means the end of the log only if the newest commit known here still exists: a root that was
+  restored from a copy, or created again, holds another history, which a client of the former one must not extend. Both
+  are read together, before each commit and after it; now and then the boundary is, too.
+* Commits are read ahead, several at a time, and a reader that is far behind starts over from a newer checkpoint; so it
   reaches the end however much faster the writers are.
 * Commits are removed only when they are ``limits.MIN_COMMIT_AGE_MS`` old. A process that was away for half of that, by
-  either of its clocks, looks for the newest checkpoint by listing before it believes the boundary or its own create
+  either of its clocks, looks for the newest checkpoint by listing before it trusts the boundary or its own create
   (see ``cleanup``).
 * Checkpoints are written every ``limits.CHECKPOINT_INTERVAL_COMMITS`` commits, by the process that commits that number,
-  in the background: no commit, read or lock waits for one. A failure to write one is logged and harms nobody.
-* The time of a commit is that of the storage's clock where the machine's own is far off (``StorageClock``).
+  in the background: no commit, read or lock waits for one. A failure to write one is logged and harmless.
+* The time of a commit is that of the storage's clock if the machine's own is far off (``StorageClock``).
 
 Not for: deciding what to commit, waiting or retrying (``coordinator``).
 """
@@ -93,26 +93,26 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 _REBASE_AFTER_COMMITS = 4 * limits.CHECKPOINT_INTERVAL_COMMITS
-"""commits after which a process that only reads looks for a checkpoint, so that what it holds stays small."""
+"""commits after which a process that only reads looks for a checkpoint, to bound its memory."""
 
 CHECKPOINTS_PER_CLEANUP = 10
-"""checkpoints that a process writes between two removals of old ones, which take a listing."""
+"""checkpoints that a process writes between two removals of old ones, each of which needs a listing."""
 
 MAX_READ_AHEAD = 64
-"""commits read side by side at most. It begins with one and doubles for as long as there are more."""
+"""Maximum of commits read in parallel. Reading starts with one and doubles while there are more."""
 
 MAX_ROUNDS = 20
-"""reads after one another that a refresh makes in any case, however long they take."""
+"""consecutive reads that a refresh may make however long they take."""
 
 FAR_BEHIND_COMMITS = 31
-"""commits read without reaching the end after which a newer checkpoint is looked for: five round trips."""
+"""commits read without reaching the end after which a refresh looks for a newer checkpoint: five round trips."""
 
 BOUNDARY_SECONDS = 60.0
-"""seconds between two looks at the boundary by a process that finds the newest commit it knows in its place."""
+"""seconds between two reads of the boundary by a process whose newest known commit is unchanged."""
 
 
 class Outcome(Enum):
-    """What became of an attempt to commit; a third outcome, indeterminate, is an error."""
+    """The outcome of an attempt to commit; the third, outcome unknown, is an error."""
 
     WON = "won"
     LOST = "lost"
@@ -121,11 +121,11 @@ class Outcome(Enum):
 class CommitLog:
     """The commits of one cluster, tailed into a state. Thread-safe: one lock around tail and create.
 
-    ``state`` may be kept by readers; ``refresh`` never changes a state handed out.
+    Readers may keep ``state``; ``refresh`` never changes a returned state.
     """
 
     def __init__(self, store: Store, clock: Clock, ids: Ids, writer: str = "", moved: bool = False) -> None:
-        """``moved``: go on although the cluster is moving to another root, for who moves it."""
+        """``moved``: work although the cluster has moved to another root, for the process that moves it."""
         self._moved = moved
         self.store = store
         self.clock = clock
@@ -134,7 +134,7 @@ class CommitLog:
         self._elapsed = ElapsedTime(clock)
         self._lock = threading.RLock()
         self._incomplete: set[str] = set()
-        self._whole = ""
+        self._complete_heads = ""
         self._checkpoints_written = 0
         self.storage_clock = StorageClock(store, clock)
         self.expiry_clock = ExpiryClock(clock, self.storage_clock, lambda: self._state.timestamp_ms)
@@ -146,21 +146,21 @@ class CommitLog:
         self._anchor: tuple[int, str] = (-1, "")
         self._boundary_seen: Moment | None = None
         self.unlinked_jumps = 0
-        """loads of a checkpoint that no commit read here links to the state before: it may be of another history"""
-        self._load(listed=True)  # the hint and the boundary may be those of a process that has just woken up
+        """Loads of a checkpoint that no commit read here links to the state before; it may be of another history."""
+        self._load(listed=True)  # hint and boundary may have been written by a process that stalled
 
     @classmethod
     def create(
         cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, cluster_id: str | None = None
     ) -> CommitLog:
-        """A new cluster at the store's root, with broker 0 registered.
+        """Create a cluster at the store's root, with broker 0 registered.
 
-        Raises ClusterAlreadyExistsError; nothing is changed then. A creation that was interrupted may be run again.
-        Commits without a cluster.json are those of another cluster, of which this is a mirror or what is left of the
-        root: ClusterNotFoundError, which says what to do.
+        Raises ClusterAlreadyExistsError; nothing is changed then. An interrupted creation may be repeated. Commits
+        without a cluster.json belong to another cluster, of which this is a mirror or a damaged root:
+        ClusterNotFoundError says what to do.
         """
         clock, ids = clock or SystemClock(), ids or RandomIds()
-        if has_history(store):  # looked at before the file, which every cluster writes first
+        if has_history(store):  # checked before cluster.json, which every cluster writes first
             read_cluster_file(store)
         data = encode_cluster_file(cluster_id or ids.topic_id())
         if create_object(store, CLUSTER_KEY, data, limits.MAX_CLUSTER_FILE_BYTES) != data:
@@ -174,9 +174,9 @@ class CommitLog:
 
     @classmethod
     def open(cls, store: Store, clock: Clock | None = None, ids: Ids | None = None, writer: str = "") -> CommitLog:
-        """An existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
+        """Open an existing cluster. Raises ClusterNotFoundError, UnsupportedVersionError, CorruptMetadataError.
 
-        Finishes a creation that was interrupted after cluster.json: broker 0 is registered by the first commit.
+        Completes a creation that was interrupted after cluster.json: the first commit registers broker 0.
         """
         log = cls(store, clock or SystemClock(), ids or RandomIds(), writer)
         log._catch_up()
@@ -185,8 +185,8 @@ class CommitLog:
         return log
 
     def _catch_up(self) -> None:
-        """Read all commits there are. A storage that fails now and then would else make opening a matter of luck: what
-        has been read is kept, so only failures in a row count."""
+        """Read all commits, with retries: commits read before a failure are kept, so only consecutive failures count,
+        and a flaky storage does not make opening a matter of luck."""
         failures = 0
         while True:
             reached = self._state.version
@@ -206,11 +206,11 @@ class CommitLog:
         if self._cluster_id not in ("", cluster.cluster_id):
             raise replaced(self.store, f"it holds cluster {cluster.cluster_id} now")
         self._cluster_id = cluster.cluster_id
-        seen = self._elapsed.now()
+        loaded_at = self._elapsed.now()
         manifest, state = read_newest_of_log(self.store, listed, self._incomplete)
-        # together, and only once nothing can fail any more
+        # together, once nothing can fail any more
         self._torn = True
-        self._state, self._seen = state or State(cluster_id=cluster.cluster_id), seen
+        self._state, self._seen = state or State(cluster_id=cluster.cluster_id), loaded_at
         self._lists = SegmentLists(self.store, self._list_cache, manifest)
         self._commit_bytes = manifest.commit_bytes if manifest is not None else 0
         self._rebase_at = self._state.version + _REBASE_AFTER_COMMITS
@@ -223,85 +223,85 @@ class CommitLog:
 
     @property
     def _base(self) -> checkpoint.Manifest | None:
-        """The checkpoint from which this log continues."""
+        """The checkpoint that this log is based on."""
         return self._lists.base
 
     @property
     def state(self) -> State:
-        """The newest state read so far; ``refresh`` for what is there now."""
+        """The newest state read so far; ``refresh`` reads newer commits."""
         return self._state
 
     # -- reading
 
     def refresh(self) -> State:
-        """Read the commits that came since, and return the state they lead to. Two small reads when there are none.
+        """Read new commits and return the resulting state. Two small reads if there are none.
 
-        Raises CorruptMetadataError when a commit is not what was written, ClusterMovedError once the cluster goes on at
-        another root, RootReplacedError where the root holds another history than the one read so far.
+        Raises CorruptMetadataError if a commit is damaged, ClusterMovedError once the cluster has moved to another
+        root, RootReplacedError if the root holds another history than the one read so far.
         """
         with self._lock:
-            self._mend()
+            self._recover_torn_state()
             self._catch_up_if_away()
             window, self._rounds, deadline = 1, 0, self.clock.monotonic() + limits.REFRESH_SECONDS
             while not self._read_to_end(window, deadline):
                 window = MAX_READ_AHEAD
                 self._check_in_time(deadline)
             self._follow_checkpoints()
-            self._check_here()
+            self._check_not_moved()
             return self._state
 
-    def _mend(self) -> None:
-        """Start over where a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
+    def _recover_torn_state(self) -> None:
+        """Load again if a thread was interrupted (Ctrl-C, a signal) while it advanced the state."""
         if self._torn:
             self._load(listed=True)
 
     def _check_in_time(self, deadline: float) -> None:
         self._rounds += 1
-        if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped meanwhile
+        if self.clock.monotonic() > deadline and self._rounds > MAX_ROUNDS:  # else this process was stopped in between
             raise end_not_reached(self.store, self._state.version)
 
     def _read_to_end(self, window: int, deadline: float) -> bool:
-        """Read the commits there are now; False where a checkpoint was loaded in place of commits that were removed, or
-        that are many. ``window`` is how many to read at a time at first, after the next one."""
+        """Read all new commits; return False if a checkpoint was loaded instead, because commits were removed or many.
+        ``window`` is how many to read at a time at first, after the next one."""
         seen = self._elapsed.now()
-        found, end = self._look()
+        stored, end = self._look()
         if not self._check_end(end):
             return False
-        asked, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
+        requested, behind, far_behind = 1, 0, FAR_BEHIND_COMMITS * window
         while True:
-            for data in found:
+            for data in stored:
                 if not self._take_read(data):
                     return False
-            if len(found) < asked:
+            if len(stored) < requested:
                 self._seen = seen
                 return True
             self._check_in_time(deadline)
-            behind += len(found)
+            behind += len(stored)
             if behind >= far_behind:
                 far_behind *= 4
                 if self._jump_to_checkpoint():
                     return False
-            asked = window = min(2 * window, MAX_READ_AHEAD)
+            requested = window = min(2 * window, MAX_READ_AHEAD)
             seen = self._elapsed.now()
-            found = read_ahead(self.store, self._state.version + 1, asked)
+            stored = read_ahead(self.store, self._state.version + 1, requested)
 
     def _look(self) -> tuple[list[bytes], LogEnd]:
-        """The next commit if there is one, and what is stored at the number of the newest one known here."""
+        """Read the next commit if there is one, and the object at the number of the newest one known here."""
         version = self._state.version
         if version < 0:
             return read_ahead(self.store, 0, 1), LogEnd(self._state.digest, read_boundary(self.store))
         last = self._boundary_seen
         with_boundary = last is None or self._elapsed.seconds_since(last) >= BOUNDARY_SECONDS
-        looked_at = self._elapsed.now()
-        found, end = read_next_and_end(self.store, version, with_boundary)
+        read_at = self._elapsed.now()
+        stored, end = read_next_and_end(self.store, version, with_boundary)
         if with_boundary:
-            self._boundary_seen = looked_at
-        return found, end
+            self._boundary_seen = read_at
+        return stored, end
 
     def _check_end(self, end: LogEnd) -> bool:
-        """Whether the log goes on from what is known here; False where a checkpoint had to be loaded instead.
+        """Return whether the stored log continues this one; False if a checkpoint was loaded instead.
 
-        Raises RootReplacedError where the newest commit known here is gone, or another one has its number.
+        Raises RootReplacedError if the newest commit known here is missing, or another one has its number.
         """
         state = self._state
         if end.digest == state.digest and end.removed_up_to <= state.version:
@@ -312,12 +312,12 @@ class CommitLog:
                 return self._state.version == state.version and self._state.digest == state.digest
             if end.digest == state.digest:
                 return True
-            self.clock.sleep(0.05 * 2**attempt)  # a look at a moment when a copy is being put back proves nothing
+            self.clock.sleep(0.05 * 2**attempt)  # one read while a copy is being restored proves nothing
             end = look(self.store, state.version, True)
         if end.digest == state.digest and end.removed_up_to < state.version:
             return True
-        # It may have been removed all the same: a late clean-up may have set the boundary back since, and a stalled
-        # writer's create have its number.
+        # It may have been removed nevertheless: a late clean-up may have set the boundary back since, and the create of
+        # a stalled writer have its number.
         removed = read_certain_boundary(self.store)
         if removed >= state.version:
             self._reload_after(removed)
@@ -334,7 +334,7 @@ class CommitLog:
         return True
 
     def _jump_to_checkpoint(self) -> bool:
-        """Start over from a newer checkpoint, if there is one."""
+        """Load a newer checkpoint if there is one; return whether the state advanced."""
         newest = checkpoint.read_newest(self.store)
         if newest is None or newest.version <= self._state.version or newest.heads.key in self._incomplete:
             return False
@@ -342,7 +342,7 @@ class CommitLog:
         self._load()
         return self._state.version > reached
 
-    def _check_here(self) -> None:
+    def _check_not_moved(self) -> None:
         if self._state.moved_to and not self._moved:
             raise ClusterMovedError(
                 f"cluster {self._state.cluster_id} has moved from {self.store.root} to {self._state.moved_to}; use "
@@ -351,7 +351,7 @@ class CommitLog:
             )
 
     def _catch_up_if_away(self) -> None:
-        """Whoever has not looked for long starts from the newest checkpoint: commits it has not seen may be gone."""
+        """Load the newest checkpoint if this process was away for long: commits it has not read may be removed."""
         if not self._elapsed.is_away_since(self._seen):
             return
         newest = checkpoint.read_newest_listed(self.store)
@@ -362,26 +362,31 @@ class CommitLog:
             end = read_log_end(self.store, self._state.version, with_boundary=True)
             if end.digest == self._state.digest and end.removed_up_to < self._state.version:
                 load = self._load
-            is_other = end.digest not in (None, self._state.digest)  # absent, it may have been removed meanwhile
-            if is_other and read_certain_boundary(self.store) < self._state.version:  # else a stalled writer's
+            is_other = end.digest not in (
+                None,
+                self._state.digest,
+            )  # if absent, it may have been removed in the meantime
+            if is_other and read_certain_boundary(self.store) < self._state.version:  # else it is a stalled writer's
                 raise not_there(self.store, self._state.version, end)
         load(listed=True)
 
     def _take_read(self, data: bytes) -> bool:
-        """Advance by a commit as it was read; False where it turned out to be none.
+        """Advance by a stored commit; return False if it is not a commit after all.
 
-        One that does not follow may follow what this log never saw: a stalled writer's create of a number that was
-        removed is no commit, and was taken for one here. Or it is about to be withdrawn: see ``CommitAttempt``.
+        If it does not follow, the state may be wrong instead: it may include a stalled writer's create of a removed
+        number, which is not a commit. Or the commit is about to be withdrawn: see ``CommitAttempt``.
         """
         version = self._state.version + 1
         before = (self._state.version, self._state.digest)
         try:
-            self._take(*complete_commit(self.store, data, version))
+            self._advance(*complete_commit(self.store, data, version))
             self._anchor = before
         except CorruptMetadataError as error:
             from_commits = self._base is None or self._state.version > self._base.version
             boundary = read_certain_boundary(self.store)
-            if not from_commits or boundary < max(self._state.version, 0):  # nothing was removed from under it
+            if not from_commits or boundary < max(
+                self._state.version, 0
+            ):  # nothing was removed that the state is based on
                 end = read_log_end(self.store, self._state.version, with_boundary=True)
                 if self._state.version >= 0 and end.digest not in (None, self._state.digest):
                     raise not_there(self.store, self._state.version, end) from error  # another history
@@ -393,7 +398,7 @@ class CommitLog:
         return True
 
     def _reload_after(self, boundary: int) -> None:
-        """The next commit is gone: a checkpoint at or after the boundary stands for it."""
+        """Load a checkpoint at or after the boundary, in place of a removed next commit."""
         for listed in (False, True):
             self._load_unlinked(listed)
             if self._state.version >= boundary:
@@ -406,17 +411,17 @@ class CommitLog:
             self._rebase_quietly()
 
     def _rebase_quietly(self) -> None:
-        """Go on from another process's newer checkpoint, if there is one that can be read: it only saves memory."""
+        """Rebase on a newer checkpoint of another process, best effort: it only saves memory."""
         try:
-            newer = self._newer_base()
+            newer = self._find_newer_base()
         except SparklogError as error:
-            logger.warning("the newest checkpoint of %s cannot be read: %s", self.store.root, error)
+            logger.warning("could not read the newest checkpoint of %s: %s", self.store.root, error)
         else:
             if newer is not None:
                 self._rebase(newer)
 
-    def _take(self, commit: Commit, digest: str, size: int) -> None:
-        """Advance the state by one commit, whose stored bytes are so many."""
+    def _advance(self, commit: Commit, digest: str, size: int) -> None:
+        """Advance the state by one commit that takes ``size`` bytes in storage."""
         state, touched = fold(self._state, commit, digest)
         self._torn = True
         self._lists.take(commit, touched)
@@ -425,31 +430,31 @@ class CommitLog:
         self._torn = False
 
     def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """Commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError where one was removed."""
+        """Yield commits ``first..last`` as stored, for tools. Raises ObjectNotFoundError if one was removed."""
         for version in range(first, last + 1):
             yield read_commit(self.store, version).commit
 
     def segments(self, topic: str, state: State | None = None) -> TopicSegments:
-        """The live segments of a topic as of ``state`` (default: the newest read).
+        """Return the live segments of a topic as of ``state`` (default: the newest read).
 
-        Raises UnknownTopicOrPartitionError, also where a topic of an older state was deleted since and its segments are
-        listed no more. The state must have been handed out by this log.
+        Raises UnknownTopicOrPartitionError, also if a topic of an older state was deleted since and its segments are no
+        longer listed. The state must come from this log.
         """
         with self._lock:
-            self._mend()
+            self._recover_torn_state()
             state = state or self._state
             try:
                 return self._lists.of(topic, state, self._state)
             except CorruptMetadataError as error:
-                if not error.missing or not self._leave_incomplete_base():
+                if not error.missing or not self._replace_incomplete_base():
                     raise
             return self._lists.of(topic, state, self._state)
 
-    def _leave_incomplete_base(self) -> bool:
-        """Go on from another checkpoint, since files of this log's own one are gone: newer ones have replaced it.
+    def _replace_incomplete_base(self) -> bool:
+        """Rebase on another checkpoint, since files of the base are missing: newer checkpoints have replaced it.
 
-        Or its writer was stopped for so long that a clean-up took for left behind what the manifest then named; an
-        older one does in that case, with the commits since. False where there is no other one that reaches as far.
+        Or its writer stalled for so long that a clean-up took its files for orphans before the manifest named them;
+        then an older checkpoint with the commits since is used. Returns False if no other one reaches as far.
         """
         assert self._base is not None
         self._incomplete.add(self._base.heads.key)
@@ -458,21 +463,21 @@ class CommitLog:
             newest = checkpoint.read_newest_state(self.store, True, self._incomplete)[0]
             if newest is None or newest.version < self._base.version:
                 return self._start_over_from(-1 if newest is None else newest.version)
-            if newest.version <= self._state.version:  # else others have committed and written one since
+            if newest.version <= self._state.version:  # else other processes have committed and written one since
                 self._rebase(newest)
                 return True
         return False
 
     def _start_over_from(self, version: int) -> bool:
-        """Read again what came after an older checkpoint of this version. False where those commits were removed."""
+        """Load an older checkpoint and read the commits after this version; return False if they were removed."""
         if read_certain_boundary(self.store) > version:
             return False
         before, is_linked = self._state, False
         try:
             self._load(listed=True)
             self.refresh()
-            is_linked = holds_commit(self.store, before.version, before.digest)  # and not a restored root's
-        finally:  # also where it ends half-way: what is read later goes on from the older checkpoint
+            is_linked = holds_commit(self.store, before.version, before.digest)  # and is not of a restored root
+        finally:  # also after an error: later reads continue from the older checkpoint
             self.unlinked_jumps += not is_linked
         return self._state.version >= before.version
 
@@ -480,34 +485,34 @@ class CommitLog:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold this log, and on a local disk the advisory lock, around refresh, decide and attempt.
+        """Hold this log's lock, and on a local disk the advisory lock, around refresh, decide and attempt.
 
-        Only spares the losers' work: put-if-absent stays the arbiter.
+        This only saves wasted work: put-if-absent arbitrates.
         """
         with self._lock, self.store.commit_lock(self._refresh_quietly):
             yield
 
     def _refresh_quietly(self) -> None:
-        """Read what others commit while waiting for them, so that little is left to read once it is one's turn."""
+        """Read commits of other processes while waiting for their lock, so that little is left to read afterwards."""
         with contextlib.suppress(SparklogError):
             self.refresh()
 
     def next_timestamp_ms(self) -> int:
-        """The time of the next commit: now, but after the one before, also when clocks differ or go back.
+        """Return the time of the next commit: now, but later than the previous one, even if clocks differ or go back.
 
-        ``now`` is the storage's where this machine's clock is far off, so that one wrong clock does not put the log's
-        time ahead for everybody.
+        ``now`` is the storage's time if this machine's clock is far off, so that one wrong clock does not advance the
+        log's time for all processes.
         """
         return max(self.storage_clock.now_ms(), self._state.timestamp_ms + 1)
 
     def attempt(self, actions: Sequence[Action]) -> Outcome:
-        """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh and decide anew.
+        """Try to commit these actions as the next version. WON: ``state`` includes them. LOST: refresh, decide again.
 
-        Raises RecordListTooLargeError, InvalidRequestError or StorageError when nothing was written,
-        IndeterminateCommitError when that cannot be told.
+        Raises RecordListTooLargeError, InvalidRequestError or StorageError if nothing was written,
+        IndeterminateCommitError if the outcome is unknown.
         """
         with self._lock:
-            if self._torn:  # what was decided is of a state that is read again
+            if self._torn:  # the decision is based on a state that has to be loaded again
                 return Outcome.LOST
             commit, encoded = self._prepare(actions)
             version = commit.version
@@ -516,7 +521,7 @@ class CommitLog:
                 self._reload_after(version)
             if fate is not Fate.WON:
                 return Outcome.LOST
-            self._take(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
+            self._advance(commit, encoded.digest, len(encoded.data) + len(encoded.spilled))
             self._anchor = (-1, "")
             if self._checkpoint_is_due(version):
                 self._request_checkpoint()
@@ -545,7 +550,7 @@ class CommitLog:
     # -- checkpoints
 
     def _checkpoint_is_due(self, version: int) -> bool:
-        """Every so many commits, or once so many segments came since the last one: either makes opening slow."""
+        """Return whether to write a checkpoint: after many commits or many segments, as both make opening slow."""
         if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
             self._rebase_quietly()
             if self._lists.recent_count >= limits.CHECKPOINT_INTERVAL_SEGMENTS:
@@ -555,35 +560,37 @@ class CommitLog:
     def _checkpoint_quietly(self) -> None:
         try:
             manifest = self.write_checkpoint()
-        except Exception as error:  # whatever it is: the commit before it has happened and is to be acknowledged
+        except Exception as error:  # of any kind: the commit has happened and is to be acknowledged
             logger.warning(
-                "no checkpoint at version %d: %s; opening costs more until one is", self._state.version, error
+                "could not write a checkpoint at version %d: %s; opening the cluster is slower until one is written",
+                self._state.version,
+                error,
             )
         else:
             self._clean_up_quietly(manifest)
 
     def _clean_up_quietly(self, manifest: checkpoint.Manifest) -> None:
-        """A bounded part of what is due; the maintenance loop does the rest."""
+        """Remove a bounded part of the old commits and checkpoints, best effort; maintenance removes the rest."""
         self._checkpoints_written += 1
         try:
             cleanup.remove_some_commits(self.store, self.expiry_clock, self._state.configs, manifest)
             if self._checkpoints_written % CHECKPOINTS_PER_CLEANUP == 0:
                 cleanup.remove_checkpoints(self.store)
         except Exception as error:  # as above
-            logger.warning("commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
+            logger.warning("old commits and checkpoints of %s are not cleaned up: %s", self.store.root, error)
 
     def _request_checkpoint(self) -> None:
-        if self.store.is_private:  # nobody waits for requests that cost nothing
+        if self.store.is_private:  # requests that cost nothing need no thread
             self._checkpoint_quietly()
         else:
             self._background.request()
 
     def wait_for_checkpoint(self) -> None:
-        """Return once the checkpoint is written that a commit of this process made due, if one is under way."""
+        """Wait for the checkpoint that is being written for a commit of this process, if any."""
         self._background.wait()
 
     def write_checkpoint(self) -> checkpoint.Manifest:
-        """Write a checkpoint of the newest state read, and continue from it. Commits and reads need not wait for it.
+        """Write a checkpoint of the newest state read, and rebase on it. Commits and reads do not wait for it.
 
         Raises StorageError, CorruptMetadataError.
         """
@@ -592,12 +599,12 @@ class CommitLog:
                 try:
                     return self._write_checkpoint()
                 except CorruptMetadataError as error:
-                    if not error.missing or not self._leave_base(str(error.context.get("heads", ""))):
+                    if not error.missing or not self._avoid_base(str(error.context.get("heads", ""))):
                         raise
 
     def _write_checkpoint(self) -> checkpoint.Manifest:
         newest = checkpoint.read_newest(self.store)
-        if newest is not None and not is_of_log(self.store, newest):  # asked before the lock is taken
+        if newest is not None and not is_of_log(self.store, newest):  # a request, so before the lock is taken
             newest = None
         with self._lock:
             if self._torn or self._elapsed.is_away_since(self._seen):
@@ -607,7 +614,7 @@ class CommitLog:
             changed, touched = self._lists.changes_since(base.version if base is not None else -1)
         began = self._elapsed.now()
         try:
-            if base is not None and base.heads.key != self._whole:
+            if base is not None and base.heads.key != self._complete_heads:
                 check_whole(self.store, base, self._list_cache)
             manifest = checkpoint.write_checkpoint(
                 self.store, self.ids, state, base, changed, commit_bytes, touched, self._list_cache
@@ -619,23 +626,23 @@ class CommitLog:
         if self._elapsed.seconds_since(began) >= limits.MIN_CHECKPOINT_AGE_MS / 2000:
             withdraw_unless_whole(self.store, manifest, self._list_cache)
         withdraw_unless_of_log(self.store, self.clock, manifest, state)
-        self._whole = manifest.heads.key
+        self._complete_heads = manifest.heads.key
         with self._lock:
             if self._base is None or self._base.version < manifest.version <= self._state.version:
                 self._rebase(manifest)
         return manifest
 
-    def _leave_base(self, heads: str) -> bool:
-        """Give up on a checkpoint to build on, files of which are missing. False where that was known before."""
+    def _avoid_base(self, heads: str) -> bool:
+        """Stop building on a checkpoint with missing files; return False if that was known before."""
         with self._lock:
             if not heads or heads in self._incomplete:
                 return False
             self._incomplete.add(heads)
             is_own = self._base is not None and self._base.heads.key == heads
-            return not is_own or self._leave_incomplete_base()
+            return not is_own or self._replace_incomplete_base()
 
-    def _newer_base(self) -> checkpoint.Manifest | None:
-        """Another process's checkpoint between this log's own base and its state, if there is one."""
+    def _find_newer_base(self) -> checkpoint.Manifest | None:
+        """Return another process's checkpoint between this log's base and its state, if there is one."""
         newest = checkpoint.read_newest(self.store)
         is_newer = newest is not None and self._may_build_on(newest)
         return newest if newest is not None and is_newer and is_of_log(self.store, newest) else None

@@ -1,10 +1,10 @@
-"""Listings of files that left the log: what a later sweep deletes.
+"""Listings of retired files: files that left the log, for a later sweep to delete.
 
     meta/removed/<20 digits>-<write id>.arrow      an Arrow file, one row per file and broker: path, broker, size_bytes
 
 A listing is stored before the commit that takes the files out of the log, and named by it (``commits.RemoveFiles``); so
-a crash leaves a listing that no commit names, and nothing else. A listing decides nothing: whoever deletes looks
-whether a file is part of the log after all.
+a crash leaves an orphaned listing and nothing else. A listing decides nothing: before deleting a file, a sweep checks
+that it is not part of the log after all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORMAT = b"sparklog.format"
 
 
 class RemovedFile(NamedTuple):
-    """A ``.log`` (its ``.index`` goes with it) on one broker; bytes of the runs that left the log with it."""
+    """A retired ``.log``, with its ``.index``, on one broker; bytes of its runs that left the log."""
 
     path: str
     broker: int
@@ -46,16 +46,16 @@ class RemovedFile(NamedTuple):
 
 
 def files_of(partition: PartitionState, segments: Iterable[Segment]) -> Iterator[RemovedFile]:
-    """The files of a partition's segments on every broker that may hold them."""
+    """Yield the files of a partition's segments on every broker that may hold them."""
     for segment in segments:
         for broker in {*partition.replicas, segment.broker} if len(partition.replicas) == 1 else partition.replicas:
             yield RemovedFile(segment.path, broker, segment.size_bytes)
 
 
 def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedFile], delay_ms: int) -> RemoveFiles:
-    """Store a listing, durable on return, and say what the commit has to name. Files that occur twice count once.
+    """Store a listing, durable on return, and return the action that names it. Duplicate files count once.
 
-    ``version`` is that of the state that the files were part of. Raises StorageError.
+    ``version`` is that of a state that the files were part of. Raises StorageError.
     """
     sizes: dict[tuple[str, int], int] = {}
     for file in files:
@@ -72,7 +72,7 @@ def write_removed(store: Store, ids: Ids, version: int, files: Iterable[RemovedF
 
 
 def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
-    """What a listing names. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
+    """Yield the files of a listing. Raises ObjectNotFoundError, CorruptMetadataError, UnsupportedVersionError."""
     path = f"{store.root}/{key}"
     data = store.get(key, limits.MAX_CHECKPOINT_PART_BYTES)
     try:
@@ -83,7 +83,7 @@ def read_removed(store: Store, key: str) -> Iterator[RemovedFile]:
         rows = with_columns(rows, SCHEMA)
     except ValueError as error:
         raise CorruptMetadataError(
-            f"the listing {path} cannot be read: {error}; delete it, and let a vacuum find the files", path=path
+            f"invalid listing {path}: {error}; delete it, a vacuum will find the files", path=path
         ) from error
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         yield RemovedFile(*row)

@@ -1,7 +1,7 @@
-"""The lists of live segments: those of a checkpoint, and what the commits since have done to them.
+"""The lists of live segments: those of a checkpoint, and the changes by commits since.
 
-Lists are large, so they are kept per topic, and those of the checkpoint are loaded for the topics in hand alone. What a
-checkpoint holds is let go once there is a newer one.
+Lists are large, so they are kept per topic, and a checkpoint's lists are loaded only for topics in use. Changes that a
+newer checkpoint includes are dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sparklog.store.base import Store
 
 
 class SegmentLists:
-    """What a commit log knows of segments. Not thread-safe: its owner's lock guards it.
+    """The segment lists of a commit log. Not thread-safe: its owner's lock guards it.
 
-    ``base`` is the checkpoint from which it goes on, None for the empty cluster; ``recent_count`` are the changes of
+    ``base`` is the checkpoint it is based on, None for the empty cluster; ``recent_count`` is the number of changes of
     segments since.
     """
 
@@ -40,14 +40,14 @@ class SegmentLists:
         self._lists: dict[str, tuple[TopicState, TopicSegments]] = {}
 
     def take(self, commit: Commit, touched: Iterable[Entry]) -> None:
-        """Note what a commit did to segments, and which entries of the state it touched."""
+        """Record a commit's changes of segments, and the entries of the state it touched."""
         self._touched.update(dict.fromkeys(touched, commit.version))
         for topic_id, events in segment_events(commit).items():
             self._recent.setdefault(topic_id, []).extend(events)
             self.recent_count += len(events)
 
     def changes_since(self, version: int) -> tuple[dict[str, list[SegmentEvent]], list[Entry]]:
-        """What came after a version, at or after that of the base: changes of segments by topic id, entries touched."""
+        """Return the changes of segments by topic id, and the entries touched, after a version not before the base."""
         changed = {
             topic_id: recent
             for topic_id, events in self._recent.items()
@@ -56,40 +56,41 @@ class SegmentLists:
         return changed, [entry for entry, at in self._touched.items() if at > version]
 
     def of(self, topic: str, state: State, newest_state: State) -> TopicSegments:
-        """The live segments of a topic as of ``state``, which this log handed out; ``newest_state`` is the newest read.
+        """Return the live segments of a topic as of ``state``, which comes from this log as ``newest_state`` does.
 
-        Raises UnknownTopicOrPartitionError, CorruptMetadataError with ``missing`` set where a file of the base is gone.
+        Raises UnknownTopicOrPartitionError, and CorruptMetadataError with ``missing`` set if a file of the base is
+        missing.
         """
         version = state.version
-        known = state.topic(topic)
-        cached = self._lists.get(known.topic_id)
-        if cached is not None and cached[0] is known:
+        topic_state = state.topic(topic)
+        cached = self._lists.get(topic_state.topic_id)
+        if cached is not None and cached[0] is topic_state:
             return cached[1]
-        recent = [s for s in self._recent.get(known.topic_id, ()) if s.version <= version]
-        parts = self._checkpointed(known.topic_id)
+        recent = [s for s in self._recent.get(topic_state.topic_id, ()) if s.version <= version]
+        parts = self._load_parts(topic_state.topic_id)
         if self.base is not None and self.base.version > version:
             parts = [part_up_to(part, version) for part in parts]
-        newest = self._newer_list(known, version, newest_state)
-        listed = TopicSegments(known, parts, recent, newest, self._is_lost(newest, version))
-        if _is_live(known, newest_state):
-            self._lists[known.topic_id] = (known, listed)
-        elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in known.partitions):
+        newest = self._newer_list(topic_state, version, newest_state)
+        listed = TopicSegments(topic_state, parts, recent, newest, self._is_lost(newest, version))
+        if _is_live(topic_state, newest_state):
+            self._lists[topic_state.topic_id] = (topic_state, listed)
+        elif len(recent) + sum(part.num_rows for part in parts) < sum(p.segments for p in topic_state.partitions):
             raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} of version {version} was deleted since (id {known.topic_id}), and its segments "
-                "are not listed any more; refresh, and read what there is",
+                f"topic {topic!r} of version {version} was deleted since (id {topic_state.topic_id}), and its segments "
+                "are no longer listed; refresh, and read the current topic",
                 topic=topic,
             )
         return listed
 
     def _newer_list(self, topic: TopicState, version: int, newest_state: State) -> TopicSegments | None:
-        """The newest list, for what cannot be listed as of ``version`` any more; None where the base is not newer."""
+        """Return the newest list, for partitions no longer listed as of ``version``; None unless the base is newer."""
         if self.base is None or self.base.version <= version or not _is_live(topic, newest_state):
             return None
         newest = newest_state.topics[topic.name]
-        return TopicSegments(newest, self._checkpointed(topic.topic_id), self._recent.get(topic.topic_id, ()))
+        return TopicSegments(newest, self._load_parts(topic.topic_id), self._recent.get(topic.topic_id, ()))
 
     def _is_lost(self, newest: TopicSegments | None, version: int) -> Callable[[int], bool]:
-        """Whether segments of a partition were replaced after ``version`` and the base has what took their place."""
+        """Return a test: the base has only replacements of a partition's segments that were live at ``version``."""
         base = self.base.version if self.base is not None else -1
 
         def is_lost(partition: int) -> bool:
@@ -100,7 +101,7 @@ class SegmentLists:
 
         return is_lost
 
-    def _checkpointed(self, topic_id: str) -> list[pa.RecordBatch]:
+    def _load_parts(self, topic_id: str) -> list[pa.RecordBatch]:
         if self.base is None:
             return []
         if topic_id not in self._parts:
@@ -109,7 +110,7 @@ class SegmentLists:
         return self._parts[topic_id]
 
     def rebase(self, manifest: checkpoint.Manifest, newest_state: State) -> None:
-        """Let go of what the checkpoint holds. Lists handed out before keep what they need."""
+        """Change the base, and drop all changes it includes. Lists returned before keep what they need."""
         self.base = manifest
         self._parts = {}
         self._lists = {topic_id: kept for topic_id, kept in self._lists.items() if _is_live(kept[0], newest_state)}

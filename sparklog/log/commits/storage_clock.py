@@ -1,23 +1,23 @@
 """The storage's time: the clock that all processes of a cluster share.
 
-A machine's own clock may be off by days. The storage stamps every object it takes with its own time, so a process that
-writes one and looks at it knows how far its clock is off::
+A machine's own clock may be off by days. The storage stamps every stored object with its own time, so a process that
+writes one and reads the stamp knows how far its clock is off::
 
-    meta/clock    written over and over; its time of modification is the measurement, its content says nothing
+    meta/clock    overwritten; its modification time is the measurement, it has no content
 
 Rules:
 
-* A difference of up to ``limits.MAX_CLOCK_SKEW_MS`` is ordinary, and the machine's clock is used as it is: requests
-  take time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
-* Measured at the first use, then every ten minutes, and when wall time and elapsed time disagree by more than a minute:
-  the wall clock was set, or the machine slept. A measurement is one put and one look.
-* Where the storage never tells its time, since this process may only read, the disk is full, or the storage stamps
-  nothing, the machine's clock is used. Where it does not answer, no time is told: nothing could be committed with it.
+* A difference of up to ``limits.MAX_CLOCK_SKEW_MS`` is normal, and the machine's clock is used unchanged: requests take
+  time, and some storages stamp whole seconds. Beyond it the machine's clock is corrected by the difference.
+* Measured at the first use, then every ten minutes, and when wall clock and monotonic clock disagree by more than a
+  minute: the wall clock was set, or the machine slept. A measurement is one put and one read of the stamp.
+* If the storage cannot tell its time, because this process may only read, the disk is full, or the storage stamps
+  nothing, the machine's clock is used. If it does not answer, there is no time: nothing could be committed anyway.
 
-What one process may expire of what is others' goes by ``ExpiryClock``: no clock that is ahead alone can delete
-offsets, records or files before their time.
+Expiry of other processes' data uses ``ExpiryClock``: a single clock that is ahead cannot delete offsets, records or
+files too early.
 
-Not for: durations (``Clock.monotonic``), and times of records, which are their producers'.
+Not for: durations (``Clock.monotonic``), and timestamps of records, which their producers set.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 MEASURED_EVERY_SECONDS = 600.0
-"""seconds after which the storage is asked again."""
+"""seconds after which the time is measured again."""
 
 RETRY_SECONDS = 60.0
-"""seconds after which a storage that did not answer is asked again, where it had told its time before."""
+"""seconds after which a failed measurement is retried, if an earlier one succeeded."""
 
 MAX_DIVERGENCE_MS = 60_000
-"""ms by which wall time and elapsed time may disagree since a measurement."""
+"""ms by which wall clock and monotonic clock may disagree since a measurement."""
 
 
 _ATTEMPTS = 3
-"""times that a storage is asked before it does not answer."""
+"""tries of a measurement."""
 
 
 class _NoTimeError(StorageError):
-    """A storage that does not stamp its objects."""
+    """The storage does not stamp its objects."""
 
 
 _NEVER_TOLD = (StoragePermissionError, StorageFullError, _NoTimeError)
@@ -64,25 +64,24 @@ class _Measurement(NamedTuple):
 
     @property
     def ahead_ms(self) -> int:
-        """By how much this machine's wall clock is ahead of the storage's; negative when it is behind."""
+        """ms by which this machine's wall clock is ahead of the storage's; negative if it is behind."""
         return self.wall_ms - self.storage_ms
 
 
 class StorageClock:
-    """The time by the storage's clock, for one store. Thread-safe: two threads may measure at once, which is harmless.
-    Picklable."""
+    """The time by the storage's clock, for one store. Thread-safe: concurrent measurements are harmless. Picklable."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._measured: _Measurement | None = None
-        self._asked: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
+        self._last_attempt: tuple[int, float] | None = None  # wall and monotonic time of the last attempt
         self._failure: StorageError | None = None
 
     def now_ms(self) -> int:
-        """This machine's wall clock, or the storage's where the two differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
+        """Return this machine's time, or the storage's if they differ by more than ``limits.MAX_CLOCK_SKEW_MS``.
 
-        Raises StorageError where the storage should tell and does not answer: what needs the time needs it too.
+        Raises StorageError if the storage does not answer: callers need both the time and the storage.
         """
         self._measure_if_due()
         now, measured = self._clock.now_ms(), self._measured
@@ -93,9 +92,9 @@ class StorageClock:
         return now - measured.ahead_ms
 
     def storage_now_ms(self) -> int | None:
-        """The storage's time itself, to compare with times of modification; None where the storage did not say.
+        """Return the storage's time, to compare with modification times; None if it is unknown.
 
-        A request's duration late, and never ahead of the storage's clock but for the drift of ten minutes.
+        Late by a request's duration, and never ahead of the storage's clock except for the drift of ten minutes.
         """
         if not self._store.has_own_clock:
             return self._clock.now_ms()
@@ -109,14 +108,14 @@ class StorageClock:
         if not self._store.has_own_clock or not self._is_due():
             return
         before = self._measured
-        self._asked = (self._clock.now_ms(), self._clock.monotonic())
+        self._last_attempt = (self._clock.now_ms(), self._clock.monotonic())
         try:
             measured = self._measure()
         except StorageError as error:
             self._keep_going_without(error)
             return
         self._failure = None
-        self._asked = (measured.wall_ms, measured.monotonic)
+        self._last_attempt = (measured.wall_ms, measured.monotonic)
         self._measured = measured
         was_off = before is not None and abs(before.ahead_ms) > limits.MAX_CLOCK_SKEW_MS
         if abs(measured.ahead_ms) > limits.MAX_CLOCK_SKEW_MS and not was_off:
@@ -128,7 +127,7 @@ class StorageClock:
             )
 
     def _measure(self) -> _Measurement:
-        """Raises StorageError. One that took long is made again: this process may have been stopped meanwhile."""
+        """Measure the storage's time; again if that took long: this process may have stalled. Raises StorageError."""
         for attempt in range(1, _ATTEMPTS + 1):
             began_ms, began = self._clock.now_ms(), self._clock.monotonic()
             try:
@@ -140,8 +139,8 @@ class StorageClock:
                 self._clock.sleep(0.05 * 2**attempt)
                 continue
             if storage_ms <= 0:
-                raise _NoTimeError(f"{self._store.root} does not say when {CLOCK_KEY} was written")
-            # This machine's clocks are read after the answer: what is left out is the request's time, so the storage's
+                raise _NoTimeError(f"{self._store.root} has no modification time of {CLOCK_KEY}")
+            # This machine's clocks are read after the response: that ignores the request's duration, so the storage's
             # time is never overestimated.
             measured = _Measurement(storage_ms, self._clock.now_ms(), self._clock.monotonic())
             took_ms = max(measured.wall_ms - began_ms, (measured.monotonic - began) * 1000)
@@ -150,19 +149,19 @@ class StorageClock:
         return measured
 
     def _is_due(self) -> bool:
-        if self._asked is None or self._measured is None:
+        if self._last_attempt is None or self._measured is None:
             return True
-        wall_ms, monotonic = self._asked
+        wall_ms, monotonic = self._last_attempt
         elapsed = self._clock.monotonic() - monotonic
         if abs(self._clock.now_ms() - wall_ms - elapsed * 1000) > MAX_DIVERGENCE_MS:
             return True
         return elapsed >= (MEASURED_EVERY_SECONDS if self._failure is None else RETRY_SECONDS)
 
     def _keep_going_without(self, error: StorageError) -> None:
-        """An earlier measurement holds for as long as this machine's clocks agree about the time since."""
+        """Record a failure; an earlier measurement stays valid while this machine's clocks agree on the time since."""
         if self._failure is None:
             level = logging.INFO if isinstance(error, StoragePermissionError) else logging.WARNING
-            logger.log(level, "the storage's time is not known: %s", error)
+            logger.log(level, "could not measure the storage's time: %s", error)
         self._failure = error
         measured = self._measured
         if measured is None:
@@ -173,15 +172,15 @@ class StorageClock:
 
 
 class ExpiryClock:
-    """The time by which what is others' may be expired: files, records, offsets, commits. Thread-safe.
+    """The time by which data of other processes may be expired: files, records, offsets, commits. Thread-safe.
 
-    It is the earlier one of this machine's wall clock and the storage's, so both have to be ahead for anything to be
-    expired too early. Where the storage does not tell its time, that of the newest commit stands for it: a cluster in
-    which nobody commits expires nothing then. A clock that is behind expires late, which harms nobody.
+    It is the earlier of this machine's wall clock and the storage's, so both have to be ahead for data to expire too
+    early. If the storage's time is unknown, that of the newest commit replaces it: a cluster without commits expires
+    nothing then. A clock that is behind expires data late, which is harmless.
     """
 
     def __init__(self, clock: Clock, storage: StorageClock, log_time_ms: Callable[[], int]) -> None:
-        """``log_time_ms`` is the time of the newest commit that was read."""
+        """``log_time_ms`` returns the time of the newest commit read."""
         self._clock = clock
         self._storage = storage
         self._log_time_ms = log_time_ms

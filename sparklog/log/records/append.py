@@ -1,8 +1,8 @@
-"""Writing segment files: data first, the commit later.
+"""Writes segment files: data first, the commit later.
 
 A file is immutable and has a unique name; until a commit names it, it is invisible, and a crash leaves it as an orphan.
-Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names what a power
-cut could take away.
+Both the ``.log`` and its ``.index`` are durable before ``finish`` returns, so that a commit never names a file that a
+power failure could lose.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.store.local import close_together
 
 
 class RunTarget(NamedTuple):
-    """Which partition a run is for, and the producer's identity where there is one."""
+    """The partition of a run, and the producer's identity if there is one."""
 
     topic: str
     topic_id: str
@@ -37,12 +37,12 @@ class RunTarget(NamedTuple):
 class SegmentFileWriter:
     """One ``.log`` with its ``.index``, of one or more runs. Not thread-safe.
 
-    ``start_run`` names the partition that the batches written next are for; batches of a run lie one after another.
-    With ``has_offsets`` the last column of each batch is ``offset``: the records' offsets counted from the run's base
-    offset, rising through the run.
+    ``start_run`` sets the partition of the following batches; the batches of a run are contiguous. With ``has_offsets``
+    the last column of each batch is ``offset``: the records' offsets relative to the run's base offset, ascending
+    through the run.
 
-    The file goes to ``store``, the location of ``broker``, and to those of the ``replicas`` at the same time. With
-    replicas it is enough that one of all takes it; the committed runs name those that have it.
+    The file is written to ``store``, the location of ``broker``, and to those of the ``replicas`` in parallel. With
+    replicas one successful copy suffices; the committed runs name the brokers that have one.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class SegmentFileWriter:
 
     @property
     def failed(self) -> Sequence[int]:
-        """Brokers that do not have the file, because their location failed."""
+        """Brokers without the file, because their location failed."""
         return self._output.failed if isinstance(self._output, ReplicatedFile) else ()
 
     def start_run(self, target: RunTarget) -> None:
-        """The batches that follow are for this partition."""
+        """Start a run: the following batches are for this partition."""
         self._starts.append((target, len(self._writer.entries)))
         self._written = 0
         self._last_offset = -1
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch to the current run; its columns are exactly the file's. Raises InvalidRecordError."""
+        """Append a batch to the current run; its columns must be the file's. Raises InvalidRecordError."""
         target = self._starts[-1][0]
         if self._has_offsets and batch.num_rows and not batch.column(-1)[0].as_py() > self._last_offset:
             raise InvalidRecordError(f"a batch begins at or before explicit offset {self._last_offset} of its run")
@@ -104,9 +104,9 @@ class SegmentFileWriter:
             self._last_offset = batch.column(-1)[-1].as_py()
 
     def finish(self) -> list[PartitionAppend]:
-        """Make both files durable, on every broker that has not failed, and return what a commit has to name.
+        """Make both files durable on every broker that has not failed, and return the appends to commit.
 
-        Raises StorageError; nothing is visible.
+        Raises StorageError; nothing is visible then.
         """
         try:
             index = self._writer.finish()
@@ -119,10 +119,10 @@ class SegmentFileWriter:
         except SparklogError:
             self.abort()
             raise
-        return [self._append_of(number) for number in range(len(self._starts)) if self._batches(number)]
+        return [self._to_append(number) for number in range(len(self._starts)) if self._batches(number)]
 
     def abort(self) -> None:
-        """Leave nothing under the key, as far as the storage allows; what stays is an orphan."""
+        """Delete the unfinished file, best effort; a remaining one is an orphan."""
         self._output.abort()
 
     def _batches(self, number: int) -> range:
@@ -130,7 +130,7 @@ class SegmentFileWriter:
         last = self._starts[number + 1][1] if number + 1 < len(self._starts) else len(self._writer.entries)
         return range(first, last)
 
-    def _append_of(self, number: int) -> PartitionAppend:
+    def _to_append(self, number: int) -> PartitionAppend:
         target = self._starts[number][0]
         batches = self._batches(number)
         entries = self._writer.entries[batches.start : batches.stop]

@@ -1,12 +1,12 @@
-"""Batches of the right size, and from stored records to rows with topic, partition and offset, for Spark and for Arrow.
+"""Turns stored records into rows with topic, partition and offset, in batches of a good size, for Spark and Arrow.
 
-Batches of about 1 MiB, or some 10,000 rows, are the fastest to pass on, so the small ones that small appends left
-behind are joined. Columns that are the same in all records of a task (topic, partition, the kind of timestamp) are
-made once and sliced; offsets are counted from a sequence made once.
+Batches of about 1 MiB, or some 10,000 rows, are the fastest to process, so the small batches of small appends are
+joined. Columns with one value for all records of a task (topic, partition, timestamp type) are built once and sliced;
+offsets are added to a sequence built once.
 
-Rules: the rows are those of Spark's Kafka source; nothing is read that is not asked for: where no stored column is, no
-file is opened at all, but for the offsets of records that compaction left gaps between.
-Not for: which offsets (``spark.planning``, ``client.scan``).
+Rules: the rows are those of Spark's Kafka source; only requested columns are read: if none is stored, no file is
+opened, except for the offsets of compacted records with gaps.
+Not for: choosing offsets (``spark.source.planning``, ``client.scan``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 from sparklog.types import CREATE_TIME, LOG_APPEND_TIME
 
 ROWS_WITHOUT_FILES = 65_536
-"""rows of a batch that holds nothing but what follows from where records are."""
+"""rows of a batch that needs no file."""
 JOIN_BELOW_BYTES = limits.TARGET_BATCH_BYTES // 2
 JOIN_BELOW_ROWS = 8_192
-"""bytes and rows. Batches smaller than both are joined with what follows."""
+"""bytes and rows. Batches smaller than both are joined with the following ones."""
 JOINED_ROWS = 16_384
-"""rows after which a joined batch is done, if it has not come to ``TARGET_BATCH_BYTES`` before."""
+"""rows after which a joined batch is complete, if it has not reached ``TARGET_BATCH_BYTES`` before."""
 
 
 class RowBuilder:
@@ -41,10 +41,10 @@ class RowBuilder:
         self._columns = columns
         self._values: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._repeated: dict[tuple[str, int], pa.Array] = {}
-        self._counting = pa.arange(0, 0)
+        self._sequence = pa.arange(0, 0)
 
     def build(self, records: Records) -> pa.RecordBatch:
-        """The rows for these records."""
+        """Return the rows of these records."""
         rows = records.batch.num_rows
         arrays = [
             self._column(name, field.type, records, rows)
@@ -68,27 +68,27 @@ class RowBuilder:
 
     def _repeat(self, name: str, value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
         key = (name, value if isinstance(value, int) else 0)
-        found = self._repeated.get(key)
-        if found is None or len(found) < rows:
-            found = self._repeated[key] = pa.repeat(pa.scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
-        return found.slice(0, rows)
+        column = self._repeated.get(key)
+        if column is None or len(column) < rows:
+            column = self._repeated[key] = pa.repeat(pa.scalar(value, kind), max(rows, ROWS_WITHOUT_FILES))
+        return column.slice(0, rows)
 
     def _offsets(self, first: int, rows: int) -> pa.Array:
-        if len(self._counting) < rows:
-            self._counting = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
-        return pc.add(self._counting.slice(0, rows), pa.scalar(first, pa.int64()))
+        if len(self._sequence) < rows:
+            self._sequence = pa.arange(0, max(rows, ROWS_WITHOUT_FILES))
+        return pc.add(self._sequence.slice(0, rows), pa.scalar(first, pa.int64()))
 
 
 def _without_empty_lists(column: pa.Array) -> pa.Array:
-    """Null where there is no header, as Spark's Kafka source has it."""
+    """Replace empty lists of headers by null, as Spark's Kafka source does."""
     is_empty = pc.equal(pc.list_value_length(column), 0)
     return pc.if_else(is_empty, pa.scalar(None, column.type), column) if is_empty.true_count else column
 
 
 def positions(segment: Segment, start: int, end: int) -> Iterator[Records]:
-    """The records ``[start, end)`` of a segment without any stored column, known from the segment alone.
+    """Yield the records ``[start, end)`` of a segment without stored columns, known from the segment alone.
 
-    Of a segment with gaps they are as many as it has, and not where: that its file says.
+    For a segment with gaps their number is right but their offsets are not: only its file has those.
     """
     kind = CREATE_TIME if segment.append_time_ms == NO_APPEND_TIME else LOG_APPEND_TIME
     end = start + segment.records if segment.has_gaps else end
@@ -103,10 +103,10 @@ def positions_of(
     with_offsets: bool,
     read: Callable[[Segment, int, int], Iterator[Records]],
 ) -> Iterator[Records]:
-    """The records ``[start, end)`` of some segments without any stored column.
+    """Yield the records ``[start, end)`` of some segments without stored columns.
 
-    ``read`` opens a segment, which only offsets that leave gaps need. Unless asked for, offsets are not told, only how
-    many records there are.
+    ``read`` opens a segment, which is needed only for offsets with gaps. Without ``with_offsets`` only the number of
+    records is right.
     """
     for segment in segments:
         first, last = max(start, segment.base_offset), min(end, segment.end_offset)
@@ -118,9 +118,9 @@ def positions_of(
 
 
 def gather(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least ``size`` bytes, but for the last; 0 only leaves out empty ones."""
+    """Yield the same rows in batches of at least ``size`` bytes, except the last; 0 only drops empty batches."""
     waiting: list[pa.RecordBatch] = []
-    found = 0
+    gathered_bytes = 0
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -128,34 +128,34 @@ def gather(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
             yield batch
             continue
         waiting.append(batch)
-        found += batch.nbytes
-        if found >= size:
-            yield _joined(waiting)
-            waiting, found = [], 0
+        gathered_bytes += batch.nbytes
+        if gathered_bytes >= size:
+            yield _join(waiting)
+            waiting, gathered_bytes = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
 def join_small(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about ``TARGET_BATCH_BYTES``, as far as joining gets there; order is kept.
+    """Join small batches, in order, to about ``TARGET_BATCH_BYTES``; large ones are not split.
 
-    Each batch comes with its size in bytes, which ``nbytes`` takes long to find out.
+    Each batch comes with its size in bytes, which ``nbytes`` computes slowly.
     """
     waiting: list[pa.RecordBatch] = []
     size = rows = 0
-    for batch, its_size in batches:
-        is_large = its_size >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS
+    for batch, batch_size in batches:
+        is_large = batch_size >= JOIN_BELOW_BYTES or batch.num_rows >= JOIN_BELOW_ROWS
         if waiting and (is_large or size >= limits.TARGET_BATCH_BYTES or rows >= JOINED_ROWS):
-            yield _joined(waiting)
+            yield _join(waiting)
             waiting, size, rows = [], 0, 0
         if is_large:
             yield batch
             continue
         waiting.append(batch)
-        size, rows = size + its_size, rows + batch.num_rows
+        size, rows = size + batch_size, rows + batch.num_rows
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,10 +1,10 @@
-"""Reading records: from a partition's segments to Arrow batches with offsets.
+"""Reads records: from a partition's segments to Arrow batches with offsets.
 
-A lookup is three steps: binary search over the segments by base offset (or by running largest timestamp), binary search
-over the segment's sparse index, one slice of one record batch. A read touches no more than the batches that hold the
-records asked for, and of those no more than the columns asked for; everything touched is verified by checksum.
+A lookup has three steps: binary search over the segments by base offset (or by running maximum of timestamps), binary
+search over the segment's sparse index, one slice of one record batch. A read touches only the batches that hold the
+requested records, and only the requested columns of these; all bytes read are verified by checksum.
 
-What one replica cannot give (its storage fails, a file is missing or damaged) is read from the next one at once.
+If a replica fails (its storage fails, a file is missing or damaged), the next one is read immediately.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
-_COPY_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
-"""What another replica may not have."""
+_REPLICA_FAILED = (StorageError, CorruptionError, UnsupportedStoreError)
+"""Errors of one replica that another may not have."""
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class TimedOffset(NamedTuple):
@@ -58,26 +58,26 @@ class _Open(NamedTuple):  # a tuple has an index method
     closed: Callable[[int], None]
 
     def close(self) -> None:
-        """Close the file, and say how many bytes were read of it."""
+        """Close the file, and report how many bytes were read of it."""
         self.closed(self.file.bytes_read)
         self.file.close()
 
 
 class Fetcher:
-    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps ``OPEN_SEGMENTS`` files open, or
-    what the fetchers of the process can have together (see ``open_files``).
+    """Reads segments from the brokers' stores. Not thread-safe: one per thread. Keeps up to ``OPEN_SEGMENTS`` files
+    open, within the limit of all fetchers of the process (see ``open_files``).
 
-    ``store_of`` gives the store of a broker id, ``replicas_of`` the brokers of a partition in sync, the leader first;
-    without it a segment is read from the broker that it names.
+    ``store_of`` returns the store of a broker id, ``replicas_of`` a partition's brokers in sync, leader first; without
+    it a segment is read from the broker that it names.
     """
 
     def __init__(self, store_of: StoreOf, replicas_of: ReplicasOf | None = None, clock: Clock | None = None) -> None:
         self._store_of = store_of
-        self._candidates = ReadOrder(store_of, replicas_of, clock or SystemClock())
+        self._read_order = ReadOrder(store_of, replicas_of, clock or SystemClock())
         self._open: OpenFiles[_Open] = OpenFiles()
         self._bytes_read = 0
         self.last_broker = -1
-        """The broker that the last answer came from, -1 before there was any."""
+        """The broker that served the last read, -1 before the first."""
 
     @property
     def bytes_read(self) -> int:
@@ -86,7 +86,7 @@ class Fetcher:
             return self._bytes_read + sum(opened.file.bytes_read for opened in self._open)
 
     def close(self) -> None:
-        """Let go of all open files."""
+        """Close all open files."""
         with self._open.lock:
             self._open.drop_all()
 
@@ -98,10 +98,10 @@ class Fetcher:
     def read(
         self, topic: str, segments: Iterable[Segment], start: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[Records]:
-        """The records of ``[start, end)`` in offset order, a stored batch at a time.
+        """Yield the records of ``[start, end)`` in offset order, one stored batch at a time.
 
-        Raises DataLossError when a segment's file is gone, CorruptRecordError or CorruptIndexError when it is damaged;
-        where there are several replicas only if that holds for all of them.
+        Raises DataLossError if a segment's file is missing, CorruptRecordError or CorruptIndexError if it is damaged;
+        with several replicas only if that is so for all of them.
         """
         for segment in segments:
             if start < end and segment.end_offset > start and segment.base_offset < end:
@@ -112,27 +112,27 @@ class Fetcher:
         self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
     ) -> Iterator[Records]:
         first, last = segment.row_of(start), segment.row_of(end)
-        found = self._attempt(topic, segment, lambda opened: _checked(opened, segment).find_row(first))
-        for number in range(found, segment.first_batch + segment.batches):
+        start_batch = self._attempt(topic, segment, lambda opened: _check_index(opened, segment).find_row(first))
+        for number in range(start_batch, segment.first_batch + segment.batches):
             entry, batch = self._read_batch(topic, segment, number, columns)
             lower, upper = max(first - entry.first_row, 0), min(last - entry.first_row, entry.count)
             if upper - lower < entry.count:
                 batch = batch.slice(lower, upper - lower)
             base_offset = segment.base_offset + (entry.first_row + lower - segment.first_row)
-            yield _stamped(Records(base_offset, batch, CREATE_TIME), segment)
+            yield _apply_append_time(Records(base_offset, batch, CREATE_TIME), segment)
             if entry.end_row >= last:
                 return
 
     def _read_gapped(
         self, topic: str, segment: Segment, start: int, end: int, columns: Sequence[str] | None
     ) -> Iterator[Records]:
-        """The same where the file says each record's offset."""
+        """Read a segment whose file stores each record's offset."""
         names = schema.COLUMNS if columns is None else tuple(columns)
         lower, upper = start - segment.base_offset, end - segment.base_offset
 
         def batches(opened: _Open) -> range:
             run = (segment.first_batch, segment.batches)
-            index = _checked(opened, segment)
+            index = _check_index(opened, segment)
             return range(index.find_offset(*run, lower), index.find_offset(*run, upper - 1) + 1)
 
         for number in self._attempt(topic, segment, batches):
@@ -141,9 +141,9 @@ class Fetcher:
             first, last = (_rows_before(offsets, offset) for offset in (lower, upper))
             if first < last:
                 batch = batch.select(list(names)) if names else without_columns(batch.num_rows)
-                lower = offsets[last - 1].as_py() + 1  # whatever a file says: no record comes twice
+                lower = offsets[last - 1].as_py() + 1  # whatever the file contains, no record is returned twice
                 records = _with_offsets(batch.slice(first, last - first), offsets.slice(first, last - first), segment)
-                yield _stamped(records, segment)
+                yield _apply_append_time(records, segment)
 
     def _read_batch(
         self, topic: str, segment: Segment, number: int, columns: Sequence[str] | None
@@ -157,8 +157,8 @@ class Fetcher:
     def find_timestamp(
         self, topic: str, segments: PartitionSegments, timestamp_us: int, end: int, start: int = 0
     ) -> TimedOffset | None:
-        """The first record of offsets ``[start, end)`` whose timestamp is at or after ``timestamp_us``, in Kafka's
-        order: the earliest offset, not the earliest time."""
+        """Return the first record of offsets ``[start, end)`` whose timestamp is at or after ``timestamp_us``, in
+        Kafka's order: the earliest offset, not the earliest time."""
         for number in range(segments.find_timestamp(timestamp_us), len(segments)):
             segment = segments[number]
             if segment.base_offset >= end:
@@ -166,10 +166,10 @@ class Fetcher:
             if segment.max_timestamp_us < timestamp_us or segment.end_offset <= start:
                 continue
             if segment.append_time_ms >= 0:
-                return _before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
-            found = self._find_in_segment(topic, segment, timestamp_us, start)
-            if found is not None:
-                return _before(found, end)
+                return _if_before(TimedOffset(max(segment.base_offset, start), segment.append_time_ms * 1000), end)
+            timed_offset = self._find_in_segment(topic, segment, timestamp_us, start)
+            if timed_offset is not None:
+                return _if_before(timed_offset, end)
         return None
 
     def _find_in_segment(self, topic: str, segment: Segment, timestamp_us: int, start: int) -> TimedOffset | None:
@@ -178,15 +178,15 @@ class Fetcher:
             number = self._batch_at_time(topic, segment, first, end - first, timestamp_us)
             if number is None:
                 return None
-            found = self._find_in_batch(topic, segment, number, timestamp_us, start)
-            if found is not None:
-                return found
-            first = number + 1  # its records of that time are before the start of the log
+            timed_offset = self._find_in_batch(topic, segment, number, timestamp_us, start)
+            if timed_offset is not None:
+                return timed_offset
+            first = number + 1  # its records of that time are before the log start offset
         return None
 
     def _batch_at_time(self, topic: str, segment: Segment, first: int, batches: int, timestamp_us: int) -> int | None:
         return self._attempt(
-            topic, segment, lambda opened: _checked(opened, segment).find_timestamp(first, batches, timestamp_us)
+            topic, segment, lambda opened: _check_index(opened, segment).find_timestamp(first, batches, timestamp_us)
         )
 
     def _find_in_batch(
@@ -204,43 +204,43 @@ class Fetcher:
         row = find_first_row(times, timestamp_us)
         return None if row is None else TimedOffset(offsets[skipped + row], times[row].value)
 
-    # -- copies of files
+    # -- replicas
 
-    def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
-        """Do something with a segment's files: those that are open, or else of one broker after another."""
+    def _attempt(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
+        """Run an action on a segment's open files, or else on the files of one broker after another."""
         with self._open.lock:
             return self._attempt_with(topic, segment, action)
 
-    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Found]) -> Found:
+    def _attempt_with(self, topic: str, segment: Segment, action: Callable[[_Open], Result]) -> Result:
         failures: dict[int, SparklogError] = {}
         opened = self._open.get(segment.path)
         if opened is not None:
             try:
-                found = action(opened)
+                result = action(opened)
                 self.last_broker = opened.broker
-                return found
-            except _COPY_FAILED as error:
+                return result
+            except _REPLICA_FAILED as error:
                 failures[opened.broker] = error
                 self._open.drop(segment.path)
-        for broker in self._candidates.of(topic, segment):
+        for broker in self._read_order.of(topic, segment):
             if broker in failures:
                 continue
             try:
-                found = action(self._open_copy(segment, broker))
-            except _COPY_FAILED as error:
+                result = action(self._open_copy(segment, broker))
+            except _REPLICA_FAILED as error:
                 failures[broker] = error
                 self._open.drop(segment.path)
                 continue
-            self._note(segment, broker, failures)
+            self._note_failures(segment, broker, failures)
             self.last_broker = broker
-            return found
+            return result
         raise read_failure(topic, segment, failures, self._store_of)
 
-    def _note(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
-        """Another broker had what these have not."""
+    def _note_failures(self, segment: Segment, broker: int, failures: dict[int, SparklogError]) -> None:
+        """Log the failed brokers, and try those whose storage failed last for a while."""
         for failed, error in failures.items():
             logger.warning("%s is read from broker %d, since broker %d failed: %s", segment.path, broker, failed, error)
-        self._candidates.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
+        self._read_order.avoid(failed for failed, error in failures.items() if isinstance(error, StorageError))
 
     def _open_copy(self, segment: Segment, broker: int) -> _Open:
         self._open.make_room()
@@ -267,8 +267,8 @@ class Fetcher:
         return opened
 
 
-def _checked(opened: _Open, segment: Segment) -> Index:
-    """The index, which must hold the run that the commit names."""
+def _check_index(opened: _Open, segment: Segment) -> Index:
+    """Return the index. Raises CorruptIndexError unless it holds the run that the commit names."""
     index = opened.entries
     last = segment.first_batch + segment.batches - 1
     if last < len(index) and (index.summary.has_offsets or not segment.has_gaps):
@@ -287,7 +287,7 @@ def _checked(opened: _Open, segment: Segment) -> Index:
 
 
 def _rows_before(offsets: pa.Array, offset: int) -> int:
-    """How many of these rising offsets are before one; without a search where it is all or none."""
+    """Return how many of these ascending offsets are before one; without a search if all or none are."""
     if offsets[0].as_py() >= offset:
         return 0
     if offsets[len(offsets) - 1].as_py() < offset:
@@ -296,8 +296,8 @@ def _rows_before(offsets: pa.Array, offset: int) -> int:
 
 
 def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -> Records:
-    """Records with the offsets that their file states; without them where they leave no gap."""
-    import pyarrow.compute as pc  # late: it takes 40 ms that most commands of the command line have no use for
+    """Return records with the offsets in their file, or without them if there is no gap."""
+    import pyarrow.compute as pc  # late: the import takes 40 ms, which most commands do not need
 
     first, last = (segment.base_offset + relative[row].as_py() for row in (0, len(relative) - 1))
     if last - first + 1 == len(relative):
@@ -306,12 +306,12 @@ def _with_offsets(batch: pa.RecordBatch, relative: pa.Array, segment: Segment) -
     return Records(first, batch, CREATE_TIME, offsets)
 
 
-def _before(found: TimedOffset, end: int) -> TimedOffset | None:
-    return found if found.offset < end else None
+def _if_before(timed_offset: TimedOffset, end: int) -> TimedOffset | None:
+    return timed_offset if timed_offset.offset < end else None
 
 
-def _stamped(records: Records, segment: Segment) -> Records:
-    """Where the topic stamps on append, the commit's time instead of the producer's."""
+def _apply_append_time(records: Records, segment: Segment) -> Records:
+    """Replace the producers' timestamps by the commit's time if the topic stamps on append."""
     if segment.append_time_ms == NO_APPEND_TIME:
         return records
     batch = records.batch

@@ -1,13 +1,12 @@
-"""The segment files that the readers of a process keep open: each its latest, and all together no more than the process
-can spare.
+"""Caches the open segment files of a process's readers, least recently used first out, below a limit for the process.
 
-The limit is a part of what the system lets the process open (``ulimit -n``), asked for whenever a file is opened. Where
-it is reached the file that was used longest ago is closed, whichever reader has it. Where the system refuses a file all
-the same, others having used up what there is, half of the files are closed and the limit is that low, until it has
-grown again with the files that can be opened. A file of a local disk needs a descriptor only while it is opened.
+The limit is a share of the descriptors that the process may have (``ulimit -n``), read whenever a file is opened. When
+it is reached, the least recently used file is closed, whichever reader owns it. If the system refuses a file
+nevertheless, because others used up the descriptors, half of the files are closed and the limit is halved; it grows
+again with each file that can be opened. A file of a local disk needs a descriptor only while it is being opened.
 
-Rules: each ``OpenFiles`` belongs to one reader, whose thread holds its lock while it works with a file. Another thread
-closes files of a reader only where it gets that lock at once, so a file that is being read stays open.
+Rules: each ``OpenFiles`` belongs to one reader, whose thread holds its lock while it uses a file. Another thread closes
+files of a reader only if it gets that lock without waiting, so a file that is being read stays open.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from typing import Generic, Protocol, TypeVar
 from sparklog.store.process_lock import ProcessLock
 
 OPEN_SEGMENTS = 256
-"""segments whose index and open file a reader keeps, for lookups that come back to them."""
+"""segments whose index and open file a reader keeps for further lookups."""
 
 SHARE_OF_DESCRIPTORS = 2
-"""One in so many of the descriptors a process may have is for files that are only kept open to be quick."""
+"""Divisor: the cache may use this part of the process's descriptors."""
 
 FEWEST_FILES, MOST_FILES = 16, 4096
-"""Bounds of the limit, whatever the system allows: with fewer a reader of many partitions opens files all the time, and
+"""Bounds of the limit, whatever the system allows: with fewer a reader of many partitions keeps reopening files, and
 more cost memory for their indexes."""
 
 
 class Closable(Protocol):
-    """What is kept open."""
+    """A cached file."""
 
     def close(self) -> None: ...
 
@@ -44,80 +43,80 @@ File = TypeVar("File", bound=Closable)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[File]):
+class _Entry(Generic[File]):
     used: int
     file: File
 
 
 class OpenFiles(Generic[File]):
-    """The open files of one reader, by path. Its thread holds ``lock`` around whatever it does with them."""
+    """The open files of one reader, by path. Its thread holds ``lock`` while it uses them."""
 
     def __init__(self, budget: FileBudget | None = None) -> None:
         self._budget = budget or PROCESS
         self.lock = RLock()
-        self._kept: OrderedDict[str, _Kept[File]] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry[File]] = OrderedDict()
         self._budget.add(self)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[File]:
-        return (kept.file for kept in self._kept.values())
+        return (entry.file for entry in self._entries.values())
 
     def get(self, path: str) -> File | None:
-        """The file, if it is open; it counts as used now."""
-        found = self._kept.get(path)
-        if found is None:
+        """Return the file if it is open, and mark it as used now."""
+        entry = self._entries.get(path)
+        if entry is None:
             return None
-        self._kept[path] = _Kept(next(_uses), found.file)
-        self._kept.move_to_end(path)
-        return found.file
+        self._entries[path] = _Entry(next(_uses), entry.file)
+        self._entries.move_to_end(path)
+        return entry.file
 
     def make_room(self) -> None:
-        """Close what is too much once another file is open."""
-        while len(self._kept) >= OPEN_SEGMENTS:
+        """Close files so that another one may be opened."""
+        while len(self._entries) >= OPEN_SEGMENTS:
             self.close_oldest()
         self._budget.make_room()
 
     def add(self, path: str, file: File) -> None:
-        """Keep a file that was just opened."""
-        self._kept[path] = _Kept(next(_uses), file)
+        """Add a file that was just opened."""
+        self._entries[path] = _Entry(next(_uses), file)
         self._budget.grow()
 
     def drop(self, path: str) -> None:
-        """Close a file, if it is open."""
-        found = self._kept.pop(path, None)
-        if found is not None:
-            found.file.close()
+        """Close a file if it is open."""
+        entry = self._entries.pop(path, None)
+        if entry is not None:
+            entry.file.close()
 
     def drop_all(self) -> None:
-        for path in list(self._kept):
+        for path in list(self._entries):
             self.drop(path)
 
     def spare(self) -> bool:
-        """After the system refused another file: close half of those of this process; whether there were any."""
+        """Close half of the process's files after the system refused one; return whether any were closed."""
         return self._budget.halve()
 
     # -- called by other readers' threads too
 
     def try_lock(self) -> bool:
-        """Whether the caller may call ``oldest`` and ``close_oldest`` now, and is to call ``unlock`` afterwards."""
+        """Try to lock for ``oldest`` and ``close_oldest``; on success the caller must call ``unlock`` afterwards."""
         return self.lock.acquire(blocking=False)
 
     def unlock(self) -> None:
         self.lock.release()
 
     def oldest(self) -> int | None:
-        """When the file that was used longest ago was used, None where none is open."""
-        return next(iter(self._kept.values())).used if self._kept else None
+        """Return the use number of the least recently used file, None if none is open."""
+        return next(iter(self._entries.values())).used if self._entries else None
 
     def close_oldest(self) -> None:
-        _, kept = self._kept.popitem(last=False)
-        kept.file.close()
+        _, entry = self._entries.popitem(last=False)
+        entry.file.close()
 
 
 class FileBudget:
-    """How many files the readers of a process keep open together. Thread-safe."""
+    """Limits the open files of all readers of a process. Thread-safe."""
 
     def __init__(self, most: int = MOST_FILES) -> None:
         self._lock = ProcessLock()
@@ -125,24 +124,24 @@ class FileBudget:
         self._readers: weakref.WeakSet[OpenFiles[Closable]] = weakref.WeakSet()
 
     def add(self, reader: OpenFiles[File]) -> None:
-        """Count the files of this reader, for as long as it is there."""
+        """Register a reader, whose files count while it exists."""
         with self._lock:
             self._readers.add(reader)  # type: ignore[arg-type]
 
     @property
     def limit(self) -> int:
-        """How many may be open now."""
+        """The number of files that may be open now."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         share = MOST_FILES if soft == resource.RLIM_INFINITY else soft // SHARE_OF_DESCRIPTORS
         return max(FEWEST_FILES, min(self._most, share))
 
     def make_room(self) -> None:
-        """Close files until one more may be opened."""
+        """Close files until another one may be opened."""
         with self._lock:
             self._close_down_to(self.limit - 1)
 
     def halve(self) -> bool:
-        """Close half of the files, and keep no more for a while; whether any were closed."""
+        """Close half of the files and halve the limit; return whether any were closed."""
         with self._lock:
             before = self._count()
             self._most = max(FEWEST_FILES, min(self._most, before // 2))
@@ -150,19 +149,19 @@ class FileBudget:
             return self._count() < before
 
     def grow(self) -> None:
-        """A file was opened without a refusal."""
+        """Raise a halved limit by one, after a file was opened."""
         self._most = min(self._most + 1, self._cap)
 
     def _count(self) -> int:
         return sum(map(len, list(self._readers)))
 
     def _close_down_to(self, most: int) -> None:
-        too_many = self._count() - most
-        if too_many <= 0:
+        excess = self._count() - most
+        if excess <= 0:
             return
         free = [reader for reader in list(self._readers) if reader.try_lock()]
         try:
-            for _ in range(too_many):
+            for _ in range(excess):
                 ages = [(age, reader) for reader in free if (age := reader.oldest()) is not None]
                 if not ages:
                     return
@@ -173,7 +172,7 @@ class FileBudget:
 
 
 _uses = itertools.count()
-"""Numbers uses of files in their order, over all readers."""
+"""Numbers all uses of files, over all readers."""
 
 PROCESS = FileBudget()
-"""What the readers of this process share."""
+"""The budget shared by the readers of this process."""

@@ -1,11 +1,11 @@
-"""Reading a range of a partition while its segments are rolled, compacted and deleted.
+"""Reads a range of a partition while its segments are rolled, compacted and deleted.
 
-A list of segments is of one moment. Files of it may be gone when their turn comes, since they were merged into others
-meanwhile: then the rest of the range is looked up anew, and read from what there is now. Records are lost only if the
-newest list still names the file that cannot be read.
+A list of segments is a snapshot. By the time a file is read, it may have been merged into another one and deleted: then
+the rest of the range is looked up again and read from the current files. Records are lost only if the newest list still
+names the file that cannot be read.
 
-Rules: offsets never change, so a range read half from old and half from new files has each record once.
-Not for: what the newest list is, which the caller knows how to find out.
+Rules: offsets never change, so a range read partly from old and partly from new files has each record once.
+Not for: looking up the newest list, which the caller passes in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklog.log.records.records import Records
 from sparklog.protocol.segments import Segment
 
 Newest = Callable[[int, int, SparklogError], Sequence[Segment]]
-"""(start, end, what happened) -> the segments that hold this range now. Raises what happened where it cannot tell."""
+"""(start, end, error) -> the segments that hold this range now. Raises the error if they are unknown."""
 
 
 def read_range(
@@ -30,24 +30,24 @@ def read_range(
     columns: Sequence[str] | None,
     newest: Newest,
 ) -> Iterator[tuple[Segment, Records]]:
-    """The records of ``[start, end)`` in offset order, with their segments, a stored batch at a time.
+    """Yield the records of ``[start, end)`` in offset order, with their segments, one stored batch at a time.
 
-    Errors as ``Fetcher.read`` and as ``newest``.
+    Raises as ``Fetcher.read`` and as ``newest``.
     """
     failed: set[str] = set()
     while True:
-        reading: Segment | None = None
+        segment: Segment | None = None
         try:
-            for reading in segments:
-                for records in fetcher.read(topic, [reading], start, end, columns):
+            for segment in segments:
+                for records in fetcher.read(topic, [segment], start, end, columns):
                     start = records.end_offset
-                    yield reading, records
-                start = max(start, min(reading.end_offset, end))
+                    yield segment, records
+                start = max(start, min(segment.end_offset, end))
             return
         except (DataLossError, StorageError) as error:
-            if reading is None:
+            if segment is None:
                 raise
             segments = newest(start, end, error)
-            if reading.path in failed and any(segment.path == reading.path for segment in segments):
+            if segment.path in failed and any(current.path == segment.path for current in segments):
                 raise error
-            failed.add(reading.path)
+            failed.add(segment.path)

@@ -1,9 +1,9 @@
-"""From which broker to read a file that several hold.
+"""The order in which the replicas of a segment are read.
 
-All replicas in sync hold every live segment under the same path, so any will do: the nearest first, which is one on a
-local disk, then the leader, then the others. A broker that has just failed comes last for a while.
+All replicas in sync hold every live segment under the same path: local ones come first, then the leader, then the
+others. A broker that has just failed comes last for a while.
 
-Not for: reading (``fetch``), who is in sync (the commit log).
+Not for: reading (``fetch``), the ISR (the commit log).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from sparklog.protocol.state import PartitionState
 from sparklog.store.base import Store
 
 AVOID_SECONDS = 10.0
-"""How long a broker that failed is asked last: one look at a time is spent on finding out whether it is well again."""
+"""seconds for which a broker that failed is tried last; then one read finds out whether it has recovered."""
 
 StoreOf = Callable[[int], Store]
 ReplicasOf = Callable[[str, int], Sequence[int]]
-"""(topic, partition) -> the brokers in sync, the leader first."""
+"""(topic, partition) -> the brokers in sync, leader first."""
 
 
 def replicas_in_sync(partition: PartitionState) -> tuple[int, ...]:
-    """The brokers that hold every live segment of a partition, the leader first."""
+    """Return the brokers that hold every live segment of a partition, leader first."""
     leader = [partition.leader] if partition.leader >= 0 else []
     return tuple(dict.fromkeys([*leader, *partition.isr]))
 
 
 class ReadOrder:
-    """The order in which brokers are tried. Not thread-safe."""
+    """Orders the brokers to try for a read. Not thread-safe."""
 
     def __init__(self, store_of: StoreOf, replicas_of: ReplicasOf | None, clock: Clock) -> None:
         self._store_of = store_of
@@ -49,16 +49,16 @@ class ReadOrder:
         self._local: dict[int, bool] = {}
 
     def of(self, topic: str, segment: Segment) -> list[int]:
-        """The brokers to read a segment from, in this order. At least one: the one that the segment names."""
-        held = [] if self._replicas_of is None else self._replicas_of(topic, segment.partition)
-        found = list(dict.fromkeys([*held, segment.broker]))
-        if len(found) > 1:
+        """Return the brokers to read a segment from, in order. At least one: the one that the segment names."""
+        in_sync = [] if self._replicas_of is None else self._replicas_of(topic, segment.partition)
+        brokers = list(dict.fromkeys([*in_sync, segment.broker]))
+        if len(brokers) > 1:
             now = self._clock.monotonic()
-            found.sort(key=lambda broker: (self._avoided_until.get(broker, now) > now, not self._is_local(broker)))
-        return found
+            brokers.sort(key=lambda broker: (self._avoided_until.get(broker, now) > now, not self._is_local(broker)))
+        return brokers
 
     def avoid(self, brokers: Iterable[int]) -> None:
-        """These have failed where another one did not."""
+        """Try these brokers last for a while: they failed a read that another one served."""
         until = self._clock.monotonic() + AVOID_SECONDS
         self._avoided_until.update(dict.fromkeys(brokers, until))
 
@@ -66,15 +66,15 @@ class ReadOrder:
         if broker not in self._local:
             try:
                 self._local[broker] = "://" not in self._store_of(broker).root
-            except SparklogError:  # it fails again, with more to say, once it is read from
+            except SparklogError:  # reading from it fails again, with a better error
                 return False
         return self._local[broker]
 
 
 def read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogError], store_of: StoreOf) -> Exception:
-    """The error for a segment that none of its brokers gave: what each of them said.
+    """Return the error for a segment that no broker could serve, with the error of each.
 
-    StorageUnavailableError where trying again may help, DataLossError where the file is on none of them.
+    StorageUnavailableError if a retry may help, DataLossError if no broker has the file.
     """
     errors = list(failures.values())
     missing = [error for error in errors if isinstance(error, ObjectNotFoundError)]
@@ -91,18 +91,18 @@ def read_failure(topic: str, segment: Segment, failures: Mapping[int, SparklogEr
         path = missing[0].path or segment.path
         root = store_of(next(iter(failures))).root
         message = f"{what}: {path} is missing from {root}; restore it from a copy"
-        return _caused(DataLossError(message, path=path, **context), missing[0])
-    tried = "; ".join(f"broker {broker}: {error.message}" for broker, error in sorted(failures.items()))
-    message = f"{what} from any of their brokers: {tried}"
+        return _with_cause(DataLossError(message, path=path, **context), missing[0])
+    reasons = "; ".join(f"broker {broker}: {error.message}" for broker, error in sorted(failures.items()))
+    message = f"{what} from any of their brokers: {reasons}"
     context["path"] = segment.path
     if len(missing) == len(errors):
-        return _caused(DataLossError(f"{message}; restore the file from a copy", **context), errors[0])
+        return _with_cause(DataLossError(f"{message}; restore the file from a copy", **context), errors[0])
     kinds: tuple[type[SparklogError], ...] = (StorageUnavailableError, StorageError, CorruptionError, SparklogError)
     rest = [error for error in errors if not isinstance(error, ObjectNotFoundError)]
     worst = next(error for kind in kinds for error in rest if isinstance(error, kind))
-    return _caused(type(worst)(message, **{**worst.context, **context}), worst)
+    return _with_cause(type(worst)(message, **{**worst.context, **context}), worst)
 
 
-def _caused(error: SparklogError, cause: SparklogError) -> SparklogError:
+def _with_cause(error: SparklogError, cause: SparklogError) -> SparklogError:
     error.__cause__ = cause
     return error

@@ -1,7 +1,7 @@
-"""Records as they are read: Arrow batches that know their offsets.
+"""Records as Arrow batches with their offsets.
 
-Where nothing was taken out of a log, records follow one another and the first offset says it all. Where compaction took
-some out, each batch carries its records' offsets. Whoever walks over records goes on at ``end_offset``.
+If no record was removed from a log, offsets are consecutive and the first one suffices. If compaction removed some,
+each batch carries its records' offsets. A reader continues at ``end_offset``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pyarrow as pa
 
 
 class Records(NamedTuple):
-    """Records of one partition in offset order; the columns are those asked for.
+    """Records of one partition in offset order, with the requested columns.
 
-    They have the offsets ``[base_offset, base_offset + batch.num_rows)``, or where there are gaps those in ``offsets``,
-    int64, which begins with ``base_offset``.
+    Their offsets are ``[base_offset, base_offset + batch.num_rows)``, or if there are gaps those in ``offsets``, int64,
+    which starts with ``base_offset``.
     """
 
     base_offset: int
@@ -31,32 +31,32 @@ class Records(NamedTuple):
         return offset_after(self.base_offset, self.batch.num_rows, self.offsets)
 
     def slice(self, first: int, rows: int | None = None) -> Records:
-        """So many of these records from row ``first`` on, all by default."""
+        """Return ``rows`` of these records from row ``first`` on, all by default."""
         base_offset, offsets = slice_offsets(self.base_offset, self.offsets, first, rows)
         return self._replace(base_offset=base_offset, batch=self.batch.slice(first, rows), offsets=offsets)
 
     def all_offsets(self) -> Sequence[int]:
-        """The offset of each record."""
+        """Return the offset of each record."""
         return all_offsets(self.base_offset, self.batch.num_rows, self.offsets)
 
 
 def offset_after(base_offset: int, rows: int, offsets: pa.Array | None) -> int:
-    """The offset after the last of so many records."""
+    """Return the offset after the last of ``rows`` records."""
     return base_offset + rows if offsets is None or not rows else int(offsets[rows - 1].as_py()) + 1
 
 
 def offset_at(base_offset: int, offsets: pa.Array | None, row: int) -> int:
-    """The offset of one of these records."""
+    """Return the offset of the record in a row."""
     return base_offset + row if offsets is None else int(offsets[row].as_py())
 
 
 def all_offsets(base_offset: int, rows: int, offsets: pa.Array | None) -> Sequence[int]:
-    """The offset of each of these records."""
+    """Return the offset of each record."""
     return range(base_offset, base_offset + rows) if offsets is None else offsets.to_pylist()
 
 
 def rows_before(base_offset: int, rows: int, offsets: pa.Array | None, offset: int) -> int:
-    """How many of these records are before an offset."""
+    """Return how many of these records are before an offset."""
     if offsets is None:
         return min(max(offset - base_offset, 0), rows)
     return bisect_left(range(rows), offset, key=lambda row: offsets[row].as_py())
@@ -65,7 +65,7 @@ def rows_before(base_offset: int, rows: int, offsets: pa.Array | None, offset: i
 def slice_offsets(
     base_offset: int, offsets: pa.Array | None, first: int, rows: int | None
 ) -> tuple[int, pa.Array | None]:
-    """The first offset and the offsets of a slice of these records."""
+    """Return the first offset and the offsets of a slice of these records."""
     if offsets is None:
         return base_offset + first, None
     kept = offsets.slice(first, rows)
@@ -73,5 +73,5 @@ def slice_offsets(
 
 
 def without_columns(rows: int) -> pa.RecordBatch:
-    """A batch of so many rows that has no column."""
+    """Return a batch of ``rows`` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))

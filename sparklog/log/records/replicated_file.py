@@ -1,10 +1,10 @@
-"""One segment file on several brokers, written at the same time.
+"""Writes one segment file to several brokers at the same time.
 
-Every byte goes to each broker as it comes; nothing is read back or encoded twice. A broker that fails is left out, and
-the file goes on as long as one is left: who may do without which of them is decided when the file is to be appended.
+Every write goes to all brokers; nothing is read back or encoded twice. A broker that fails is dropped, and the write
+continues while one is left: the decision of the append tells which brokers may be missing.
 
-Rules: as for one file: nothing is visible before the end, both files of a broker are durable when it counts as holding
-them. What a broker that failed has kept is an orphan.
+Rules: as for one file: nothing is visible before the end, and a broker counts only once both files are durable there.
+Files left on a failed broker are orphans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Copy(NamedTuple):
 class ReplicatedFile:
     """The ``.log`` of one key, open on several brokers. Not thread-safe.
 
-    ``failed`` are the brokers that are left out. Raises StorageError, the first broker's, where none can be written.
+    ``failed`` are the dropped brokers. Raises the first broker's StorageError if none can be written.
     """
 
     def __init__(self, key: str, targets: Sequence[tuple[int, Store]]) -> None:
@@ -44,7 +44,7 @@ class ReplicatedFile:
             try:
                 self._copies.append(_Copy(broker, store, store.open_output(key)))
             except StorageError as error:
-                self._leave_out(broker, error)
+                self._drop_broker(broker, error)
             except BaseException:
                 self.abort()
                 raise
@@ -52,26 +52,26 @@ class ReplicatedFile:
 
     @property
     def brokers(self) -> list[int]:
-        """Those that were written to so far, in the order given."""
+        """The brokers that have not failed, in the given order."""
         return [copy.broker for copy in self._copies]
 
     def write(self, data: BytesLike) -> None:
-        """Append to every copy. Raises StorageError where none is left."""
+        """Append to every copy. Raises StorageError if none is left."""
         for copy in list(self._copies):
             try:
                 copy.output.write(data)
             except StorageError as error:
-                self._drop(copy, error)
+                self._drop_copy(copy, error)
         self._check_any()
 
     def finish(self, index: bytes) -> None:
         """Make the ``.log`` and its ``.index`` durable on every broker, all at the same time.
 
-        Raises StorageError where that works on none; what was written is aborted then.
+        Raises StorageError if it fails on all; the files are aborted then.
         """
         first, *others = self._copies
         with ThreadPoolExecutor(max(len(others), 1), "sparklog-replica") as threads:
-            # Without threads, as when the interpreter ends, one after another.
+            # Without threads, as when the interpreter exits, one after another.
             started: list[tuple[_Copy, Future[None] | None]] = []
             for copy in others:
                 future: Future[None] | None = None
@@ -86,11 +86,11 @@ class ReplicatedFile:
                     else:
                         future.result()
                 except StorageError as error:
-                    self._drop(copy, error)
+                    self._drop_copy(copy, error)
         self._check_any()
 
     def abort(self) -> None:
-        """Leave nothing under the key, as far as the storages allow."""
+        """Delete the unfinished copies, best effort."""
         for copy in self._copies:
             _abort(copy.output)
 
@@ -103,15 +103,15 @@ class ReplicatedFile:
             raise
         close_together(copy.output, output)
 
-    def _drop(self, copy: _Copy, error: StorageError) -> None:
+    def _drop_copy(self, copy: _Copy, error: StorageError) -> None:
         _abort(copy.output)
         self._copies.remove(copy)
-        self._leave_out(copy.broker, error)
+        self._drop_broker(copy.broker, error)
 
-    def _leave_out(self, broker: int, error: StorageError) -> None:
+    def _drop_broker(self, broker: int, error: StorageError) -> None:
         self.failed.append(broker)
         self._error = self._error or error
-        logger.warning("broker %d does not get %s: %s", broker, self._key, error)
+        logger.warning("broker %d: write of %s failed, continuing without this replica: %s", broker, self._key, error)
 
     def _check_any(self) -> None:
         if not self._copies:
@@ -120,6 +120,6 @@ class ReplicatedFile:
 
 
 def _abort(output: OutputFile) -> None:
-    """A location that fails may fail at this too: what it keeps is an orphan, and no reason to stop the others."""
+    """Abort a copy, best effort: a failed location may fail at this too, which leaves an orphan."""
     with suppress(StorageError):
         output.abort()

@@ -156,7 +156,7 @@ def test_a_transaction_under_way_is_aborted_and_the_next_one_has_another_identit
     b.init_transactions()
     commit(b, b"B0")
     pass_by(store, reader)
-    with pytest.raises(TransactionAbortedError, match="another one's"):
+    with pytest.raises(TransactionAbortedError, match="may belong to another producer"):
         a.commit_transaction()
     assert future.failed()
     a.abort_transaction()

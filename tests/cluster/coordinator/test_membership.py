@@ -241,7 +241,7 @@ def test_a_member_that_was_stopped_loses_its_partitions_and_joins_again(group: G
     group.beats(other, times=5)
     assert refreshed(other).assigned == places(0, 1, 2, 3)
     assert stopped.overdue
-    with pytest.raises(CommitFailedError, match="taken out"):
+    with pytest.raises(CommitFailedError, match="removed from the group"):
         stopped.commit({TopicPartition("orders", 0): 9})
     stopped.beat()
     former = stopped.member_id

@@ -114,5 +114,5 @@ def test_merged_parts_are_in_partition_and_offset_order() -> None:
 
 
 def test_a_list_that_lost_a_segment_is_refused() -> None:
-    with pytest.raises(CorruptMetadataError, match="counts 2 segments in t-0, and 1 are"):
+    with pytest.raises(CorruptMetadataError, match="counts 2 segments in t-0, but 1 are"):
         TopicSegments(topic(2), [], [segment(0, 1)]).partition(0)

@@ -179,7 +179,7 @@ def put_link_to_nothing(path: Path) -> None:
 IN_THE_WAY = {
     "a folder": Path.mkdir,
     "a named pipe": lambda path: os.mkfifo(path),
-    "a link that leads to itself": put_loop,
+    "a link that points to itself": put_loop,
     "a link to nothing": put_link_to_nothing,
 }
 

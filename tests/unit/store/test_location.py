@@ -54,7 +54,7 @@ def test_a_folder_that_goes_right_before_a_file_is_created_is_not_created_again(
     disk = tmp_path / "disk"
     open_store(str(disk)).put(IDENTITY_KEY, b"{}")
     store = open_location(str(disk))
-    monkeypatch.setattr(local, "_check_there", lambda *_: disk.rename(tmp_path / "away"))
+    monkeypatch.setattr(local, "_check_required", lambda *_: disk.rename(tmp_path / "away"))
     with pytest.raises(StorageError):
         store.put(key, b"1")
     assert not disk.exists()
