@@ -63,8 +63,8 @@ def writers_are_not_fenced(patch: Patch) -> None:
 
 
 def jobs_are_not_fenced(patch: Patch) -> None:
-    real = decide_segments._why_not
-    patch.setattr(decide_segments, "_why_not", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
+    real = decide_segments._find_conflict
+    patch.setattr(decide_segments, "_find_conflict", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
 
 
 def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
