@@ -47,7 +47,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
-from sparklog.protocol.group.membership import listed, member_of_instance
+from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
@@ -326,7 +326,7 @@ class GroupMember:
     def _compare(self, state: State, group: GroupState, me: MemberState) -> Change:
         topics = {*me.assigned, *me.revoking, *(place.topic for place in self._owned)}
         ids = {topic: state.topics[topic].topic_id for topic in topics if topic in state.topics}
-        assigned, revoking = set(listed(me.assigned)), set(listed(me.revoking))
+        assigned, revoking = set(list_partitions(me.assigned)), set(list_partitions(me.revoking))
         lost = {place for place, topic_id in self._owned.items() if ids.get(place.topic) != topic_id}
         lost |= {place for place in self._owned if place not in assigned and place not in revoking}
         kept = self._owned.keys() - lost

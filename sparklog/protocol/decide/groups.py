@@ -1,6 +1,6 @@
 """Decisions about consumer groups: which members may join, and who may commit which offsets.
 
-Rules: as in ``decide``. Not for: how a group changes (``group.membership``), liveness (``coordinator.group``).
+Rules: as in ``decide``. Not for: how a group changes (``group.membership``), liveness (``coordinator.group_liveness``).
 """
 
 from __future__ import annotations
