@@ -185,7 +185,7 @@ def _decode_intact(body: bytes, path: str, version: int) -> Commit:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise levels.unknown(path, header.format if header is not None else 0, error) from error
     if commit.version != version:
-        raise _corrupt(path, f"it states version {commit.version}")
+        raise _corrupt(path, f"it states that it is commit {commit.version}")
     return commit
 
 
