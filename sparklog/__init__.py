@@ -11,11 +11,11 @@
     sparklog.write(df, "/data/log", topic="flights")                # these need Spark: pip install 'sparklog[spark]'
     sparklog.read(spark, "/data/log", subscribe="flights")
 
-Rules: importing this module costs a few milliseconds and nothing but the standard library. The names in ``__all__`` are
-imported from where they live when they are first used, so that a process that only reads errors never loads Spark.
-Each of them is there without Spark as well, and says when it is called what is missing.
+Rules: importing this module takes a few milliseconds and loads only the standard library. The names in ``__all__`` are
+imported from their own modules when they are first used, so that a process that only reads errors never loads Spark.
+Without Spark every name can still be imported; calling one that needs Spark raises an error that says what is missing.
 
-Not for: code. Whatever is exported here is defined on its own floor.
+Not for: definitions. Names are re-exported lazily from their own modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import importlib
 
 __version__ = "0.2.0"
 
-TYPE_CHECKING = False  # as type checkers take it; importing typing for it would cost more than all the rest
+TYPE_CHECKING = False  # type checkers know this name; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from sparklog import errors, kafka
     from sparklog.client.admin.client import AdminClient
@@ -112,12 +112,12 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 
 _SPARK_PACKAGES = frozenset({"pyspark", "py4j", "pandas", "numpy"})
-"""What the extra ``spark`` installs."""
+"""Packages that the extra ``spark`` installs."""
 
 _NOT_OURS = frozenset({"TYPE_CHECKING", "annotations", "importlib"})
-"""Names in this module that nobody who completes ``sparklog.`` looks for."""
+"""Names in this module that are hidden from completion of ``sparklog.``."""
 
-if not TYPE_CHECKING:  # or else every misspelt name would pass a type checker
+if not TYPE_CHECKING:  # else every misspelt name would pass a type checker
 
     def __getattr__(name):
         try:
@@ -131,7 +131,7 @@ if not TYPE_CHECKING:  # or else every misspelt name would pass a type checker
                 raise
             return _function_without_spark(name, _package_of(error))
         value = module if attribute is None else getattr(module, attribute)
-        globals()[name] = value  # the next use does not come here
+        globals()[name] = value  # later uses do not call __getattr__
         return value
 
 
@@ -140,8 +140,8 @@ def _package_of(error: ModuleNotFoundError) -> str:
 
 
 def _function_without_spark(name: str, missing: str) -> object:
-    """What a name is that needs Spark where there is none, so that ``help`` and ``import *`` work: a function that
-    raises when it is called."""
+    """Return a function that raises when it is called, in place of a name that needs Spark, so that ``help`` and
+    ``import *`` work without Spark."""
 
     def needs_spark(*_: object, **__: object) -> None:
         raise ModuleNotFoundError(

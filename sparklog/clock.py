@@ -11,19 +11,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is stored, monotonic time for durations, and the only sleep."""
+    """Wall time for stored timestamps, monotonic time for durations, and the only sleep."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, UTC."""
+        """Return milliseconds since the epoch, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back, and counts the time for which the machine was suspended."""
+        """Return seconds since an arbitrary start; never goes back, and counts time while the machine is suspended."""
 
     def sleep(self, seconds: float) -> None: ...
 
 
-# time.monotonic stands still while a Linux or macOS machine sleeps, so guards that ask "was this process away?" would
-# miss it. CLOCK_BOOTTIME (Linux) and CLOCK_MONOTONIC (macOS) go on; elsewhere time.monotonic counts the sleep itself.
+# time.monotonic stops while a Linux or macOS machine is suspended, so checks for a stalled process would miss the
+# suspension. CLOCK_BOOTTIME (Linux) and CLOCK_MONOTONIC (macOS) keep counting; elsewhere time.monotonic does.
 if hasattr(time, "CLOCK_BOOTTIME"):
     _ELAPSED_CLOCK: int | None = time.CLOCK_BOOTTIME
 elif sys.platform == "darwin":
@@ -46,7 +46,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, or when somebody sleeps on it. Not thread-safe."""
+    """A clock that moves only by ``advance``, ``set_ms`` and ``sleep``. Not thread-safe."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -65,5 +65,5 @@ class ManualClock:
         self._elapsed += seconds
 
     def set_ms(self, now_ms: int) -> None:
-        """Set the wall clock alone, also backwards, as an operator or NTP would."""
+        """Set only the wall clock, forwards or backwards, as an operator or NTP would."""
         self._now_ms = now_ms - int(self._elapsed * 1000)

@@ -1,6 +1,6 @@
 """Random identities, as a constructor argument. The only place that may draw randomness.
 
-Ids are URL-safe and sort nowhere: nothing depends on their order.
+Ids are URL-safe. Nothing depends on their order.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Protocol
 
 
 class Ids(Protocol):
-    """Where unique names and jitter come from."""
+    """Source of unique names and jitter."""
 
     def write_id(self) -> str:
-        """A name for one write, 22 characters, unique in the world."""
+        """Return a globally unique name for one write, 22 characters."""
 
     def topic_id(self) -> str:
-        """A topic id as Kafka prints it: a base64url UUID of 22 characters."""
+        """Return a topic id as Kafka prints it: a base64url UUID of 22 characters."""
 
     def jitter(self) -> float:
-        """A number in [0, 1) for back-off."""
+        """Return a number in [0, 1) for back-off."""
 
 
 class RandomIds:
@@ -31,7 +31,7 @@ class RandomIds:
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
     def topic_id(self) -> str:
-        while True:  # Kafka avoids a leading dash, which command lines take for a flag
+        while True:  # as in Kafka, no leading dash: command lines would take the id for a flag
             text = self.write_id()
             if not text.startswith("-"):
                 return text
@@ -41,7 +41,7 @@ class RandomIds:
 
 
 class SeededIds:
-    """The same ids for the same seed, for simulations and golden files. Not thread-safe."""
+    """Deterministic ids from a seed, for simulations and golden files. Not thread-safe."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

@@ -1,6 +1,6 @@
-"""Retries of reads: repeating one changes nothing, so no outcome has to be known first. Writes have rules of their own.
+"""Retries of reads. Reads are idempotent, so they can be retried whatever the outcome; writes have their own rules.
 
-Not for: a storage that is away for long. Whoever asked is told, and decides.
+Not for: long outages of a storage. Those raise, and the caller decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ FIRST_PAUSE_SECONDS = 0.05
 
 
 def retry_read(read: Callable[[], Result], clock: Clock) -> Result:
-    """What ``read`` returns. Raises its last StorageError after ``ATTEMPTS``, an ObjectNotFoundError at once."""
+    """Return the result of ``read``. Raises its last StorageError after ``ATTEMPTS``, and an ObjectNotFoundError
+    immediately."""
     for attempt in range(1, ATTEMPTS):
         try:
             return read()

@@ -1,4 +1,4 @@
-"""Values that every floor shares. Plain and immutable; no behaviour beyond naming and showing things.
+"""Values that all packages share: plain, immutable, and with no behaviour beyond names and text.
 
 Offsets and counts are records, positions and sizes are bytes, timestamps say their unit in their name.
 """
@@ -20,13 +20,13 @@ LOG_APPEND_TIME = 1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-"""What Kafka stores in a batch of a producer that is not idempotent."""
+"""Values that Kafka stores in a batch of a producer that is not idempotent."""
 
 
 def printable(value: object) -> str:
-    """A text that somebody else chose, fit for one line of a table or a log: control characters are escaped.
+    """Return an untrusted text with control characters escaped, fit for one line of a table or a log.
 
-    So a client id cannot forge a row, nor tell the terminal anything. Other languages' letters stay as they are.
+    So a client id cannot forge a row or control the terminal. Letters of all languages are kept.
     """
     text = str(value)
     if text.isprintable():
@@ -59,7 +59,7 @@ class TopicPartitionReplica(NamedTuple):
 class OffsetAndMetadata(NamedTuple):
     """A group's position in a partition: the next offset to read, with a text and the leader epoch of the last read.
 
-    None for either is taken as well, and stored as the empty text and -1.
+    None is accepted for either, and stored as the empty text and -1.
 
         >>> first = sparklog.TopicPartition("orders", 0)
         >>> with sparklog.Consumer(bootstrap_servers=root, group_id="billing") as consumer:
@@ -76,14 +76,14 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A record found by its time: ``timestamp`` is its own, in milliseconds; -1 stands for what there is not.
+    """A record found by time: ``timestamp`` is the record's, in milliseconds; -1 means that there is none.
 
     >>> with sparklog.Producer(bootstrap_servers=root) as producer:
     ...     _ = producer.send("orders", b"v", timestamp_ms=1_790_000_000_000)
     >>> first = sparklog.TopicPartition("orders", 0)
     >>> with sparklog.Consumer(bootstrap_servers=root) as consumer:
-    ...     found = consumer.offsets_for_times({first: 1_780_000_000_000})
-    >>> found[first].offset
+    ...     offsets = consumer.offsets_for_times({first: 1_780_000_000_000})
+    >>> offsets[first].offset
     0
     """
 

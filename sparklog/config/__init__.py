@@ -1,1 +1,1 @@
-"""Settings of topics and of the cluster, under Kafka's names: their types, bounds and defaults."""
+"""Settings of topics and of the cluster under Kafka's names: types, bounds and defaults."""

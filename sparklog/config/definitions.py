@@ -1,10 +1,10 @@
-"""What a setting is: its type, default, bounds and synonyms, and how its values are read and printed.
+"""Definition of a setting: its type, default, bounds and synonyms, and how its values are parsed and printed.
 
 The parsing rules are those of Kafka's ``ConfigDef.parseType``: numbers and booleans may have blanks around them,
 booleans any case, lists are separated by commas. A canonical value is the text that is stored and shown.
 
-Rules: values come from users and from stored commits, so everything is checked and every message says which setting,
-what it was given and what it takes. Not for: which settings exist (``topic_configs``, ``cluster_configs``).
+Rules: values come from users and from stored commits, so everything is checked and every message names the setting,
+the given value and the allowed values. Not for: which settings exist (``topic_configs``, ``cluster_configs``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DOUBLE_MAX = "1.7976931348623157E308"
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 DEFAULT_CONFIG = "DEFAULT_CONFIG"
-"""Where a value comes from, in Kafka's names: set on the topic, set for the cluster, or nowhere."""
+"""Sources of a value, in Kafka's names: set on the topic, set for the cluster, or the default."""
 
 _WHOLE_BOUNDS = {"int": (-INT_MAX - 1, INT_MAX), "long": (-LONG_MAX - 1, LONG_MAX)}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}\Z")
@@ -42,8 +42,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._+-]{1,60}")
 class Synonym(NamedTuple):
     """A cluster-level name for the default of a topic config.
 
-    ``unit`` is how much of the topic config's unit one of the synonym's is (log.retention.hours: 3,600,000 ms).
-    ``default`` is the synonym's own default, None where it has none.
+    ``unit`` is the synonym's unit in units of the topic config (log.retention.hours: 3,600,000 ms). ``default`` is the
+    synonym's own default, None where it has none.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that gives a setting a value: the source, the name used there and the value in that name's unit."""
+    """One source of a setting's value: the source, the name used there, and the value in that name's unit."""
 
     source: str
     name: str
@@ -60,7 +60,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting as ``configs --describe`` shows it; ``str`` gives Kafka's line, without the two blanks before it."""
+    """A setting as ``configs --describe`` shows it; ``str`` returns Kafka's line, without the two blanks before it."""
 
     name: str
     value: str | None
@@ -77,10 +77,10 @@ class ConfigEntry(NamedTuple):
 class ConfigDef:
     """One setting. Immutable, picklable.
 
-    ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive, ``also`` is allowed
-    beside them. ``choices`` are the words a string or a list's items take. ``doc`` is one sentence in plain words;
-    ``effective`` says whether anything acts on the setting. If not, ``unused`` says why it has no effect and is only
-    stored and shown, or ``refused`` why it has to stay at its default.
+    ``default`` is canonical text, None for no default. ``minimum`` and ``maximum`` are inclusive; ``also`` is allowed
+    as well. ``choices`` are the allowed strings or list items. ``doc`` is one sentence in plain words; ``effective``
+    says whether the setting has an effect. If not, ``unused`` says why it is only stored and shown, or ``refused`` why
+    it has to stay at its default.
     """
 
     name: str
@@ -100,19 +100,19 @@ class ConfigDef:
 
     @property
     def description(self) -> str:
-        """``doc``, and whether the setting takes effect."""
+        """``doc`` and ``effect``."""
         return f"{self.doc} {self.effect}"
 
     @property
     def effect(self) -> str:
-        """A sentence on whether anything acts on the setting."""
+        """A sentence that says whether the setting has an effect."""
         if self.refused:
             return f"Refused unless it is at its default: {self.refused}."
         return "Takes effect now." if self.effective else f"Stored and shown, has no effect here: {self.unused}."
 
     @property
     def allowed(self) -> str:
-        """What values the setting takes, in words that end a sentence."""
+        """The allowed values, as the end of a sentence."""
         if self.kind == "boolean":
             return "true or false"
         if self.throttled_replicas:
@@ -123,9 +123,9 @@ class ConfigDef:
             )
         if self.kind == "string":
             return f"one of {', '.join(self.choices)}" if self.choices else "text"
-        return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._range()}"
+        return f"{'a number' if self.kind == 'double' else 'a whole number'} {self._describe_range()}"
 
-    def _range(self) -> str:
+    def _describe_range(self) -> str:
         low, high = self.bounds
         also = "" if self.also is None else f", or {self.also}"
         if low == -math.inf and high == math.inf:
@@ -136,42 +136,42 @@ class ConfigDef:
 
     @property
     def bounds(self) -> tuple[int | float, int | float]:
-        """The least and the greatest number, inclusive, with the type's own range taken in."""
+        """The smallest and the largest number, inclusive, within the type's own range."""
         low, high = _WHOLE_BOUNDS.get(self.kind, (-math.inf, math.inf))
         return (low if self.minimum is None else self.minimum, high if self.maximum is None else self.maximum)
 
     def parse(self, value: object) -> ConfigValue:
-        """The typed value of text, or of a value of the right type.
+        """Return the typed value of text, or of a value of the right type.
 
         Raises:
-            InvalidConfigurationError: wrong type, out of bounds, or none of the words it takes.
+            InvalidConfigurationError: wrong type, out of bounds, or not one of the choices.
         """
         if value is None:
-            raise self.error(value, "it has no value (to go back to the default, delete the setting)")
+            raise self.error(value, "it has no value (to restore the default, delete the setting)")
         if self.kind == "boolean":
-            return self._boolean(value)
+            return self._parse_boolean(value)
         if self.kind in ("int", "long"):
-            return self._whole(value)
+            return self._parse_whole(value)
         if self.kind == "double":
-            return self._double(value)
+            return self._parse_double(value)
         if self.kind == "list":
-            return self._list(value)
-        return self._string(value)
+            return self._parse_list(value)
+        return self._parse_string(value)
 
     def canonical(self, value: object) -> str:
-        """The text that is stored and shown for ``value``. Raises as ``parse``."""
+        """Return the text that is stored and shown for ``value``. Raises as ``parse``."""
         return canonical_text(self.parse(value))
 
     def default_value(self) -> ConfigValue:
-        """The typed default, None where there is none."""
+        """Return the typed default, None where there is none."""
         return None if self.default is None else self.parse(self.default)
 
     def error(self, value: object, reason: str) -> InvalidConfigurationError:
-        """The error for ``value`` in this setting."""
-        message = f"Invalid value {_shown(value)} for configuration {self.name}: {reason}; it takes {self.allowed}."
+        """Return the error for an invalid ``value`` of this setting."""
+        message = f"Invalid value {_quote(value)} for configuration {self.name}: {reason}; it takes {self.allowed}."
         return InvalidConfigurationError(message, config=self.name, value=value)
 
-    def _boolean(self, value: object) -> bool:
+    def _parse_boolean(self, value: object) -> bool:
         if isinstance(value, bool):
             return value
         word = value.strip().lower() if isinstance(value, str) else ""
@@ -179,7 +179,7 @@ class ConfigDef:
             raise self.error(value, "it is neither true nor false")
         return word == "true"
 
-    def _whole(self, value: object) -> int:
+    def _parse_whole(self, value: object) -> int:
         if isinstance(value, str) and _WHOLE.match(value.strip()):
             number = int(value.strip())
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -189,7 +189,7 @@ class ConfigDef:
         self._check_range(value, number)
         return number
 
-    def _double(self, value: object) -> float:
+    def _parse_double(self, value: object) -> float:
         if isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS and _NUMBER.match(value.strip()):
             number = float(value.strip())
         elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
@@ -206,7 +206,7 @@ class ConfigDef:
         if not low <= number <= high and number != self.also:
             raise self.error(value, "it is out of range")
 
-    def _list(self, value: object) -> tuple[str, ...]:
+    def _parse_list(self, value: object) -> tuple[str, ...]:
         if isinstance(value, str):
             items = tuple(item.strip() for item in value.split(",")) if value.strip() else ()
         elif isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
@@ -225,60 +225,60 @@ class ConfigDef:
         if wrong is not None:
             raise self.error(value, f"the item {wrong!a} is not allowed" if wrong else "an item is empty")
         if len(set(items)) < len(items):
-            raise self.error(value, "an item is there twice")
+            raise self.error(value, "an item occurs twice")
 
-    def _string(self, value: object) -> str:
+    def _parse_string(self, value: object) -> str:
         if not isinstance(value, str):
             raise self.error(value, f"it is of type {type(value).__name__}, not text")
         if self.choices and value not in self.choices:
-            raise self.error(value, f"there is no such choice{_did_you_mean(value, self.choices)}")
+            raise self.error(value, f"there is no such choice{_suggest(value, self.choices)}")
         return value
 
 
 def canonical_text(value: ConfigValue) -> str:
-    """A parsed value as text, as Kafka's ``ConfigDef.convertToString`` writes it."""
+    """Return a parsed value as text, as Kafka's ``ConfigDef.convertToString`` does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float):
-        return _java_double(value)
+        return _format_java_double(value)
     return str(value)
 
 
 def canonical_configs(
-    configs: Mapping[str, object], definitions: Mapping[str, ConfigDef], level: str, gone: Mapping[str, str]
+    configs: Mapping[str, object], definitions: Mapping[str, ConfigDef], level: str, not_settable: Mapping[str, str]
 ) -> dict[str, str]:
-    """Each setting checked by its definition, as canonical text, in the order given.
+    """Validate each setting by its definition and return canonical texts, in the order given.
 
-    ``level`` names the kind of setting in messages. ``gone`` says of names that are known but not settable why so.
+    ``level`` names the kind of setting in messages. ``not_settable`` maps known names that cannot be set to the reason.
 
     Raises:
-        InvalidConfigurationError: an unknown name (with the nearest known one), or a bad value.
+        InvalidConfigurationError: an unknown name (with the nearest known one), or an invalid value.
     """
     canonical: dict[str, str] = {}
     for name, value in configs.items():
         definition = definitions.get(name)
         if definition is None:
-            raise unknown_name(name, definitions, level, gone)
+            raise unknown_name(name, definitions, level, not_settable)
         canonical[name] = definition.canonical(value)
     return canonical
 
 
 def unknown_name(
-    name: object, definitions: Mapping[str, ConfigDef], level: str, gone: Mapping[str, str]
+    name: object, definitions: Mapping[str, ConfigDef], level: str, not_settable: Mapping[str, str]
 ) -> InvalidConfigurationError:
-    """The error for a setting that does not exist."""
-    reason = gone.get(name) if isinstance(name, str) else None
+    """Return the error for a setting that does not exist."""
+    reason = not_settable.get(name) if isinstance(name, str) else None
     if reason is not None:
         return InvalidConfigurationError(f"Unknown {level} config name: {name} ({reason}).", config=name)
-    known = [one for one, definition in definitions.items() if not definition.internal]
-    hint = _did_you_mean(name, known) if isinstance(name, str) else ""
-    return InvalidConfigurationError(f"Unknown {level} config name: {_shown(name)}{hint}.", config=name)
+    public_names = [known for known, definition in definitions.items() if not definition.internal]
+    hint = _suggest(name, public_names) if isinstance(name, str) else ""
+    return InvalidConfigurationError(f"Unknown {level} config name: {_quote(name)}{hint}.", config=name)
 
 
-def _shown(value: object) -> str:
-    """A plain word as Kafka's messages have it; anything else quoted, as ASCII and cut short."""
+def _quote(value: object) -> str:
+    """Return a plain word unquoted, as in Kafka's messages; anything else quoted, in ASCII and truncated."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     shown = ascii(value)
@@ -286,26 +286,30 @@ def _shown(value: object) -> str:
 
 
 def cluster_chain(synonyms: Iterable[Synonym], cluster: Mapping[str, str]) -> list[ConfigSynonym]:
-    """What the cluster says under these names: what is set, then the defaults, both in the names' order."""
-    names = list(synonyms)
+    """Return the cluster's values under these names: first those that are set, then the defaults, each in order."""
+    ordered = list(synonyms)
     chain = [
-        ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, one.name, cluster[one.name])
-        for one in names
-        if one.name in cluster
+        ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, synonym.name, cluster[synonym.name])
+        for synonym in ordered
+        if synonym.name in cluster
     ]
-    chain += [ConfigSynonym(DEFAULT_CONFIG, one.name, one.default) for one in names if one.default is not None]
+    chain += [
+        ConfigSynonym(DEFAULT_CONFIG, synonym.name, synonym.default)
+        for synonym in ordered
+        if synonym.default is not None
+    ]
     return chain
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    by_lower = {one.lower(): one for one in known}
-    # Comparing costs the product of the lengths, so that a hostile name is cut to what could be near any known one.
+def _suggest(word: str, known: Iterable[str]) -> str:
+    by_lower = {name.lower(): name for name in known}
+    # Comparing costs the product of the lengths, so a hostile name is truncated; no known name is that long.
     nearest = difflib.get_close_matches(word[:_SHOWN_CHARACTERS].strip().lower(), by_lower, n=1, cutoff=0.6)
     return f" (did you mean {by_lower[nearest[0]]}?)" if nearest else ""
 
 
-def _java_double(value: float) -> str:
-    """``Double.toString``: a plain decimal from 0.001 up to 10,000,000, else one digit, a point and an exponent."""
+def _format_java_double(value: float) -> str:
+    """Format as ``Double.toString``: a plain decimal from 0.001 to 10,000,000, else one digit, a point, an exponent."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(value)
     digits, _, exponent = f"{value!r}".lower().partition("e")

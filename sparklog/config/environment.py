@@ -1,6 +1,6 @@
-"""What the environment says: the cluster that is meant where nothing names one.
+"""The environment variable that names the default cluster.
 
-Rules: read when it is asked for, so that a program may set it. Not for: settings of clusters and topics.
+Rules: read at each call, so that a program may set it. Not for: settings of clusters and topics.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ ROOT_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 
 
 def default_root() -> str | None:
-    """The root that the environment names, None where it names none."""
+    """Return the root that the environment names, or None."""
     return os.environ.get(ROOT_VARIABLE, "").strip() or None

@@ -3,12 +3,12 @@
     # a comment, as is a line that begins with !
     num.partitions = 8              '=', ':' or a blank ends the name
     cleanup.policy: compact,\\
-                    delete          a backslash at the end goes on in the next line, whose leading blanks do not count
-    greeting = caf\\u00e9\\tfor two   \\t \\n \\r \\f \\uXXXX; any other character after a backslash is itself
+                    delete          a backslash at the end continues on the next line, whose leading blanks are ignored
+    greeting = caf\\u00e9\\tfor two   \\t \\n \\r \\f \\uXXXX; a backslash before any other character is ignored
 
-A name without a value has the empty text; of a name that is there twice, the last one holds.
+A name without a value has the empty text; if a name occurs twice, the last value wins.
 
-Rules: an error says file and line. Not for: whether the settings exist.
+Rules: an error names file and line. Not for: whether the settings exist.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sparklog.errors import InvalidConfigurationError
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-# A name ends at the first '=', ':' or blank that no backslash stands before; blanks around one '=' or ':' do not count.
+# A name ends at the first '=', ':' or blank without a backslash before it; blanks around one '=' or ':' are ignored.
 _NAME = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The settings in a file, in its order.
+    """Return the settings in a file, in its order.
 
     Raises:
         InvalidConfigurationError: it is not UTF-8, or has a malformed line; the message names file and line.
@@ -48,25 +48,25 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def parse_properties(text: str, path: str = "<text>") -> dict[str, str]:
-    """The settings in a file's text; ``path`` is for messages.
+    """Return the settings in a file's text; ``path`` is for messages.
 
     Raises:
-        InvalidConfigurationError: a line without a name, or with a \\u that four hexadecimal digits do not follow.
+        InvalidConfigurationError: a line without a name, or with a \\u that is not followed by four hexadecimal digits.
     """
     settings: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _NAME.match(line)
-        assert match is not None, line  # it also matches nothing
-        name = _unescaped(match.group(1), path, number)
+        assert match is not None, line  # the pattern also matches the empty text
+        name = _unescape(match.group(1), path, number)
         if not name:
-            message = f"{path}, line {number}: there is no name before {line[:1]!r}; write name=value."
+            message = f"{path}, line {number}: no name before {line[:1]!r}; write name=value."
             raise InvalidConfigurationError(message, path=path, line=number)
-        settings[name] = _unescaped(line[match.end() :], path, number)
+        settings[name] = _unescape(line[match.end() :], path, number)
     return settings
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with what continues them, and the number of the first, without comments and blank lines."""
+    """Yield lines joined with their continuations and the number of the first, without comments and blank lines."""
     parts: list[str] = []
     first = 0
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), 1):
@@ -75,7 +75,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             first = number
-        if _continues(line):
+        if _is_continued(line):
             parts.append(line[:-1])
             continue
         joined = "".join([*parts, line])
@@ -86,12 +86,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, "".join(parts)
 
 
-def _continues(line: str) -> bool:
-    """Whether the line ends in an odd number of backslashes."""
+def _is_continued(line: str) -> bool:
+    """Return whether the line ends in an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _unescaped(text: str, path: str, number: int) -> str:
+def _unescape(text: str, path: str, number: int) -> str:
     def character(match: re.Match[str]) -> str:
         code = match.group(1)
         if len(code) == 5:
@@ -106,5 +106,5 @@ def _unescaped(text: str, path: str, number: int) -> str:
         return _ESCAPES.get(code, code)
 
     plain = _ESCAPE.sub(character, text)
-    # Java writes what is beyond 16 bits as two escapes, which belong together.
+    # Java writes a character beyond 16 bits as two escapes, a surrogate pair.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in text else plain

@@ -1,7 +1,7 @@
-"""Writes the tables of settings out for people: ``conf/sparklog.properties``, the end of ``docs/configuration.md``,
-and the list of what has no effect in ``docs/limits-and-guarantees.md``.
+"""Renders the definitions of settings as documents: ``conf/sparklog.properties``, the end of ``docs/configuration.md``,
+and the list of settings without effect in ``docs/limits-and-guarantees.md``.
 
-All are made from the definitions, and a test fails where they differ. Not for: reading them (``properties``).
+All are generated, and a test fails where they differ. Not for: reading properties files (``properties``).
 """
 
 from __future__ import annotations
@@ -17,92 +17,111 @@ _HEADER = """\
 #
 #     sparklog configs --bootstrap-server ROOT --alter --broker-defaults --add-config-file sparklog.properties
 #
-# A setting that is written down holds even if a later version has another default: keep the lines you change.
-# A line that begins with #, then a name and =, is a setting that has no default.
+# A setting in this file overrides the default, even if a later version changes that: keep only the lines you change.
+# A commented-out line of the form #name= is a setting without a default.
 """
 
 _TOPIC_HEADER = """\
-# What follows can only be set on a topic, so it stands here as comments:
+# The following can only be set on a topic, so they are comments here:
 #
 #     sparklog configs --bootstrap-server ROOT --alter --topic TOPIC --add-config NAME=VALUE
 #
-# Topics also have configs of their own for each default above; docs/configuration.md lists them.
+# Each default above also has a topic config; docs/configuration.md lists them.
 """
 
 
 def render_properties() -> str:
-    """The text of ``conf/sparklog.properties``."""
+    """Return the text of ``conf/sparklog.properties``."""
     names = {synonym.name for definition in TOPIC_CONFIGS.values() for synonym in definition.synonyms}
-    own = [one for name, one in CLUSTER_CONFIGS.items() if name not in names and not one.internal]
-    defaults = [one for name, one in CLUSTER_CONFIGS.items() if name in names]
-    on_topics = [one for one in TOPIC_CONFIGS.values() if not one.synonyms and not one.internal]
+    own = [definition for name, definition in CLUSTER_CONFIGS.items() if name not in names and not definition.internal]
+    defaults = [definition for name, definition in CLUSTER_CONFIGS.items() if name in names]
+    on_topics = [
+        definition for definition in TOPIC_CONFIGS.values() if not definition.synonyms and not definition.internal
+    ]
     parts = [
         _HEADER,
         "# ---- the cluster ----\n",
-        *map(_setting, own),
+        *map(_render_setting, own),
         "# ---- defaults of topic configs ----\n",
-        *map(_setting, defaults),
+        *map(_render_setting, defaults),
         "# ---- topics only ----\n",
         _TOPIC_HEADER,
-        *(f"# {one.description}\n#{one.name}={one.default or ''}\n" for one in on_topics),
+        *(f"# {definition.description}\n#{definition.name}={definition.default or ''}\n" for definition in on_topics),
     ]
     return "\n".join(parts)
 
 
-def _setting(definition: ConfigDef) -> str:
+def _render_setting(definition: ConfigDef) -> str:
     mark = "#" if definition.default is None else ""
     return f"# {definition.description}\n{mark}{definition.name}={definition.default or ''}\n"
 
 
 def render_topic_table() -> str:
-    """The table of topic configs in ``docs/configuration.md``."""
-    return _table(
+    """Return the table of topic configs in ``docs/configuration.md``."""
+    return _render_table(
         ["topic config", "type", "default", "takes", "cluster-level names, first wins", "effect", "what it does"],
-        ([*_cells(one), _names(one), _effect(one), _doc(one)] for one in TOPIC_CONFIGS.values() if not one.internal),
+        (
+            [
+                *_render_cells(definition),
+                _render_synonyms(definition),
+                _render_effect(definition),
+                _render_doc(definition),
+            ]
+            for definition in TOPIC_CONFIGS.values()
+            if not definition.internal
+        ),
     )
 
 
 def render_cluster_table() -> str:
-    """The table of settings that concern the cluster itself in ``docs/configuration.md``."""
-    rows = (one for one in CLUSTER_CONFIGS.values() if not one.synonyms and not one.internal)
-    return _table(
+    """Return the table of the cluster's own settings in ``docs/configuration.md``."""
+    rows = (
+        definition for definition in CLUSTER_CONFIGS.values() if not definition.synonyms and not definition.internal
+    )
+    return _render_table(
         ["cluster config", "type", "default", "takes", "effect", "what it does"],
-        ([*_cells(one), _effect(one), _doc(one)] for one in rows),
+        ([*_render_cells(definition), _render_effect(definition), _render_doc(definition)] for definition in rows),
     )
 
 
-def _cells(definition: ConfigDef) -> list[str]:
+def _render_cells(definition: ConfigDef) -> list[str]:
     default = "none" if definition.default is None else f"`{definition.default}`" if definition.default else "empty"
     return [f"`{definition.name}`", definition.kind, default, definition.allowed]
 
 
-def _names(definition: ConfigDef) -> str:
+def _render_synonyms(definition: ConfigDef) -> str:
     return ", ".join(f"`{synonym.name}`" for synonym in definition.synonyms) or "-"
 
 
-def _effect(definition: ConfigDef) -> str:
+def _render_effect(definition: ConfigDef) -> str:
     return "now" if definition.effective else "refused" if definition.refused else "stored"
 
 
-def _doc(definition: ConfigDef) -> str:
-    """What a setting does, or is meant to do, and why it does not."""
+def _render_doc(definition: ConfigDef) -> str:
+    """Return what a setting does, and why it has no effect if so."""
     why = definition.refused or definition.unused
-    return f"{definition.doc} {_why(definition)}" if why else definition.doc
+    return f"{definition.doc} {_render_reason(definition)}" if why else definition.doc
 
 
 def render_without_effect() -> str:
-    """The tables of ``docs/limits-and-guarantees.md``: what is refused, and what is stored and has no effect."""
-    known = {**TOPIC_CONFIGS, **{name: one for name, one in CLUSTER_CONFIGS.items() if not one.synonyms}}
-    rows = [one for one in known.values() if not one.internal and not one.effective]
-    order = sorted(rows, key=lambda one: not one.refused)
-    return _table(["setting", "", "why"], ([f"`{one.name}`", _effect(one), _why(one)] for one in order))
+    """Return the table of ``docs/limits-and-guarantees.md``: settings that are refused, or stored without effect."""
+    definitions = {
+        **TOPIC_CONFIGS,
+        **{name: definition for name, definition in CLUSTER_CONFIGS.items() if not definition.synonyms},
+    }
+    rows = [definition for definition in definitions.values() if not definition.internal and not definition.effective]
+    order = sorted(rows, key=lambda definition: not definition.refused)
+    return _render_table(
+        ["setting", "", "why"],
+        ([f"`{definition.name}`", _render_effect(definition), _render_reason(definition)] for definition in order),
+    )
 
 
-def _why(definition: ConfigDef) -> str:
+def _render_reason(definition: ConfigDef) -> str:
     why = definition.refused or definition.unused
     return f"{why[0].upper()}{why[1:]}."
 
 
-def _table(header: list[str], rows: Iterable[list[str]]) -> str:
+def _render_table(header: list[str], rows: Iterable[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

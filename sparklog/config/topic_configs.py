@@ -1,11 +1,11 @@
 """Kafka's topic configs: names, types, defaults, bounds and cluster-level synonyms, and a topic's view of them.
 
-A value is looked up as in Kafka: what is set on the topic, then what is set for the cluster under one of the config's
-synonyms (the first in order wins), then the default. Taken from Kafka's ``LogConfig``, ``ServerTopicConfigSynonyms``
-and ``RemoteLogManagerConfig`` (trunk 4.5).
+A value is looked up as in Kafka: the value set on the topic, then the value set for the cluster under one of the
+config's synonyms (the first in order wins), then the default. Source: Kafka's ``LogConfig``,
+``ServerTopicConfigSynonyms`` and ``RemoteLogManagerConfig`` (trunk 4.5).
 
-Rules: the table is data, everything else is derived from it. Settings that nothing acts on yet are checked, stored and
-shown all the same. Not for: cluster-level settings (``cluster_configs``).
+Rules: the table is data, everything else is derived from it. Settings without effect are validated, stored and shown
+like the others. Not for: cluster-level settings (``cluster_configs``).
 """
 
 from __future__ import annotations
@@ -41,51 +41,51 @@ COMPACT, DELETE = "compact", "delete"
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
-def _same(name: str, default: str) -> tuple[Synonym, ...]:
-    """One synonym in the config's own unit, with the same default."""
+def _make_synonym(name: str, default: str) -> tuple[Synonym, ...]:
+    """Return one synonym in the config's own unit, with the same default."""
     return (Synonym(name, 1, default),)
 
 
 _TABLE = (
     ConfigDef(
-        "segment.bytes", "int", "1073741824", "Size in bytes at which a segment file is closed and the next begun.",
-        minimum=_MIB, synonyms=_same("log.segment.bytes", "1073741824"), effective=True,
+        "segment.bytes", "int", "1073741824", "Size in bytes at which a segment is closed and the next one begins.",
+        minimum=_MIB, synonyms=_make_synonym("log.segment.bytes", "1073741824"), effective=True,
     ),
     ConfigDef(
         "segment.ms", "long", "604800000", "Age in ms at which the active segment is rolled even if it is not full.",
         minimum=1, synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS, "168")), effective=True,
     ),
     ConfigDef(
-        "segment.jitter.ms", "long", "0", "Most ms by which rolling may be early, so that not all roll at once.",
+        "segment.jitter.ms", "long", "0", "Most ms by which a roll may be early, so that not all roll together.",
         minimum=0, effective=True,
         synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS, "0")),
     ),
     ConfigDef(
         "segment.index.bytes", "int", "10485760", "Largest size in bytes of a segment's index.",
-        minimum=4, synonyms=_same("log.index.size.max.bytes", "10485760"),
-        unused="an index is as large as its segment needs",
+        minimum=4, synonyms=_make_synonym("log.index.size.max.bytes", "10485760"),
+        unused="an index is as large as its segment requires",
     ),
     ConfigDef(
-        "flush.messages", "long", str(LONG_MAX), "Records after which a partition is forced to disk.",
-        minimum=1, synonyms=_same("log.flush.interval.messages", str(LONG_MAX)),
-        unused="what is committed is durable already",
+        "flush.messages", "long", str(LONG_MAX), "Number of records after which a partition is flushed to disk.",
+        minimum=1, synonyms=_make_synonym("log.flush.interval.messages", str(LONG_MAX)),
+        unused="committed records are already durable",
     ),
     ConfigDef(
-        "flush.ms", "long", str(LONG_MAX), "Longest time in ms that a record waits before it is forced to disk.",
+        "flush.ms", "long", str(LONG_MAX), "Longest time in ms that a record waits before it is flushed to disk.",
         minimum=0,
         synonyms=(
             Synonym("log.flush.interval.ms"),
             Synonym("log.flush.scheduler.interval.ms", 1, str(LONG_MAX)),
         ),
-        unused="what is committed is durable already",
+        unused="committed records are already durable",
     ),
     ConfigDef(
         "retention.bytes", "long", "-1",
-        "Size in bytes of a partition above which its oldest segments go; -1: no limit.",
-        synonyms=_same("log.retention.bytes", "-1"), effective=True,
+        "Size in bytes of a partition above which its oldest segments are deleted; -1: no limit.",
+        synonyms=_make_synonym("log.retention.bytes", "-1"), effective=True,
     ),
     ConfigDef(
-        "retention.ms", "long", "604800000", "Age in ms above which segments go; -1: never.",
+        "retention.ms", "long", "604800000", "Age in ms above which segments are deleted; -1: no limit.",
         minimum=-1, effective=True,
         synonyms=(
             Synonym("log.retention.ms"),
@@ -95,117 +95,119 @@ _TABLE = (
     ),
     ConfigDef(
         "max.message.bytes", "int", "1048588", "Largest record in bytes that is accepted, key and headers included.",
-        minimum=0, synonyms=_same("message.max.bytes", "1048588"), effective=True,
+        minimum=0, synonyms=_make_synonym("message.max.bytes", "1048588"), effective=True,
     ),
     ConfigDef(
-        "index.interval.bytes", "int", "4096", "Bytes of records between two entries of a segment's index.",
-        minimum=0, synonyms=_same("log.index.interval.bytes", "4096"), effective=True,
+        "index.interval.bytes", "int", "4096", "Bytes of records between two entries in a segment's index.",
+        minimum=0, synonyms=_make_synonym("log.index.interval.bytes", "4096"), effective=True,
     ),
     ConfigDef(
-        "delete.retention.ms", "long", "86400000", "How long in ms a compacted topic keeps tombstones.",
-        minimum=0, synonyms=_same("log.cleaner.delete.retention.ms", "86400000"), effective=True,
+        "delete.retention.ms", "long", "86400000", "Time in ms for which a compacted topic keeps tombstones.",
+        minimum=0, synonyms=_make_synonym("log.cleaner.delete.retention.ms", "86400000"), effective=True,
     ),
     ConfigDef(
-        "min.compaction.lag.ms", "long", "0", "Age in ms below which a record is not compacted.",
-        minimum=0, synonyms=_same("log.cleaner.min.compaction.lag.ms", "0"), effective=True,
+        "min.compaction.lag.ms", "long", "0", "Age in ms that a record reaches before it may be compacted.",
+        minimum=0, synonyms=_make_synonym("log.cleaner.min.compaction.lag.ms", "0"), effective=True,
     ),
     ConfigDef(
-        "max.compaction.lag.ms", "long", str(LONG_MAX), "Age in ms at which a record's compaction is due.",
-        minimum=1, synonyms=_same("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)), effective=True,
+        "max.compaction.lag.ms", "long", str(LONG_MAX), "Age in ms at which a record must be compacted.",
+        minimum=1, synonyms=_make_synonym("log.cleaner.max.compaction.lag.ms", str(LONG_MAX)), effective=True,
     ),
     ConfigDef(
-        "file.delete.delay.ms", "long", "60000", "Time in ms from a segment leaving the log to its file's deletion.",
-        minimum=0, synonyms=_same("log.segment.delete.delay.ms", "60000"), effective=True,
+        "file.delete.delay.ms", "long", "60000",
+        "Time in ms between removing a segment from the log and deleting its file.",
+        minimum=0, synonyms=_make_synonym("log.segment.delete.delay.ms", "60000"), effective=True,
     ),
     ConfigDef(
         "min.cleanable.dirty.ratio", "double", "0.5",
-        "Share of a log that is not compacted yet at which compaction begins.",
-        minimum=0, maximum=1, synonyms=_same("log.cleaner.min.cleanable.ratio", "0.5"), effective=True,
+        "Ratio of uncompacted to all bytes of a log above which it is compacted.",
+        minimum=0, maximum=1, synonyms=_make_synonym("log.cleaner.min.cleanable.ratio", "0.5"), effective=True,
     ),
     ConfigDef(
         "cleanup.policy", "list", DELETE, "What happens to old segments: delete, compact, both, or nothing if empty.",
-        choices=(COMPACT, DELETE), synonyms=_same("log.cleanup.policy", DELETE), effective=True,
+        choices=(COMPACT, DELETE), synonyms=_make_synonym("log.cleanup.policy", DELETE), effective=True,
     ),
     ConfigDef(
         "unclean.leader.election.enable", "boolean", "false",
-        "Whether a replica that is not in sync may become leader, at the price of lost records.",
-        synonyms=_same("unclean.leader.election.enable", "false"), effective=True,
+        "Whether an out-of-sync replica may be elected leader, which can lose records.",
+        synonyms=_make_synonym("unclean.leader.election.enable", "false"), effective=True,
     ),
     ConfigDef(
-        "min.insync.replicas", "int", "1", "Replicas that have to be in sync for a write with acks=all to be accepted.",
-        minimum=1, synonyms=_same("min.insync.replicas", "1"), effective=True,
+        "min.insync.replicas", "int", "1", "Replicas that must be in sync for a write with acks=all to be accepted.",
+        minimum=1, synonyms=_make_synonym("min.insync.replicas", "1"), effective=True,
     ),
     ConfigDef(
-        "compression.type", "string", "producer", "Codec of the stored batches; producer keeps what the writer chose.",
-        choices=CODECS, synonyms=_same("compression.type", "producer"), effective=True,
+        "compression.type", "string", "producer", "Codec of the stored batches; producer keeps the writer's codec.",
+        choices=CODECS, synonyms=_make_synonym("compression.type", "producer"), effective=True,
     ),
     ConfigDef(
-        "compression.gzip.level", "int", "-1", "Level of gzip, from fast to small; -1 is the library's own.",
-        minimum=1, maximum=9, also=-1, synonyms=_same("compression.gzip.level", "-1"), effective=True,
+        "compression.gzip.level", "int", "-1", "Level of gzip, from fast to small; -1 is the library's default.",
+        minimum=1, maximum=9, also=-1, synonyms=_make_synonym("compression.gzip.level", "-1"), effective=True,
     ),
     ConfigDef(
         "compression.lz4.level", "int", "9", "Level of lz4, from fast to small.",
-        minimum=1, maximum=17, synonyms=_same("compression.lz4.level", "9"), effective=True,
+        minimum=1, maximum=17, synonyms=_make_synonym("compression.lz4.level", "9"), effective=True,
     ),
     ConfigDef(
         "compression.zstd.level", "int", "3", "Level of zstd, from fast to small.",
-        minimum=-131072, maximum=22, synonyms=_same("compression.zstd.level", "3"), effective=True,
+        minimum=-131072, maximum=22, synonyms=_make_synonym("compression.zstd.level", "3"), effective=True,
     ),
     ConfigDef(
-        "preallocate", "boolean", "false", "Whether the space of a new segment is reserved on disk when it is begun.",
-        synonyms=_same("log.preallocate", "false"),
-        unused="a file is written once, in the size it has",
+        "preallocate", "boolean", "false", "Whether disk space is reserved for a new segment when it is created.",
+        synonyms=_make_synonym("log.preallocate", "false"),
+        unused="a file is written once, in its final size",
     ),
     ConfigDef(
         "message.timestamp.type", "string", CREATE_TIME,
-        "Whose time a record carries: the producer's (CreateTime) or that of the commit (LogAppendTime).",
-        choices=(CREATE_TIME, LOG_APPEND_TIME), synonyms=_same("log.message.timestamp.type", CREATE_TIME),
+        "Timestamp of a record: the producer's (CreateTime) or the time of the commit (LogAppendTime).",
+        choices=(CREATE_TIME, LOG_APPEND_TIME), synonyms=_make_synonym("log.message.timestamp.type", CREATE_TIME),
         effective=True,
     ),
     ConfigDef(
         "message.timestamp.before.max.ms", "long", str(LONG_MAX),
-        "How far in ms a record's CreateTime may be behind now.",
-        minimum=0, synonyms=_same("log.message.timestamp.before.max.ms", str(LONG_MAX)), effective=True,
+        "Most ms by which a record's CreateTime may be in the past.",
+        minimum=0, synonyms=_make_synonym("log.message.timestamp.before.max.ms", str(LONG_MAX)), effective=True,
     ),
     ConfigDef(
-        "message.timestamp.after.max.ms", "long", "3600000", "How far in ms a record's CreateTime may be ahead of now.",
-        minimum=0, synonyms=_same("log.message.timestamp.after.max.ms", "3600000"), effective=True,
+        "message.timestamp.after.max.ms", "long", "3600000",
+        "Most ms by which a record's CreateTime may be in the future.",
+        minimum=0, synonyms=_make_synonym("log.message.timestamp.after.max.ms", "3600000"), effective=True,
     ),
     ConfigDef(
-        "remote.storage.enable", "boolean", "false", "Whether closed segments also go to remote (tiered) storage.",
-        refused="Tiered Storage functionality is disabled, as there is one tier here. retention.ms and "
-        "retention.bytes alone say how long records stay and what they cost",
+        "remote.storage.enable", "boolean", "false", "Whether closed segments are copied to remote (tiered) storage.",
+        refused="Tiered Storage functionality is disabled, since there is only one tier. retention.ms and "
+        "retention.bytes alone decide how long records are kept and what they cost",
     ),
     ConfigDef(
         "local.retention.ms", "long", "-2",
-        "Local age in ms above which segments that are remote too go; -2: retention.ms.",
-        minimum=-2, synonyms=_same("log.local.retention.ms", "-2"),
-        unused="there is no tiered storage; retention.ms says how long records are kept",
+        "Age in ms above which local copies of remote segments are deleted; -2: retention.ms.",
+        minimum=-2, synonyms=_make_synonym("log.local.retention.ms", "-2"),
+        unused="there is no tiered storage; retention.ms decides how long records are kept",
     ),
     ConfigDef(
         "local.retention.bytes", "long", "-2",
-        "Local size in bytes above which segments that are remote too go; -2: retention.bytes.",
-        minimum=-2, synonyms=_same("log.local.retention.bytes", "-2"),
-        unused="there is no tiered storage; retention.bytes says how much is kept",
+        "Size in bytes above which local copies of remote segments are deleted; -2: retention.bytes.",
+        minimum=-2, synonyms=_make_synonym("log.local.retention.bytes", "-2"),
+        unused="there is no tiered storage; retention.bytes decides how much is kept",
     ),
     ConfigDef(
-        "remote.log.copy.disable", "boolean", "false", "Whether copying to remote storage stops while reading goes on.",
+        "remote.log.copy.disable", "boolean", "false", "Whether copying to remote storage stops while reads continue.",
         unused="there is no tiered storage",
     ),
     ConfigDef(
-        "remote.copy.lag.ms", "long", "0", "Age in ms that a segment reaches before its copy; -1: its local retention.",
-        minimum=-1, synonyms=_same("log.remote.copy.lag.ms", "0"),
+        "remote.copy.lag.ms", "long", "0", "Age in ms of a segment before it is copied; -1: its local retention.",
+        minimum=-1, synonyms=_make_synonym("log.remote.copy.lag.ms", "0"),
         unused="there is no tiered storage",
     ),
     ConfigDef(
         "remote.copy.lag.bytes", "long", "-1",
-        "Bytes that a segment is behind the end before its copy; -1: local retention.",
-        minimum=-1, synonyms=_same("log.remote.copy.lag.bytes", "-1"),
+        "Bytes that follow a segment before it is copied; -1: local retention.",
+        minimum=-1, synonyms=_make_synonym("log.remote.copy.lag.bytes", "-1"),
         unused="there is no tiered storage",
     ),
     ConfigDef(
         "remote.log.delete.on.disable", "boolean", "false",
-        "Whether turning remote.storage.enable off deletes what is in remote storage.",
+        "Whether disabling remote.storage.enable deletes the data in remote storage.",
         unused="there is no tiered storage",
     ),
     ConfigDef(
@@ -215,34 +217,34 @@ _TABLE = (
     ),
     ConfigDef(
         "leader.replication.throttled.replicas", "list", "",
-        "Replicas whose replication is slowed on the leader's side.",
+        "Replicas whose replication is throttled on the leader's side.",
         throttled_replicas=True,
-        unused="the rates of a throttle hold for all replicas",
+        unused="the rates of a throttle apply to all replicas",
     ),
     ConfigDef(
         "follower.replication.throttled.replicas", "list", "",
-        "Replicas whose replication is slowed on the follower's side.",
+        "Replicas whose replication is throttled on the follower's side.",
         throttled_replicas=True,
-        unused="the rates of a throttle hold for all replicas",
+        unused="the rates of a throttle apply to all replicas",
     ),
     ConfigDef(
-        "internal.segment.bytes", "int", None, "For tests: takes the place of segment.bytes, without its lower bound.",
+        "internal.segment.bytes", "int", None, "For tests: replaces segment.bytes, without its lower bound.",
         internal=True, effective=True,
     ),
 )  # fmt: skip
 
-TOPIC_CONFIGS: Mapping[str, ConfigDef] = MappingProxyType({one.name: one for one in _TABLE})
+TOPIC_CONFIGS: Mapping[str, ConfigDef] = MappingProxyType({definition.name: definition for definition in _TABLE})
 """All topic configs by name, in Kafka's order."""
 
 _REMOVED = "Kafka removed it in version 4"
-_GONE = {
-    "message.downconversion.enable": f"{_REMOVED}, as no client needs older formats",
-    "message.format.version": f"{_REMOVED}, as there is one format",
+_NOT_SETTABLE = {
+    "message.downconversion.enable": f"{_REMOVED}, since no client needs older formats",
+    "message.format.version": f"{_REMOVED}, since there is one format",
     "message.timestamp.difference.max.ms": (
         f"{_REMOVED}; use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
     ),
 }
-_GONE.update({
+_NOT_SETTABLE.update({
     synonym.name: f"it is the cluster-level name of {definition.name}; set that on a topic"
     for definition in _TABLE
     for synonym in definition.synonyms
@@ -251,22 +253,22 @@ _GONE.update({
 
 
 def canonical_topic_configs(configs: Mapping[str, object]) -> dict[str, str]:
-    """Each config checked by itself and as canonical text, in the order given.
+    """Validate each config by itself and return canonical texts, in the order given.
 
-    For a part of a topic's configs, such as the changes of one request; the whole goes to ``validate_topic_configs``.
+    For a part of a topic's configs, such as the changes of one request; use ``validate_topic_configs`` for all of them.
 
     Raises:
         InvalidConfigurationError: an unknown name (the message names the nearest known one) or a bad value.
     """
-    return canonical_configs(configs, TOPIC_CONFIGS, "topic", _GONE)
+    return canonical_configs(configs, TOPIC_CONFIGS, "topic", _NOT_SETTABLE)
 
 
 def validate_topic_configs(
     overrides: Mapping[str, object], cluster: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """All of a topic's configs, each checked by itself and with the others, as canonical text in the order given.
+    """Validate all of a topic's configs, each by itself and together, and return canonical texts in the order given.
 
-    ``cluster`` holds the cluster's dynamic configs, which fill in what the topic does not set.
+    ``cluster`` holds the cluster's dynamic configs, which apply where the topic sets nothing.
 
     Raises:
         InvalidConfigurationError: an unknown name (the message names the nearest known one), a bad value, or values
@@ -279,10 +281,10 @@ def validate_topic_configs(
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """The configs that hold for one topic, typed. Immutable, thread-safe, picklable.
+    """The effective configs of one topic, typed. Immutable, thread-safe, picklable.
 
-    Times are ms, sizes bytes; -1 stands for no limit where Kafka has it so. Values are parsed when they are asked for:
-    whoever needs one per record keeps it.
+    Times are ms, sizes bytes; -1 means no limit where it does in Kafka. A value is parsed at each access: code that
+    needs one per record should keep it.
     """
 
     overrides: dict[str, str] = field(default_factory=dict)
@@ -290,33 +292,33 @@ class TopicConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], cluster: Mapping[str, str] = MappingProxyType({})) -> TopicConfig:
-        """The view of a topic with these overrides in a cluster with these dynamic configs.
+        """Return the configs of a topic with these overrides in a cluster with these dynamic configs.
 
-        Names that this version does not know are left alone: a newer one may have stored them.
+        Unknown names are ignored: a newer version may have stored them.
         """
         return cls(dict(overrides), dict(cluster))
 
     def get(self, name: str) -> ConfigValue:
-        """The typed value of any topic config.
+        """Return the typed value of any topic config.
 
         Raises:
-            InvalidConfigurationError: no such config, or a stored value that is none.
+            InvalidConfigurationError: no such config, or an invalid stored value.
         """
-        definition = _definition(name)
+        definition = _find_definition(name)
         if name in self.overrides:
             return definition.parse(self.overrides[name])
         for synonym in definition.synonyms:
             if synonym.name in self.cluster:
-                return _in_unit(definition, synonym, self.cluster[synonym.name])
+                return _convert_unit(definition, synonym, self.cluster[synonym.name])
         return definition.default_value()
 
     def explain(self, name: str) -> ConfigEntry:
-        """A config's value, where it comes from, and everything it takes the place of. Raises as ``get``.
+        """Return a config's value, its source, and the values it overrides. Raises as ``get``.
 
-        The chain is Kafka's, oddities included: a default that stands only under a name in another unit
-        (log.retention.hours=168 behind retention.ms) is left out as long as the cluster sets nothing.
+        The chain is Kafka's, with its quirks: a default that exists only under a name in another unit
+        (log.retention.hours=168 for retention.ms) is omitted unless the cluster sets a value.
         """
-        definition = _definition(name)
+        definition = _find_definition(name)
         value = self.get(name)
         text = None if value is None else canonical_text(value)
         chain = cluster_chain(definition.synonyms, self.cluster)
@@ -327,27 +329,31 @@ class TopicConfig:
         return ConfigEntry(name, text, chain[0].source if chain else DEFAULT_CONFIG, tuple(chain))
 
     def describe(self, everything: bool = False) -> list[ConfigEntry]:
-        """The entries that ``configs --describe`` prints, by name: those set on the topic, or all with ``--all``."""
-        names = (one.name for one in _TABLE if one.name in self.overrides or (everything and not one.internal))
+        """Return the entries that ``configs --describe`` prints, by name: those set on the topic, or ``everything``."""
+        names = (
+            definition.name
+            for definition in _TABLE
+            if definition.name in self.overrides or (everything and not definition.internal)
+        )
         return [self.explain(name) for name in sorted(names)]
 
     def changed(self) -> list[ConfigEntry]:
-        """The entries, by name, whose value is not the default's: what ``topics --describe`` puts after Configs."""
+        """Return the entries whose value is not a default, by name: what ``topics --describe`` shows as Configs."""
         return [entry for entry in self.describe(everything=True) if entry.source != DEFAULT_CONFIG]
 
     @property
     def max_message_bytes(self) -> int:
-        """bytes. Never over ``limits.MAX_RECORD_BYTES``, however much the config admits."""
+        """bytes. Never above ``limits.MAX_RECORD_BYTES``, whatever the config allows."""
         return min(cast(int, self.get("max.message.bytes")), limits.MAX_RECORD_BYTES)
 
     @property
     def compression_type(self) -> str:
-        """uncompressed, gzip, snappy, lz4, zstd, or producer for what the writer chose."""
+        """uncompressed, gzip, snappy, lz4, zstd, or producer for the writer's codec."""
         return cast(str, self.get("compression.type"))
 
     @property
     def compression_gzip_level(self) -> int | None:
-        """1 to 9, or None for the library's own level, which Kafka writes as -1."""
+        """1 to 9, or None for the library's default level, which Kafka writes as -1."""
         level = cast(int, self.get("compression.gzip.level"))
         return None if level == -1 else level
 
@@ -360,7 +366,7 @@ class TopicConfig:
         return cast(int, self.get("compression.zstd.level"))
 
     def compression_level(self, codec: str) -> int | None:
-        """The level for a codec; None for the library's own, and for codecs that have none."""
+        """Return the level for a codec; None for the library's default, and for codecs without levels."""
         levels = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
@@ -396,7 +402,7 @@ class TopicConfig:
 
     @property
     def file_delete_delay_ms(self) -> int:
-        """How long files stay that are out of the log."""
+        """How long retired files are kept."""
         return cast(int, self.get("file.delete.delay.ms"))
 
     @property
@@ -405,7 +411,7 @@ class TopicConfig:
 
     @property
     def segment_bytes(self) -> int:
-        """bytes. ``internal.segment.bytes`` where it is set, as in Kafka."""
+        """bytes. ``internal.segment.bytes`` if it is set, as in Kafka."""
         internal = self.get("internal.segment.bytes")
         return cast(int, self.get("segment.bytes") if internal is None else internal)
 
@@ -414,15 +420,15 @@ class TopicConfig:
         return cast(int, self.get("segment.ms"))
 
 
-def _definition(name: str) -> ConfigDef:
+def _find_definition(name: str) -> ConfigDef:
     definition = TOPIC_CONFIGS.get(name)
     if definition is None:
-        raise unknown_name(name, TOPIC_CONFIGS, "topic", _GONE)
+        raise unknown_name(name, TOPIC_CONFIGS, "topic", _NOT_SETTABLE)
     return definition
 
 
-def _in_unit(definition: ConfigDef, synonym: Synonym, text: str) -> ConfigValue:
-    """A synonym's value in the topic config's unit; -1, which means no limit, is the same in every unit."""
+def _convert_unit(definition: ConfigDef, synonym: Synonym, text: str) -> ConfigValue:
+    """Return a synonym's value in the topic config's unit; -1, which means no limit, is the same in every unit."""
     if synonym.unit == 1:
         return definition.parse(text)
     number = definition.parse(text)
@@ -431,7 +437,7 @@ def _in_unit(definition: ConfigDef, synonym: Synonym, text: str) -> ConfigValue:
 
 
 def check_together(config: TopicConfig) -> None:
-    """What Kafka's ``LogConfig.validate`` asks of values together. Raises InvalidConfigurationError."""
+    """Check values against each other, as Kafka's ``LogConfig.validate``. Raises InvalidConfigurationError."""
     least, most = config.get("min.compaction.lag.ms"), config.get("max.compaction.lag.ms")
     if cast(int, least) > cast(int, most):
         raise InvalidConfigurationError(
@@ -446,8 +452,8 @@ def check_together(config: TopicConfig) -> None:
 def _check_remote(config: TopicConfig) -> None:
     if COMPACT in config.cleanup_policy:
         raise InvalidConfigurationError(
-            "remote.storage.enable is true and cleanup.policy has compact: only topics that are not compacted can have "
-            "remote storage; set cleanup.policy to delete.",
+            "remote.storage.enable is true and cleanup.policy contains compact: compacted topics cannot have remote "
+            "storage; set cleanup.policy to delete.",
             config="remote.storage.enable",
         )
     for unit in ("ms", "bytes"):

@@ -129,7 +129,7 @@ def remove_broker(coordinator: Coordinator, broker: int) -> None:
 
     Raises BrokerIdNotRegisteredError, PolicyViolationError.
     """
-    url = decide_brokers.known_broker(coordinator.refresh(), broker).url
+    url = decide_brokers.find_broker(coordinator.refresh(), broker).url
     coordinator.submit(lambda state: decide_brokers.unregister_broker(state, broker))
     try:
         store = coordinator.brokers.open_registered(broker, url)
@@ -159,7 +159,7 @@ def move_broker(coordinator: Coordinator, broker: int, url: str) -> bool:
     """
     store = coordinator.brokers.open(url)
     state = coordinator.refresh()
-    decide_brokers.known_broker(state, broker)
+    decide_brokers.find_broker(state, broker)
     identity = read_identity(store)
     if identity is None or (identity.cluster_id, identity.broker) != (state.cluster_id, broker):
         raise BrokerNotAvailableError(
@@ -180,7 +180,7 @@ def replace_location(coordinator: Coordinator, broker: int) -> None:
     PolicyViolationError for the root.
     """
     state = coordinator.refresh()
-    url = decide_brokers.known_broker(state, broker).url
+    url = decide_brokers.find_broker(state, broker).url
     if not url:
         raise PolicyViolationError(
             f"broker {broker} is the root of the cluster, with its files; a lost root is replaced by its "

@@ -47,7 +47,7 @@ from sparklog.errors import (
 )
 from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest, Offsets, join_group
-from sparklog.protocol.group.membership import listed, member_of_instance
+from sparklog.protocol.group.membership import list_partitions, member_of_instance
 from sparklog.protocol.state import GroupState, MemberState, Partitions, State
 from sparklog.store.process_lock import ProcessLock
 from sparklog.types import OffsetAndMetadata, TopicPartition, printable
@@ -331,7 +331,7 @@ class GroupMember:
     def _compare(self, state: State, group: GroupState, me: MemberState) -> Change:
         topics = {*me.assigned, *me.revoking, *(partition.topic for partition in self._owned)}
         ids = {topic: state.topics[topic].topic_id for topic in topics if topic in state.topics}
-        assigned, revoking = set(listed(me.assigned)), set(listed(me.revoking))
+        assigned, revoking = set(list_partitions(me.assigned)), set(list_partitions(me.revoking))
         lost = {partition for partition, topic_id in self._owned.items() if ids.get(partition.topic) != topic_id}
         lost |= {partition for partition in self._owned if partition not in assigned and partition not in revoking}
         kept = self._owned.keys() - lost

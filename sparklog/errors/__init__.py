@@ -2,35 +2,35 @@
 
     KafkaError, or SparklogError
     |- InvalidCallError               change the call: nothing was written
-    |  |- InvalidRequestError         it cannot be met, whatever the state of the cluster
-    |  |  |- InvalidArgumentError     a value that cannot be; also a ValueError
+    |  |- InvalidRequestError         invalid, whatever the state of the cluster
+    |  |  |- InvalidArgumentError     an invalid value; also a ValueError
     |  |  |- InvalidArgumentTypeError a value of the wrong type; also a TypeError
     |  |  |- InvalidOptionError       a Spark option or a command-line value
     |  |  |- SerializationError       a key, value or header that is not bytes; also a TypeError
     |  |  `- UnsupportedStoreError    a URL whose storage cannot arbitrate commits
     |  |- InvalidTopicError           a name that breaks Kafka's rules
-    |  |- InvalidPartitionsError      a partition count that cannot be
+    |  |- InvalidPartitionsError      an invalid partition count
     |  |- InvalidReplicationFactorError
     |  |- InvalidReplicationAssignmentError  a list of brokers that cannot hold a partition
     |  |- InvalidConfigurationError   an unknown setting or a value out of bounds
     |  |  `- InvalidClientConfigurationError  of a client; also a KafkaConfigurationError and a ValueError
-    |  |     `- InvalidAcksError      acks that no producer may ask for
-    |  |- RefusedRecordError          a record that its topic does not take; also a ValueError
+    |  |     `- InvalidAcksError      acks other than 0, 1 and all
+    |  |- RefusedRecordError          a record that its topic does not accept; also a ValueError
     |  |  |- InvalidRecordError       its type, key, header or partition
     |  |  |- InvalidTimestampError    outside message.timestamp.before/after.max.ms
     |  |  `- MessageSizeTooLargeError over max.message.bytes
     |  |- PolicyViolationError        a setting of the cluster forbids it
     |  |- RecordListTooLargeError     a commit or batch over a hard limit
-    |  |- IllegalStateError           not now: the client is closed, or in another mode
+    |  |- IllegalStateError           not possible now: the client is closed, or in another mode
     |  |  `- NotAssignedError         a partition that the consumer does not have
     |  |- InvalidTxnStateError        not in this state of the transaction
     |  |- InvalidTransactionTimeoutError  over transaction.max.timeout.ms
     |  |- InvalidSessionTimeoutError  outside group.min/max.session.timeout.ms
-    |  |- InconsistentGroupProtocolError  no assignor that all members of the group have
+    |  |- InconsistentGroupProtocolError  no assignor that all members of the group support
     |  |- GroupMaxSizeReachedError    the group has group.max.size members
     |  |- NonEmptyGroupError          the group has members; stop them first
     |  |- GroupSubscribedToTopicError members of the group read the topic; stop them first
-    |  |- OffsetMetadataTooLargeError a text with an offset that is too long
+    |  |- OffsetMetadataTooLargeError the metadata of an offset is too long
     |  |- SecurityDisabledError       ACLs: the permissions of the storage decide
     |  `- NoOffsetForPartitionError   no committed offset, and auto.offset.reset is none
     |- NotFoundError                  name something that exists
@@ -41,45 +41,45 @@
     |  |- NoReassignmentInProgressError
     |  |- OffsetOutOfRangeError
     |  `- GroupIdNotFoundError
-    |- AlreadyExistsError             choose another name, or take what is there
+    |- AlreadyExistsError             choose another name, or use the existing one
     |  |- TopicAlreadyExistsError
-    |  |- DuplicateBrokerRegistrationError  the id or the location is taken
-    |  |- ElectionNotNeededError      the leader is the right one already
+    |  |- DuplicateBrokerRegistrationError  the id or the location is in use
+    |  |- ElectionNotNeededError      the partition already has this leader
     |  `- ClusterAlreadyExistsError
     |- FencedError                    stop: a newer writer has taken over
     |  |- ProducerFencedError
     |  |- OutOfOrderSequenceNumberError
     |  |- UnknownProducerIdError      a producer that has expired
-    |  |- ClusterMovedError           the cluster goes on at another root
-    |  |- RootReplacedError           the root was restored from a copy, or made again: open the cluster again
-    |  |- UnlinkedHistoryError        who the caller is in the log read now cannot be told: get another producer id
+    |  |- ClusterMovedError           the cluster continues at another root
+    |  |- RootReplacedError           the root was restored from a copy, or created again: reopen the cluster
+    |  |- UnlinkedHistoryError        the producer id may belong to another producer in this log: get a new one
     |  |- ControllerMovedError        another controller has a higher epoch
     |  |- IllegalGenerationError      a rebalance has happened since
     |  |- UnknownMemberIdError        the member has left or was expired
-    |  |- FencedInstanceIdError       another process uses this group.instance.id now
-    |  `- CommitFailedError           offsets that the group does not take from this consumer
-    |- RebalanceInProgressError       poll, then try again
-    |- ReplicaError                   nothing was written: it works once the replicas are well
-    |  |- LeaderNotAvailableError     no in-sync replica answers
-    |  |- BrokerNotAvailableError     a location does not pass its checks
+    |  |- FencedInstanceIdError       another process now uses this group.instance.id
+    |  `- CommitFailedError           the group rejects offsets of this consumer
+    |- RebalanceInProgressError       poll, then retry
+    |- ReplicaError                   nothing was written: retry once enough replicas are available
+    |  |- LeaderNotAvailableError     no in-sync replica is available
+    |  |- BrokerNotAvailableError     a storage location fails its checks
     |  |- ReassignmentInProgressError
     |  |- PreferredLeaderNotAvailableError
     |  `- EligibleLeadersNotAvailableError
     |- TransactionAbortedError        abort the transaction and begin another
-    |- KafkaTimeoutError              not done in time; it may still happen
-    |- DataLossError                  records that were asked for are gone
-    |- CorruptionError                stored bytes are not what was written: repair
+    |- KafkaTimeoutError              not done in time; outcome unknown
+    |- DataLossError                  requested records are lost
+    |- CorruptionError                stored bytes differ from what was written: repair
     |  |- CorruptRecordError          a .log file
     |  |- CorruptIndexError           an .index file
     |  `- CorruptMetadataError        cluster.json, a commit, a checkpoint, the boundary
     |- UnsupportedVersionError        upgrade sparklog
-    |- CommitConflictError            retry: others committed first, too many times
+    |- CommitConflictError            retry: other writers won every attempt
     |- WriteRefusedError              the files cannot become part of the log: write the records again
-    |  |- NotLeaderForPartitionError  they are on no broker that is in sync
-    |  |- NotEnoughReplicasError      they are on fewer brokers in sync than min.insync.replicas
+    |  |- NotLeaderForPartitionError  no in-sync broker holds them
+    |  |- NotEnoughReplicasError      fewer in-sync brokers than min.insync.replicas hold them
     |  `- StaleWriteError             they were begun too long ago
-    |- IndeterminateCommitError       unknown whether it happened: read back, then decide
-    `- StorageError                   the storage refused or failed: mend it, then retry
+    |- IndeterminateCommitError       outcome unknown: read back, then decide
+    `- StorageError                   the storage refused or failed: fix it, then retry
        |- ObjectNotFoundError
        |- ObjectExistsError
        |- StoragePermissionError
@@ -87,14 +87,14 @@
        `- StorageUnavailableError
 
 
-Across these groups go those of Kafka: ``except RetriableError`` catches what may work when it is tried again,
-InvalidMetadataError what may work with the newest state, BrokerResponseError what has a number in Kafka's protocol
-(``errno``), AuthorizationError what the storage does not allow. Every class of ``kafka.errors`` is here, with its
-number, its bases and its older names; those that nothing here raises are in ``kafka``. ``for_code`` gives the class of
-a number.
+Kafka's own groups cut across these: ``except RetriableError`` catches errors that a retry may resolve,
+InvalidMetadataError those that reading the newest state may resolve, BrokerResponseError those with a number in
+Kafka's protocol (``errno``), AuthorizationError operations that the storage does not allow. Every class of
+``kafka.errors`` is here, with its number, its bases and its older names; those that sparklog never raises are in
+``kafka``. ``for_code`` returns the class of a number.
 
-Every error is picklable, so that it crosses from an executor to the driver whole, and carries what it is about as
-attributes: ``topic``, ``partition``, ``offset``, ``path`` and others, ``None`` where they do not apply.
+Every error is picklable, so that it reaches the driver from an executor unchanged, and has its details as attributes:
+``topic``, ``partition``, ``offset``, ``path`` and others, ``None`` where they do not apply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What all errors have in common, and Kafka's own grouping of them: by who made the error, and whether to try again.
+"""Base classes of all errors: the common behaviour, and Kafka's grouping by origin and by whether a retry may help.
 
-Rules: ``retriable`` and ``invalid_metadata`` follow from the bases alone. An error of a broker's response says its
-number and code where its class is defined, and its docstring is its ``description``. Every error is picklable.
+Rules: ``retriable`` and ``invalid_metadata`` follow from the bases alone. An error of a broker's response defines its
+number and code in its class statement, and its docstring is its ``description``. Every error is picklable.
 
 Not for: the errors themselves (``raised``, ``kafka``).
 """
@@ -14,9 +14,9 @@ _PUBLIC_MODULE = "sparklog.errors"
 
 
 class KafkaError(Exception):
-    """Base of every error here. ``message`` says what happened, where, and what to do; ``context`` holds the facts.
+    """Base of all errors. ``message`` says what happened, where, and what to do; ``context`` holds the details.
 
-    Facts are attributes as well: ``error.topic`` is None where no topic is concerned.
+    Details are attributes as well: ``error.topic`` is None where no topic is concerned.
 
         >>> try:
         ...     sparklog.scan("payments", root)
@@ -40,7 +40,7 @@ class KafkaError(Exception):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__.startswith(_PUBLIC_MODULE + "."):
-            cls.__module__ = _PUBLIC_MODULE  # where programs import it from, and what a pickle names
+            cls.__module__ = _PUBLIC_MODULE  # the module that programs import, and that pickles name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -65,7 +65,7 @@ class KafkaError(Exception):
 KafkaError.__module__ = _PUBLIC_MODULE
 
 SparklogError = KafkaError
-"""The same under the name that this package began with."""
+"""The original name of ``KafkaError`` in this package."""
 
 
 def _rebuild(kind: type[KafkaError], args: Any, context: dict[str, Any]) -> KafkaError:
@@ -73,20 +73,20 @@ def _rebuild(kind: type[KafkaError], args: Any, context: dict[str, Any]) -> Kafk
 
 
 class RetriableError(KafkaError):
-    """What may work when it is tried again."""
+    """The operation may succeed when it is retried."""
 
     retriable = True
 
 
 class InvalidMetadataError(RetriableError):
-    """What may work once the newest state of the cluster has been read."""
+    """The operation may succeed once the newest state of the cluster has been read."""
 
     invalid_metadata = True
 
 
 class BrokerResponseError(KafkaError):
-    """An error that Kafka's protocol has a number for (``errno``), a code (``message`` of the class) and a meaning
-    (``description``)."""
+    """An error with a number (``errno``), a code (``message`` of the class) and a meaning (``description``) in Kafka's
+    protocol."""
 
     def __init_subclass__(cls, errno: int | None = None, code: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -96,4 +96,4 @@ class BrokerResponseError(KafkaError):
 
 
 class AuthorizationError(BrokerResponseError):
-    """Whoever asked is not allowed to."""
+    """The caller is not authorized."""

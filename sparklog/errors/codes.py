@@ -1,4 +1,4 @@
-"""Error classes by the number that Kafka's protocol gives them."""
+"""Error classes by their number in Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from sparklog.errors import kafka, raised
 from sparklog.errors.base import BrokerResponseError
 
 
-def _by_number() -> dict[int, type[BrokerResponseError]]:
-    found: dict[int, type[BrokerResponseError]] = {}
+def _index_by_number() -> dict[int, type[BrokerResponseError]]:
+    classes: dict[int, type[BrokerResponseError]] = {}
     for module in (raised, kafka):
         for kind in vars(module).values():
             if isinstance(kind, type) and issubclass(kind, BrokerResponseError) and "errno" in vars(kind):
                 assert kind.errno is not None
-                found.setdefault(kind.errno, kind)
-    return found
+                classes.setdefault(kind.errno, kind)
+    return classes
 
 
-kafka_errors = _by_number()
-"""The class of each number, NoError for 0. ``UnsupportedVersionError`` for 35, which two have."""
+kafka_errors = _index_by_number()
+"""The class of each number, NoError for 0. Two classes have 35: it maps to ``UnsupportedVersionError``."""
 
 
 def for_code(error_code: int) -> type[BrokerResponseError]:
-    """The class of a number. One that is not known gives a class of its own, an UnknownError with that number.
+    """Return the class of a number. An unknown number gets a new subclass of UnknownError with that ``errno``.
 
     for_code(3)     # UnknownTopicOrPartitionError
     """
-    known = kafka_errors.get(error_code)
-    if known is not None:
-        return known
+    kind = kafka_errors.get(error_code)
+    if kind is not None:
+        return kind
     return type("UnrecognizedBrokerError", (kafka.UnknownError,), {"errno": error_code})

@@ -1,7 +1,7 @@
-"""Errors of Kafka's clients and brokers that nothing here raises: there are no connections, sessions or ACLs.
+"""Errors of Kafka's clients and brokers that sparklog never raises: there are no connections, sessions or ACLs.
 
-They are here so that a program written for kafka-python imports and catches what it did, under the same names, numbers
-and bases. The text of each says what it means in Kafka. ``raised`` has those that mean something here.
+They exist so that a program written for kafka-python can import and catch them under the same names, numbers and bases.
+Each docstring gives the meaning in Kafka. Not for: errors that sparklog raises (``raised``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.errors.raised import UnsupportedVersionError
 
 
 class Cancelled(RetriableError):
-    """The request was given up before it was answered."""
+    """The request was cancelled before a response arrived."""
 
 
 class KafkaConnectionError(InvalidMetadataError):
@@ -33,15 +33,15 @@ class KafkaProtocolError(KafkaError):
 
 
 class CorrelationIdError(RetriableError, KafkaProtocolError):
-    """An answer to another request than the one that was asked."""
+    """A response to a different request."""
 
 
 class InvalidReceiveError(KafkaProtocolError):
-    """An answer with a size that cannot be."""
+    """A response with an invalid size."""
 
 
 class MetadataEmptyBrokerList(RetriableError):
-    """Metadata that name no broker."""
+    """Metadata without any broker."""
 
 
 class NodeNotReadyError(RetriableError):
@@ -49,7 +49,7 @@ class NodeNotReadyError(RetriableError):
 
 
 class UnknownBrokerIdError(KafkaError):
-    """A broker that the metadata do not have."""
+    """A broker that is not in the metadata."""
 
 
 class QuotaViolationError(KafkaError):
@@ -57,52 +57,52 @@ class QuotaViolationError(KafkaError):
 
 
 class StaleMetadata(InvalidMetadataError):
-    """What is known of the cluster is out of date."""
+    """The client's metadata of the cluster is out of date."""
 
 
 class TooManyInFlightRequests(RetriableError):
-    """As many requests are unanswered as may be."""
+    """The number of unanswered requests has reached its limit."""
 
 
 class UnrecognizedBrokerVersion(KafkaError):
-    """The version of the broker cannot be told."""
+    """The version of the broker cannot be determined."""
 
 
 class UnsupportedCodecError(KafkaError):
-    """No library for this compression."""
+    """No library for this compression codec is installed."""
 
 
 # -- Responses of Kafka's brokers
 
 
 class UnknownError(BrokerResponseError, errno=-1, code="UNKNOWN"):
-    """An error of the broker that it has no name for."""
+    """An unexpected error of the broker."""
 
 
 class InvalidFetchRequestError(BrokerResponseError, errno=4, code="INVALID_FETCH_SIZE"):
-    """A fetch of a size below zero."""
+    """A fetch with a negative size."""
 
 
 class RequestTimedOutError(RetriableError, BrokerResponseError, errno=7, code="REQUEST_TIMED_OUT"):
-    """The broker could not do it within the time that the request allows."""
+    """The broker did not complete the request within its timeout."""
 
 
 class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError, errno=9, code="REPLICA_NOT_AVAILABLE"):
-    """A replica that should be on this broker cannot be read there."""
+    """A replica that belongs on this broker cannot be read there."""
 
 
 class NetworkExceptionError(InvalidMetadataError, BrokerResponseError, errno=13, code="NETWORK_EXCEPTION"):
-    """The connection broke before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class CoordinatorLoadInProgressError(
     RetriableError, BrokerResponseError, errno=14, code="COORDINATOR_LOAD_IN_PROGRESS"
 ):
-    """The coordinator is still reading its groups or transactions."""
+    """The coordinator is still loading its groups or transactions."""
 
 
 class CoordinatorNotAvailableError(RetriableError, BrokerResponseError, errno=15, code="COORDINATOR_NOT_AVAILABLE"):
-    """No broker coordinates the group or transaction now."""
+    """No broker currently coordinates the group or transaction."""
 
 
 class NotCoordinatorError(RetriableError, BrokerResponseError, errno=16, code="NOT_COORDINATOR"):
@@ -112,11 +112,11 @@ class NotCoordinatorError(RetriableError, BrokerResponseError, errno=16, code="N
 class NotEnoughReplicasAfterAppendError(
     RetriableError, BrokerResponseError, errno=20, code="NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 ):
-    """The leader has the records, and too few replicas in sync have them."""
+    """The leader appended the records, but too few in-sync replicas have them."""
 
 
 class InvalidCommitOffsetSizeError(BrokerResponseError, errno=28, code="INVALID_COMMIT_OFFSET_SIZE"):
-    """Offsets with their texts that are too large to be committed."""
+    """Offsets and metadata that are too large to be committed."""
 
 
 class TopicAuthorizationFailedError(AuthorizationError, errno=29, code="TOPIC_AUTHORIZATION_FAILED"):
@@ -128,7 +128,7 @@ class GroupAuthorizationFailedError(AuthorizationError, errno=30, code="GROUP_AU
 
 
 class UnsupportedSaslMechanismError(BrokerResponseError, errno=33, code="UNSUPPORTED_SASL_MECHANISM"):
-    """The broker does not have this SASL mechanism."""
+    """The broker does not support this SASL mechanism."""
 
 
 class IllegalSaslStateError(BrokerResponseError, errno=34, code="ILLEGAL_SASL_STATE"):
@@ -144,23 +144,23 @@ class NotControllerError(RetriableError, BrokerResponseError, errno=41, code="NO
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError, errno=43, code="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
-    """The format of the stored records does not have what was asked for."""
+    """The format of the stored records does not support the request."""
 
 
 class DuplicateSequenceNumberError(BrokerResponseError, errno=46, code="DUPLICATE_SEQUENCE_NUMBER"):
-    """The broker has the records with this sequence number already."""
+    """The broker already has records with this sequence number."""
 
 
 class InvalidProducerEpochError(BrokerResponseError, errno=47, code="INVALID_PRODUCER_EPOCH"):
-    """A producer with an epoch that is over."""
+    """A producer with an old epoch."""
 
 
 class InvalidProducerIdMappingError(BrokerResponseError, errno=49, code="INVALID_PRODUCER_ID_MAPPING"):
-    """The producer id is not the one of the transactional id."""
+    """The producer id does not belong to the transactional id."""
 
 
 class ConcurrentTransactionsError(RetriableError, BrokerResponseError, errno=51, code="CONCURRENT_TRANSACTIONS"):
-    """The transaction before is still being completed."""
+    """The previous transaction is still being completed."""
 
 
 class TransactionCoordinatorFencedError(BrokerResponseError, errno=52, code="TRANSACTION_COORDINATOR_FENCED"):
@@ -186,7 +186,7 @@ class LogDirNotFoundError(BrokerResponseError, errno=57, code="LOG_DIR_NOT_FOUND
 
 
 class SaslAuthenticationFailedError(BrokerResponseError, errno=58, code="SASL_AUTHENTICATION_FAILED"):
-    """User and password, or what stands for them, were refused."""
+    """The credentials were rejected."""
 
 
 class DelegationTokenAuthDisabledError(BrokerResponseError, errno=61, code="DELEGATION_TOKEN_AUTH_DISABLED"):
@@ -194,15 +194,15 @@ class DelegationTokenAuthDisabledError(BrokerResponseError, errno=61, code="DELE
 
 
 class DelegationTokenNotFoundError(BrokerResponseError, errno=62, code="DELEGATION_TOKEN_NOT_FOUND"):
-    """The cluster does not have this delegation token."""
+    """The delegation token does not exist."""
 
 
 class DelegationTokenOwnerMismatchError(BrokerResponseError, errno=63, code="DELEGATION_TOKEN_OWNER_MISMATCH"):
-    """The delegation token belongs to somebody else."""
+    """The delegation token belongs to another principal."""
 
 
 class DelegationTokenRequestNotAllowedError(BrokerResponseError, errno=64, code="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"):
-    """This connection may not ask for delegation tokens."""
+    """This connection may not request delegation tokens."""
 
 
 class DelegationTokenAuthorizationFailedError(
@@ -212,11 +212,11 @@ class DelegationTokenAuthorizationFailedError(
 
 
 class DelegationTokenExpiredError(BrokerResponseError, errno=66, code="DELEGATION_TOKEN_EXPIRED"):
-    """The time of the delegation token is over."""
+    """The delegation token has expired."""
 
 
 class InvalidPrincipalTypeError(BrokerResponseError, errno=67, code="INVALID_PRINCIPAL_TYPE"):
-    """A kind of principal that the broker does not know."""
+    """A principal type that the broker does not support."""
 
 
 class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, errno=70, code="FETCH_SESSION_ID_NOT_FOUND"):
@@ -224,31 +224,31 @@ class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, errno=70,
 
 
 class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError, errno=71, code="INVALID_FETCH_SESSION_EPOCH"):
-    """A fetch with an epoch that its session does not have."""
+    """A fetch with an epoch that does not match its session."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError, errno=72, code="LISTENER_NOT_FOUND"):
-    """The leader has no listener of the kind that the client uses."""
+    """The leader has no listener that matches the client's."""
 
 
 class TopicDeletionDisabledError(BrokerResponseError, errno=73, code="TOPIC_DELETION_DISABLED"):
-    """The cluster deletes no topics (``delete.topic.enable``)."""
+    """The cluster does not allow topics to be deleted (``delete.topic.enable``)."""
 
 
 class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=74, code="FENCED_LEADER_EPOCH"):
-    """The client knows an older leader than the broker."""
+    """The client's leader epoch is older than the broker's."""
 
 
 class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError, errno=75, code="UNKNOWN_LEADER_EPOCH"):
-    """The client knows a newer leader than the broker."""
+    """The client's leader epoch is newer than the broker's."""
 
 
 class UnsupportedCompressionTypeError(BrokerResponseError, errno=76, code="UNSUPPORTED_COMPRESSION_TYPE"):
-    """The client that asks cannot read this compression."""
+    """The requesting client does not support this compression codec."""
 
 
 class StaleBrokerEpochError(BrokerResponseError, errno=77, code="STALE_BROKER_EPOCH"):
-    """The broker has been registered again since."""
+    """The broker has re-registered since."""
 
 
 class OffsetNotAvailableError(RetriableError, BrokerResponseError, errno=78, code="OFFSET_NOT_AVAILABLE"):
@@ -256,7 +256,7 @@ class OffsetNotAvailableError(RetriableError, BrokerResponseError, errno=78, cod
 
 
 class MemberIdRequiredError(BrokerResponseError, errno=79, code="MEMBER_ID_REQUIRED"):
-    """The member is to join again with the id that it was given."""
+    """The member must join again with the id that it was given."""
 
 
 class UnstableOffsetCommitError(RetriableError, BrokerResponseError, errno=88, code="UNSTABLE_OFFSET_COMMIT"):
@@ -264,27 +264,27 @@ class UnstableOffsetCommitError(RetriableError, BrokerResponseError, errno=88, c
 
 
 class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, errno=89, code="THROTTLING_QUOTA_EXCEEDED"):
-    """More changes to topics than the quota allows."""
+    """The changes to topics exceed the quota."""
 
 
 class ResourceNotFoundError(BrokerResponseError, errno=91, code="RESOURCE_NOT_FOUND"):
-    """What the request names is not there."""
+    """A resource named in the request does not exist."""
 
 
 class DuplicateResourceError(BrokerResponseError, errno=92, code="DUPLICATE_RESOURCE"):
-    """The request names the same thing twice, or what is there already."""
+    """The request names a resource twice, or one that already exists."""
 
 
 class UnacceptableCredentialError(BrokerResponseError, errno=93, code="UNACCEPTABLE_CREDENTIAL"):
-    """A password or its parameters that the broker does not take."""
+    """A credential, or its parameters, that the broker does not accept."""
 
 
 class InconsistentVoterSetError(BrokerResponseError, errno=94, code="INCONSISTENT_VOTER_SET"):
-    """Voters of a quorum that differ between sender and receiver."""
+    """Sender and receiver disagree about the voters of the quorum."""
 
 
 class InvalidUpdateVersionError(BrokerResponseError, errno=95, code="INVALID_UPDATE_VERSION"):
-    """A version that cannot follow the one that is stored."""
+    """A version that cannot follow the stored one."""
 
 
 class FeatureUpdateFailedError(BrokerResponseError, errno=96, code="FEATURE_UPDATE_FAILED"):
@@ -316,15 +316,15 @@ class InconsistentClusterIdError(BrokerResponseError, errno=104, code="INCONSIST
 
 
 class FetchSessionTopicIdError(RetriableError, BrokerResponseError, errno=106, code="FETCH_SESSION_TOPIC_ID_ERROR"):
-    """A fetch session that names topics by id and by name."""
+    """A fetch session that mixes topic ids and topic names."""
 
 
 class IneligibleReplicaError(BrokerResponseError, errno=107, code="INELIGIBLE_REPLICA"):
-    """A replica that may not join the ISR now."""
+    """A replica that is not eligible to join the ISR."""
 
 
 class NewLeaderElectedError(BrokerResponseError, errno=108, code="NEW_LEADER_ELECTED"):
-    """The change of the ISR made another replica lead."""
+    """The change of the ISR caused the election of another leader."""
 
 
 class OffsetMovedToTieredStorageError(BrokerResponseError, errno=109, code="OFFSET_MOVED_TO_TIERED_STORAGE"):
@@ -340,19 +340,19 @@ class UnreleasedInstanceIdError(BrokerResponseError, errno=111, code="UNRELEASED
 
 
 class UnsupportedAssignorError(BrokerResponseError, errno=112, code="UNSUPPORTED_ASSIGNOR"):
-    """The group does not have this assignor."""
+    """The group does not support this assignor."""
 
 
 class StaleMemberEpochError(BrokerResponseError, errno=113, code="STALE_MEMBER_EPOCH"):
-    """The member acts with an older epoch than the group knows."""
+    """The member's epoch is older than the group's."""
 
 
 class MismatchedEndpointTypeError(BrokerResponseError, errno=114, code="MISMATCHED_ENDPOINT_TYPE"):
-    """A request for controllers that a broker got, or the other way round."""
+    """A request for controllers was sent to a broker, or vice versa."""
 
 
 class UnsupportedEndpointTypeError(BrokerResponseError, errno=115, code="UNSUPPORTED_ENDPOINT_TYPE"):
-    """A kind of endpoint that the cluster does not know."""
+    """An endpoint type that the cluster does not support."""
 
 
 class UnknownControllerIdError(BrokerResponseError, errno=116, code="UNKNOWN_CONTROLLER_ID"):
@@ -360,23 +360,23 @@ class UnknownControllerIdError(BrokerResponseError, errno=116, code="UNKNOWN_CON
 
 
 class UnknownSubscriptionIdError(BrokerResponseError, errno=117, code="UNKNOWN_SUBSCRIPTION_ID"):
-    """The broker does not ask for metrics under this subscription any more."""
+    """The broker no longer collects metrics under this subscription."""
 
 
 class TelemetryTooLargeError(BrokerResponseError, errno=118, code="TELEMETRY_TOO_LARGE"):
-    """More metrics at once than the broker takes."""
+    """More metrics in one request than the broker accepts."""
 
 
 class InvalidRegistrationError(BrokerResponseError, errno=119, code="INVALID_REGISTRATION"):
-    """A broker that cannot be registered as it is."""
+    """An invalid broker registration."""
 
 
 class TransactionAbortableError(BrokerResponseError, errno=120, code="TRANSACTION_ABORTABLE"):
-    """The transaction failed and has to be aborted."""
+    """The transaction failed and must be aborted."""
 
 
 class InvalidRecordStateError(BrokerResponseError, errno=121, code="INVALID_RECORD_STATE"):
-    """The record is not in the state that the acknowledgement is for."""
+    """The record is not in a state that allows this acknowledgement."""
 
 
 class ShareSessionNotFoundError(RetriableError, BrokerResponseError, errno=122, code="SHARE_SESSION_NOT_FOUND"):
@@ -384,7 +384,7 @@ class ShareSessionNotFoundError(RetriableError, BrokerResponseError, errno=122, 
 
 
 class InvalidShareSessionEpochError(RetriableError, BrokerResponseError, errno=123, code="INVALID_SHARE_SESSION_EPOCH"):
-    """An epoch that the share session does not have."""
+    """An epoch that does not match the share session."""
 
 
 class FencedStateEpochError(BrokerResponseError, errno=124, code="FENCED_STATE_EPOCH"):
@@ -392,11 +392,11 @@ class FencedStateEpochError(BrokerResponseError, errno=124, code="FENCED_STATE_E
 
 
 class InvalidVoterKeyError(BrokerResponseError, errno=125, code="INVALID_VOTER_KEY"):
-    """The voter's directory id is another one than the quorum's."""
+    """The voter's directory id differs from the quorum's."""
 
 
 class DuplicateVoterError(BrokerResponseError, errno=126, code="DUPLICATE_VOTER"):
-    """The quorum has this voter already."""
+    """The quorum already has this voter."""
 
 
 class VoterNotFoundError(BrokerResponseError, errno=127, code="VOTER_NOT_FOUND"):
@@ -404,13 +404,13 @@ class VoterNotFoundError(BrokerResponseError, errno=127, code="VOTER_NOT_FOUND")
 
 
 class LogTruncationError(KafkaError):
-    """Records that were read are not in the log any more: an unclean election made a replica lead that lacked them.
+    """Records that were read are no longer in the log: an unclean election chose a leader that lacked them.
 
-    ``divergent_offsets`` are by TopicPartition where the two histories part, None where that cannot be told.
+    ``divergent_offsets`` maps each TopicPartition to the offset where the histories diverge, None where it is unknown.
     """
 
     def __init__(self, divergent_offsets: object = None, *args: object, **context: object) -> None:
-        text = args or (f"partitions whose log was cut short: {divergent_offsets}",)
+        text = args or (f"partitions whose log was truncated: {divergent_offsets}",)
         super().__init__(*text, **context)
         self.divergent_offsets = divergent_offsets
 

@@ -1,10 +1,10 @@
-"""The errors that sparklog raises: groups by what the caller does next, and in them Kafka's errors and its own.
+"""The errors that sparklog raises, Kafka's and its own, grouped by what the caller does next.
 
-Rules: a class that Kafka has is named as there, has its number and its bases, and derives from no other class of
-Kafka's. Where kafka-python raises one of Python's own errors, the class derives from that as well. A kind is added only
-if a caller would act differently, or catches it by Kafka's name.
+Rules: a class that Kafka has keeps Kafka's name, number and bases, and derives from no other class of Kafka's. Where
+kafka-python raises a built-in error of Python, the class derives from that as well. A class is added only if a caller
+would act differently, or catches it by Kafka's name.
 
-Not for: Kafka's errors that mean nothing here (``kafka``).
+Not for: Kafka's errors that sparklog never raises (``kafka``).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from sparklog.errors.base import (
 
 
 class NoError(BrokerResponseError, errno=0, code="NO_ERROR"):
-    """It worked. Calls that report per partition or member give this class; it is never raised."""
+    """Success. Calls that report per partition or member return this class; it is never raised."""
 
 
 class KafkaTimeoutError(RetriableError):
-    """Not done within the time allowed. What was under way may still happen."""
+    """Not done within the timeout. An operation that was in flight may still take effect."""
 
 
 # -- change the call: nothing was written
 
 
 class InvalidCallError(KafkaError):
-    """The call itself is wrong, or wrong now; nothing was written."""
+    """The call is invalid, or invalid at this time; nothing was written."""
 
 
 class InvalidRequestError(InvalidCallError, BrokerResponseError, errno=42, code="INVALID_REQUEST"):
-    """A request that cannot be met, whatever the state of the cluster."""
+    """A request that is invalid, whatever the state of the cluster."""
 
 
 class IllegalArgumentError(InvalidCallError):
@@ -42,8 +42,8 @@ class IllegalArgumentError(InvalidCallError):
 
 
 class InvalidArgumentError(InvalidRequestError, IllegalArgumentError, ValueError, AssertionError):
-    """An argument with a value that cannot be. A ValueError too, as kafka-python 3 raises, and an AssertionError, as
-    version 2 did."""
+    """An argument with an invalid value. A ValueError too, as kafka-python 3 raises, and an AssertionError, as version
+    2 did."""
 
 
 class InvalidArgumentTypeError(InvalidRequestError, IllegalArgumentError, TypeError, AssertionError):
@@ -52,15 +52,15 @@ class InvalidArgumentTypeError(InvalidRequestError, IllegalArgumentError, TypeEr
 
 
 class InvalidTopicError(InvalidCallError, BrokerResponseError, ValueError, errno=17, code="INVALID_TOPIC"):
-    """A topic name that Kafka's rules refuse. A ValueError too, which is what kafka-python's clients raise."""
+    """A topic name that Kafka's rules forbid. A ValueError too, which is what kafka-python's clients raise."""
 
 
 class InvalidTopicTypeError(InvalidTopicError, TypeError):
-    """A topic that is not named by text. A TypeError too, as with kafka-python."""
+    """A topic name that is not text. A TypeError too, as with kafka-python."""
 
 
 class InvalidPartitionsError(InvalidCallError, BrokerResponseError, errno=37, code="INVALID_PARTITIONS"):
-    """A partition count or number that cannot be."""
+    """An invalid partition count or number."""
 
 
 class InvalidReplicationFactorError(InvalidCallError, BrokerResponseError, errno=38, code="INVALID_REPLICATION_FACTOR"):
@@ -74,7 +74,7 @@ class InvalidReplicationAssignmentError(
 
 
 InvalidReplicaAssignmentError = InvalidReplicationAssignmentError
-"""As Kafka's Java client has it."""
+"""The name in Kafka's Java client."""
 
 
 class InvalidConfigurationError(InvalidCallError, BrokerResponseError, ValueError, errno=40, code="INVALID_CONFIG"):
@@ -82,13 +82,13 @@ class InvalidConfigurationError(InvalidCallError, BrokerResponseError, ValueErro
 
 
 class KafkaConfigurationError(InvalidCallError):
-    """Arguments of a client that contradict each other or that no client can have."""
+    """Arguments of a client that are invalid or contradict each other."""
 
 
 class InvalidClientConfigurationError(InvalidConfigurationError, KafkaConfigurationError):
-    """An argument of ``Producer``, ``Consumer`` or ``AdminClient`` that is unknown, cannot be, or contradicts another.
+    """An argument of ``Producer``, ``Consumer`` or ``AdminClient`` that is unknown, invalid, or contradicts another.
 
-    What kafka-python raises for that: KafkaConfigurationError, and here and there ValueError.
+    kafka-python raises KafkaConfigurationError for these, and in some cases ValueError.
     """
 
 
@@ -97,11 +97,11 @@ class InvalidClientConfigurationTypeError(InvalidClientConfigurationError, TypeE
 
 
 class InvalidRequiredAcksError(BrokerResponseError, errno=21, code="INVALID_REQUIRED_ACKS"):
-    """``acks`` that no producer may ask for."""
+    """Invalid ``acks``."""
 
 
 class InvalidAcksError(InvalidRequiredAcksError, InvalidClientConfigurationError):
-    """The same as an argument of ``Producer``."""
+    """Invalid ``acks`` as an argument of ``Producer``."""
 
 
 class InvalidOptionError(InvalidRequestError):
@@ -109,26 +109,26 @@ class InvalidOptionError(InvalidRequestError):
 
 
 class RefusedRecordError(InvalidCallError, ValueError):
-    """A record that its topic does not take. The others of the same call may be sent without it.
+    """A record that its topic does not accept. The others of the same call may be sent without it.
 
     A ValueError too, which is what kafka-python's ``send`` raises.
     """
 
 
 class InvalidRecordError(RefusedRecordError, BrokerResponseError, errno=87, code="INVALID_RECORD"):
-    """A row that cannot become a record: wrong type, no topic, no key, or no partition."""
+    """A row that cannot become a record: wrong type, missing topic, missing key, or invalid partition."""
 
 
 class InvalidRecordTypeError(InvalidRecordError, TypeError):
-    """A partition that is not named by its number. A TypeError too, as with kafka-python."""
+    """A partition that is not an integer. A TypeError too, as with kafka-python."""
 
 
 class InvalidTimestampError(RefusedRecordError, BrokerResponseError, errno=32, code="INVALID_TIMESTAMP"):
-    """A record's timestamp lies outside what the topic accepts."""
+    """A record's timestamp is outside the range that the topic accepts."""
 
 
 class InvalidTimestampTypeError(InvalidTimestampError, TypeError):
-    """A timestamp that is no number. A TypeError too, as with kafka-python."""
+    """A timestamp that is not a number. A TypeError too, as with kafka-python."""
 
 
 class MessageSizeTooLargeError(RefusedRecordError, BrokerResponseError, errno=10, code="MESSAGE_SIZE_TOO_LARGE"):
@@ -140,26 +140,28 @@ class PolicyViolationError(InvalidCallError, BrokerResponseError, errno=44, code
 
 
 class RecordListTooLargeError(InvalidCallError, BrokerResponseError, errno=18, code="RECORD_LIST_TOO_LARGE"):
-    """One commit or one batch would pass a hard limit (see ``sparklog.limits``)."""
+    """A commit or batch would exceed a hard limit (see ``sparklog.limits``)."""
 
 
 class SerializationError(InvalidRequestError, TypeError):
-    """A key, value or header that is not bytes, and no serializer makes bytes of it.
+    """A key, value or header that is not bytes, without a serializer that converts it.
 
     A TypeError too, which is what kafka-python's ``send`` raises.
     """
 
 
 class IllegalStateError(InvalidCallError):
-    """The client is closed, is used by another process than its maker's, or cannot do this in its present mode."""
+    """The client is closed, is used in another process than the one that created it, or cannot do this in its current
+    mode."""
 
 
 class NotAssignedError(IllegalStateError, ValueError):
-    """A partition that the consumer does not have. A ValueError too, which is what kafka-python's ``seek`` raises."""
+    """A partition that is not assigned to the consumer. A ValueError too, which is what kafka-python's ``seek``
+    raises."""
 
 
 class InvalidTxnStateError(InvalidCallError, BrokerResponseError, errno=48, code="INVALID_TXN_STATE"):
-    """A step of a transaction that does not follow from the one before."""
+    """A call that the current state of the transaction does not allow."""
 
 
 class TransactionStateError(InvalidTxnStateError, IllegalStateError):
@@ -169,11 +171,11 @@ class TransactionStateError(InvalidTxnStateError, IllegalStateError):
 class InvalidTransactionTimeoutError(
     InvalidCallError, BrokerResponseError, errno=50, code="INVALID_TRANSACTION_TIMEOUT"
 ):
-    """A ``transaction_timeout_ms`` over the cluster's ``transaction.max.timeout.ms``."""
+    """A ``transaction_timeout_ms`` above the cluster's ``transaction.max.timeout.ms``."""
 
 
 class InvalidSessionTimeoutError(InvalidCallError, BrokerResponseError, errno=26, code="INVALID_SESSION_TIMEOUT"):
-    """A session timeout outside of the cluster's bounds."""
+    """A session timeout outside the cluster's bounds."""
 
 
 class InconsistentGroupProtocolError(
@@ -183,27 +185,27 @@ class InconsistentGroupProtocolError(
 
 
 class GroupMaxSizeReachedError(InvalidCallError, BrokerResponseError, errno=81, code="GROUP_MAX_SIZE_REACHED"):
-    """A group that may not grow."""
+    """The group has ``group.max.size`` members already."""
 
 
 class NonEmptyGroupError(InvalidCallError, BrokerResponseError, errno=68, code="NON_EMPTY_GROUP"):
-    """A change from outside to a group that has members."""
+    """A change to a group that is only allowed while the group has no members."""
 
 
 class GroupSubscribedToTopicError(InvalidCallError, BrokerResponseError, errno=86, code="GROUP_SUBSCRIBED_TO_TOPIC"):
-    """Offsets of a topic that members of the group read are not deleted."""
+    """Offsets of a topic that members of the group subscribe to cannot be deleted."""
 
 
 class InvalidGroupIdError(InvalidCallError, BrokerResponseError, errno=24, code="INVALID_GROUP_ID"):
-    """A group id that no group can have."""
+    """An invalid group id."""
 
 
 class OffsetMetadataTooLargeError(InvalidCallError, BrokerResponseError, errno=12, code="OFFSET_METADATA_TOO_LARGE"):
-    """The text committed with an offset is longer than a group keeps."""
+    """The metadata committed with an offset is too long."""
 
 
 class SecurityDisabledError(InvalidCallError, BrokerResponseError, errno=54, code="SECURITY_DISABLED"):
-    """No ACLs are kept: the permissions of the storage decide."""
+    """There are no ACLs: the permissions of the storage decide."""
 
 
 class NoOffsetForPartitionError(InvalidCallError):
@@ -218,7 +220,7 @@ class UnsupportedStoreError(InvalidRequestError):
 
 
 class NotFoundError(KafkaError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
 
 class UnknownTopicOrPartitionError(
@@ -232,12 +234,12 @@ class InvalidPartitionError(UnknownTopicOrPartitionError, ValueError):
 
 
 class TransactionalIdNotFoundError(NotFoundError, BrokerResponseError, errno=105, code="TRANSACTIONAL_ID_NOT_FOUND"):
-    """No producer has used this transactional id, or not for ``transactional.id.expiration.ms``."""
+    """No producer has used this transactional id within ``transactional.id.expiration.ms``."""
 
 
 class UnknownTopicTimeoutError(UnknownTopicOrPartitionError, KafkaTimeoutError):
-    """No such topic or partition, in a call for which kafka-python waits until its time is up. ``send`` waits here
-    too, for ``max_block_ms``; what a consumer is asked is answered at once."""
+    """No such topic or partition, in a call that waits for its timeout in kafka-python. Here, too, ``send`` waits for
+    ``max_block_ms``; calls of a consumer raise immediately."""
 
 
 class ClusterNotFoundError(NotFoundError):
@@ -249,7 +251,7 @@ class BrokerIdNotRegisteredError(NotFoundError, BrokerResponseError, errno=102, 
 
 
 class NoReassignmentInProgressError(NotFoundError, BrokerResponseError, errno=85, code="NO_REASSIGNMENT_IN_PROGRESS"):
-    """The replicas of this partition are not being moved."""
+    """The replicas of this partition are not being reassigned."""
 
 
 class OffsetOutOfRangeError(NotFoundError, BrokerResponseError, errno=1, code="OFFSET_OUT_OF_RANGE"):
@@ -260,11 +262,11 @@ class GroupIdNotFoundError(NotFoundError, BrokerResponseError, errno=69, code="G
     """No such consumer group."""
 
 
-# -- choose another name, or take what is there
+# -- choose another name, or use the existing one
 
 
 class AlreadyExistsError(KafkaError):
-    """What was to be created is there already."""
+    """The object to be created already exists."""
 
 
 class TopicAlreadyExistsError(AlreadyExistsError, BrokerResponseError, errno=36, code="TOPIC_ALREADY_EXISTS"):
@@ -278,13 +280,13 @@ class ClusterAlreadyExistsError(AlreadyExistsError):
 class DuplicateBrokerRegistrationError(
     AlreadyExistsError, BrokerResponseError, errno=101, code="DUPLICATE_BROKER_REGISTRATION"
 ):
-    """The broker id is taken, or the location is in use already."""
+    """The broker id or the location is already in use."""
 
 
 class ElectionNotNeededError(
     AlreadyExistsError, InvalidMetadataError, BrokerResponseError, errno=84, code="ELECTION_NOT_NEEDED"
 ):
-    """The partition has the leader that an election would give it."""
+    """The partition already has the leader that the election would choose."""
 
 
 # -- stop: a newer writer has taken over
@@ -303,19 +305,20 @@ class OutOfOrderSequenceNumberError(FencedError, BrokerResponseError, errno=45, 
 
 
 class RootReplacedError(FencedError):
-    """The root holds another history than the one this client has read: restored from a copy, or made again."""
+    """The root holds another history than this client has read: it was restored from a copy or created again."""
 
 
 class UnlinkedHistoryError(FencedError):
-    """The state was read from a checkpoint that nothing links to the one before: a producer id may be another one's."""
+    """The state comes from a checkpoint that is not linked to the state read before, so the producer id may belong to
+    another producer."""
 
 
 class ClusterMovedError(FencedError):
-    """A mirror of this root was promoted; the cluster goes on there, and nothing is written here any more."""
+    """A mirror of this root was promoted; the cluster continues there, and this root is no longer written."""
 
 
 class StaleControllerEpochError(FencedError, BrokerResponseError, errno=11, code="STALE_CONTROLLER_EPOCH"):
-    """A controller that has been replaced gave an order."""
+    """A request of a controller that has been replaced."""
 
 
 class ControllerMovedError(StaleControllerEpochError):
@@ -323,53 +326,53 @@ class ControllerMovedError(StaleControllerEpochError):
 
 
 class IllegalGenerationError(FencedError, BrokerResponseError, errno=22, code="ILLEGAL_GENERATION"):
-    """A group member acts for a generation that is over."""
+    """A group member uses an old generation."""
 
 
 class UnknownProducerIdError(FencedError, BrokerResponseError, errno=59, code="UNKNOWN_PRODUCER_ID"):
-    """A producer id that the cluster, or a partition, has forgotten: ``transactional.id.expiration.ms`` or
-    ``producer.id.expiration.ms`` has passed."""
+    """The cluster or a partition has forgotten the producer id, after ``transactional.id.expiration.ms`` or
+    ``producer.id.expiration.ms``."""
 
 
 class UnknownMemberIdError(FencedError, BrokerResponseError, errno=25, code="UNKNOWN_MEMBER_ID"):
-    """A member that the group does not have (any more)."""
+    """The member is not, or no longer, in the group."""
 
 
 class FencedInstanceIdError(FencedError, BrokerResponseError, errno=82, code="FENCED_INSTANCE_ID"):
-    """A static member whose ``group.instance.id`` another process has taken over."""
+    """Another process has taken over the ``group.instance.id`` of this static member."""
 
 
 class CommitFailedError(FencedError):
-    """Offsets that the group does not take from this consumer: a rebalance has given its partitions to other members,
-    which read them again, or it never was one of the group's members. ``__cause__`` may say more."""
+    """The group rejected offsets of this consumer: a rebalance has assigned its partitions to other members, which
+    read the records again, or it was never a member of the group. ``__cause__`` may say more."""
 
     def __init__(self, *args: object, **context: object) -> None:
-        super().__init__(*(args or ("the group has given the partitions to other members",)), **context)
+        super().__init__(*(args or ("the group has assigned the partitions to other members",)), **context)
 
 
-# -- try again, now or once the replicas or the storage are well
+# -- retry, now or once the replicas or the storage are available
 
 
 class RebalanceInProgressError(BrokerResponseError, errno=27, code="REBALANCE_IN_PROGRESS"):
-    """The group is being rebalanced; ``poll`` takes part in it."""
+    """The group is rebalancing; call ``poll`` to take part."""
 
 
 class ReplicaError(KafkaError):
-    """The replicas of a partition do not allow this now; nothing was written. Once they do, it works."""
+    """The replicas of a partition do not currently allow the operation; nothing was written, and it may be retried."""
 
 
 class LeaderNotAvailableError(
     ReplicaError, InvalidMetadataError, BrokerResponseError, errno=5, code="LEADER_NOT_AVAILABLE"
 ):
-    """A partition has no leader: none of its in-sync replicas answers."""
+    """A partition has no leader: none of its in-sync replicas is available."""
 
 
 class BrokerNotAvailableError(ReplicaError, BrokerResponseError, errno=8, code="BROKER_NOT_AVAILABLE"):
-    """A storage location does not pass its checks."""
+    """A storage location fails its checks."""
 
 
 class ReassignmentInProgressError(ReplicaError, BrokerResponseError, errno=60, code="REASSIGNMENT_IN_PROGRESS"):
-    """The replicas of the partition are being moved; wait for the end, or cancel it."""
+    """The replicas of the partition are being reassigned; wait until that is complete, or cancel it."""
 
 
 class PreferredLeaderNotAvailableError(
@@ -381,26 +384,26 @@ class PreferredLeaderNotAvailableError(
 class EligibleLeadersNotAvailableError(
     ReplicaError, InvalidMetadataError, BrokerResponseError, errno=83, code="ELIGIBLE_LEADERS_NOT_AVAILABLE"
 ):
-    """No replica may become leader."""
+    """No replica is eligible to become leader."""
 
 
 class TransactionAbortedError(KafkaError):
-    """The transaction cannot be committed any more; nothing of it is visible."""
+    """The transaction can no longer be committed; none of its records are visible."""
 
 
-# -- what is stored is gone, damaged, or newer than this program
+# -- stored data is lost, corrupt, or newer than this program
 
 
 class DataLossError(KafkaError):
-    """Records in the requested range are no longer there."""
+    """Records in the requested range are lost."""
 
 
 class CorruptionError(KafkaError):
-    """Stored bytes are not the bytes that were written. Nothing of the damaged part is returned."""
+    """Stored bytes differ from the bytes that were written. Nothing of the corrupt part is returned."""
 
 
 class CorruptRecordError(CorruptionError, BrokerResponseError, errno=2, code="CORRUPT_MESSAGE"):
-    """A part of a ``.log`` file does not match its checksum, or is cut short."""
+    """A part of a ``.log`` file does not match its checksum, or is truncated."""
 
 
 CorruptRecordException = CorruptRecordError
@@ -412,22 +415,22 @@ class CorruptIndexError(CorruptionError):
 
 
 class CorruptMetadataError(CorruptionError):
-    """``cluster.json``, a commit, a checkpoint or the boundary is damaged or was edited."""
+    """``cluster.json``, a commit, a checkpoint or the boundary is corrupt or was edited."""
 
 
 class UnsupportedVersionError(BrokerResponseError, errno=35, code="UNSUPPORTED_VERSION"):
     """Written by a newer sparklog than this one."""
 
 
-# -- writing: what became of it, and whether to write again
+# -- the outcome of a write, and whether to retry it
 
 
 class CommitConflictError(RetriableError):
-    """Other writers won every attempt; nothing was written. Retrying is safe."""
+    """Other writers won every attempt; nothing was committed. Retrying is safe."""
 
 
 class WriteRefusedError(RetriableError):
-    """Written files that can no longer become part of the log, or brokers that cannot take any.
+    """Files that were written can no longer become part of the log, or no broker can take new ones.
 
     Nothing was committed; the same records may be written again, to the brokers that the newest state names.
     """
@@ -436,25 +439,25 @@ class WriteRefusedError(RetriableError):
 class NotLeaderForPartitionError(
     WriteRefusedError, InvalidMetadataError, BrokerResponseError, errno=6, code="NOT_LEADER_FOR_PARTITION"
 ):
-    """No broker that is in sync has the records: the partition has no leader, or its replicas changed meanwhile."""
+    """No in-sync broker has the records: the partition has no leader, or its replicas have changed since."""
 
 
 NotLeaderOrFollowerError = NotLeaderForPartitionError
-"""As Kafka's Java client has it."""
+"""The name in Kafka's Java client."""
 
 
 class NotEnoughReplicasError(
     WriteRefusedError, RetriableError, BrokerResponseError, errno=19, code="NOT_ENOUGH_REPLICAS"
 ):
-    """Fewer replicas in sync than ``min.insync.replicas`` asks for, in a write with ``acks=all``."""
+    """A write with ``acks=all`` to a partition with fewer in-sync replicas than ``min.insync.replicas``."""
 
 
 class StaleWriteError(WriteRefusedError):
-    """A file that was begun before the version of the cluster up to which files of slow writers are given up."""
+    """A file of a slow writer, begun at or before the version up to which uncommitted files have been fenced."""
 
 
 class IndeterminateCommitError(KafkaError):
-    """The storage did not say whether the commit happened. ``version`` and ``write_id`` name it."""
+    """Outcome unknown: the storage did not confirm the commit. ``version`` and ``write_id`` identify it."""
 
 
 # -- the storage
@@ -463,13 +466,13 @@ class IndeterminateCommitError(KafkaError):
 class StorageError(KafkaError):
     """The storage failed or refused; ``path`` names the object.
 
-    After ``put_if_absent`` the outcome is unknown, whatever the kind of error, unless ``nothing_written`` is true: then
-    the store is certain that nothing was sent, or that what was sent can have no effect any more.
+    After ``put_if_absent`` the outcome is unknown, whatever the error, unless ``nothing_written`` is true: then the
+    store is certain that nothing was sent, or that the request can no longer take effect.
     """
 
 
 class ObjectNotFoundError(StorageError):
-    """No object under this key."""
+    """There is no object under this key."""
 
 
 class ObjectExistsError(StorageError):
@@ -485,8 +488,8 @@ class StoragePermissionError(StorageError, ClusterAuthorizationFailedError):
 
 
 class StorageFullError(StorageError):
-    """No space, or a quota is used up."""
+    """No space left, or a quota is exhausted."""
 
 
 class StorageUnavailableError(StorageError, RetriableError):
-    """No answer, or an answer that says to try again. A write may or may not have happened."""
+    """No response, or one that asks for a retry. The outcome of a write is unknown."""

@@ -1,8 +1,8 @@
-"""Small Arrow files of the metadata, read with a bound on what they become in memory.
+"""Reads small Arrow files of the metadata, with a bound on their size in memory.
 
-Rules: pure. A compressed buffer says itself how long it becomes; all of them are added up before the first is
-decompressed, so that a file of some kilobytes cannot take gigabytes. What is read has passed Arrow's full validation.
-Any fault is a ValueError.
+Rules: pure. A compressed buffer states its decompressed size; these are added up before the first is decompressed, so
+that a file of some kilobytes cannot take gigabytes. Results have passed Arrow's full validation. Any fault is a
+ValueError.
 Not for: segments, whose index bounds them (``segment_reader``).
 """
 
@@ -24,9 +24,10 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 
 
 def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBatch]:
-    """The file's own schema, and its rows.
+    """Return the file's own schema, and its rows.
 
-    ``limit`` bounds the bytes that its compressed buffers become; 0 admits none. Raises ValueError.
+    ``limit`` is the most bytes that its compressed buffers may have when decompressed; 0 allows no compression. Raises
+    ValueError.
     """
     _check_size(data, limit)
     try:
@@ -39,35 +40,37 @@ def read_arrow_file(data: pa.Buffer, limit: int) -> tuple[pa.Schema, pa.RecordBa
         raise ValueError(f"it is not an Arrow file: {error}") from error
     if batches:
         return table.schema, batches[0]
-    return table.schema, pa.RecordBatch.from_arrays([_empty(field.type) for field in table.schema], schema=table.schema)
+    return table.schema, pa.RecordBatch.from_arrays(
+        [_make_empty(field.type) for field in table.schema], schema=table.schema
+    )
 
 
-def _empty(kind: pa.DataType) -> pa.Array:
+def _make_empty(kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, 0, [None] + [pa.py_buffer(bytes(8))] * (kind.num_buffers - 1))
 
 
 def with_columns(rows: pa.RecordBatch, schema: pa.Schema, defaults: Mapping[str, object] = _NONE) -> pa.RecordBatch:
-    """The rows in these columns, of which those in ``defaults`` may be absent; others are left out.
+    """Return the rows with exactly these columns; those in ``defaults`` may be absent, others are dropped.
 
     Raises ValueError.
     """
     columns = []
     for field in schema:
-        places = rows.schema.get_all_field_indices(field.name)
-        if not places and field.name in defaults:
+        indices = rows.schema.get_all_field_indices(field.name)
+        if not indices and field.name in defaults:
             columns.append(plain_array([defaults[field.name]] * rows.num_rows, field.type))
-        elif len(places) == 1 and rows.schema.field(places[0]).type == field.type:
-            columns.append(rows.column(places[0]))
+        elif len(indices) == 1 and rows.schema.field(indices[0]).type == field.type:
+            columns.append(rows.column(indices[0]))
         else:
             raise ValueError(f"its columns are {rows.schema.to_string()}, and {field} was expected among them")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _check_size(data: pa.Buffer, limit: int) -> None:
-    """Add up what compressed buffers claim to become."""
+    """Check the sum of the decompressed sizes that compressed buffers claim."""
     size = data.size
     if size < 2 * len(_MAGIC) + 6 or data.slice(size - len(_MAGIC)).to_pybytes() != _MAGIC:
-        raise ValueError("it does not end as an Arrow file does")
+        raise ValueError("it does not end like an Arrow file")
     (length,) = struct.unpack("<i", data.slice(size - _TAIL, 4).to_pybytes())
     if not 0 < length <= size - _TAIL:
         raise ValueError(f"its footer claims {length} bytes")
@@ -80,11 +83,11 @@ def _check_size(data: pa.Buffer, limit: int) -> None:
         if message.compression == NOT_COMPRESSED:
             continue
         if not limit:
-            raise ValueError("its buffers are compressed, which those of such a file never are")
+            raise ValueError("its buffers are compressed, which is not allowed in this kind of file")
         body = data.slice(block.position + metadata.size)
         for start, count in zip(message.buffers[::2], message.buffers[1::2], strict=True):
             if start < 0 or count < 0 or start + count > body.size:
                 raise ValueError(f"a buffer at {start} of {count} bytes in a body of {body.size}")
             total += decompressed_size(body.slice(start, count))
     if total > limit:
-        raise ValueError(f"its buffers claim to become {total:,} bytes, and {limit:,} are the most")
+        raise ValueError(f"its buffers claim a decompressed size of {total:,} bytes, above the limit of {limit:,}")

@@ -1,9 +1,9 @@
-"""CRC32C (Castagnoli), the checksum of Kafka's record batches, and of everything in a ``.log`` and ``.index`` file.
+"""CRC32C (Castagnoli), the checksum of Kafka's record batches, and of everything in ``.log`` and ``.index`` files.
 
-Rules: buffers are never copied to be summed; ``combine`` gives the sum of a whole from the sums of its parts, so that a
-record batch is read once though it is covered both as a whole and column by column.
+Rules: buffers are never copied to be summed; ``combine`` computes the sum of a whole from the sums of its parts, so
+that a record batch is read once although there is a checksum of the whole and of each column.
 
-Not for: the checksum of the commit log, which is another part's decision.
+Not for: the checksum of the live segments (``protocol.segment_checksum``).
 
 Worked example: ``crc32c(b"123456789") == 0xE3069283`` (RFC 3720, appendix B.4, gives more).
 """
@@ -23,14 +23,14 @@ else:
     Buffer = object
 
 IMPLEMENTATION: str = google_crc32c.implementation
-"""``c`` (about 25 GB/s) or ``python`` (about 10 MB/s): right as well, but only for a machine without a built wheel."""
+"""``c`` (about 25 GB/s) or ``python`` (about 10 MB/s), which is only meant for machines without a built wheel."""
 
 _POLYNOMIAL = 0x82F63B78
 _extend = cast("Callable[[int, object], int]", google_crc32c.extend)
 
 
 def crc32c(data: Buffer, previous: int = 0) -> int:
-    """The CRC32C of ``data``, continued from ``previous``, the sum of the bytes before it."""
+    """Return the CRC32C of ``data``, continued from ``previous``, the sum of the bytes before it."""
     if IMPLEMENTATION != "c":
         return _extend(previous, bytes(memoryview(data)))
     if not isinstance(data, (bytes, pa.Buffer)):
@@ -41,10 +41,10 @@ def crc32c(data: Buffer, previous: int = 0) -> int:
 
 
 def combine(first: int, second: int, second_length: int) -> int:
-    """The CRC32C of two adjacent stretches of bytes from the sum of each; ``second_length`` in bytes.
+    """Return the CRC32C of two adjacent byte ranges from the sum of each; ``second_length`` in bytes.
 
-    A CRC is linear: appending n bytes to a stretch first moves its sum by n zero bytes, which is one fixed linear map
-    of 32 bits, then adds the sum of what was appended.
+    A CRC is linear: appending n bytes first moves the sum by n zero bytes, which is one fixed linear map of 32 bits,
+    then adds the sum of the appended bytes.
     """
     power = 0
     while second_length:
@@ -57,13 +57,13 @@ def combine(first: int, second: int, second_length: int) -> int:
 
 
 def _read_only(data: pa.Buffer) -> pa.Buffer:
-    """The same memory as a buffer that cannot be written: the C function refuses any other."""
+    """Return the same memory as a read-only buffer: the C function refuses any other."""
     return pa.foreign_buffer(data.address, data.size, data)
 
 
 @lru_cache(maxsize=40)
 def _zero_bytes_tables(power: int) -> tuple[list[int], ...]:
-    """What 2**power zero bytes do to a sum, as one table per byte of it: the maps of its bytes are added (xor)."""
+    """Return the effect of 2**power zero bytes on a sum, as one table per byte of it; the results are added (xor)."""
     images = [_move(1 << bit, power) for bit in range(32)]
     tables: list[list[int]] = []
     for byte in range(4):
@@ -76,7 +76,7 @@ def _zero_bytes_tables(power: int) -> tuple[list[int], ...]:
 
 
 def _move(crc: int, power: int) -> int:
-    """One sum after 2**power zero bytes: twice the map of half as many, down to a single byte done bit by bit."""
+    """Return a sum after 2**power zero bytes: twice the map of half as many, down to one byte, computed bit by bit."""
     if power == 0:
         for _ in range(8):
             crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)

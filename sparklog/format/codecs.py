@@ -1,4 +1,4 @@
-"""Compression codecs, under Kafka's names, numbers and levels.
+"""Compression codecs under Kafka's names, numbers and levels.
 
     name    number  how                                        levels
     none    0       -                                          -
@@ -7,12 +7,11 @@
     lz4     3       Arrow buffer compression (LZ4 frame)       1..17
     zstd    4       Arrow buffer compression                   -131072..22
 
-Rules: a level means what it means to Kafka's Java client. Its level 9 of lz4, the default, is lz4's *fast* compressor,
+Rules: a level means the same as in Kafka's Java client. There, level 9 of lz4, the default, is lz4's *fast* compressor,
 and any other is a level of the high compressor (Kafka, Lz4BlockOutputStream), which in the C library ends at 12, so
-that 13 to 17 give 12.
-Nothing is decompressed into more bytes than the caller allows.
+that 13 to 17 become 12. Nothing is decompressed into more bytes than the caller allows.
 
-Not for: parsing topic settings, which ``config`` does before a level gets here.
+Not for: parsing topic configs (``config``).
 """
 
 from __future__ import annotations
@@ -36,19 +35,20 @@ _LZ4_HIGHEST = 12
 
 
 def is_envelope(codec: str) -> bool:
-    """Whether a whole message is compressed into one value, because Arrow has no buffer compression of this kind."""
+    """Return whether a whole message is compressed into one value, since Arrow has no buffer compression for the
+    codec."""
     return codec in (GZIP, SNAPPY)
 
 
 def codec_number(codec: str) -> int:
-    """The number that stands for a codec in files; InvalidConfigurationError for an unknown name."""
+    """Return a codec's number in files. Raises InvalidConfigurationError for an unknown name."""
     if codec not in CODECS:
         raise InvalidConfigurationError(f"unknown codec {codec!r}: choose one of {', '.join(CODECS)}", codec=codec)
     return CODECS.index(codec)
 
 
 def compressor(codec: str, level: int | None = None) -> pa.Codec | None:
-    """The Arrow codec for writing, None for ``none``. ``level`` None is Kafka's default level.
+    """Return the Arrow codec for writing, None for ``none``. ``level`` None is Kafka's default level.
 
     Raises InvalidConfigurationError for an unknown codec, and for a level that the codec does not have.
     """
@@ -61,9 +61,9 @@ def compressor(codec: str, level: int | None = None) -> pa.Codec | None:
 
 
 def decompress(codec: str, data: pa.Buffer, size: int) -> pa.Buffer:
-    """``data`` decompressed to exactly ``size`` bytes; ``size`` must already be known to be reasonable.
+    """Decompress ``data`` to exactly ``size`` bytes; the caller must have bounded ``size``.
 
-    Raises ValueError or OSError (Arrow's) where data is not that. A codec object per call: gzip's keeps state.
+    Raises ValueError or Arrow's OSError if that fails. Creates a codec object per call, since gzip's has state.
     """
     return pa.Codec(codec).decompress(data, size)
 

@@ -1,16 +1,16 @@
-"""Which bytes of a message belong to which column, and how they become Arrow arrays again.
+"""Layout of the columns in a message, and decoding of their bytes to Arrow arrays.
 
-In the body of a record batch message the buffers of the columns stand one after the other, so each column has one
-*section*: from the start of its first buffer to the start of the next column's (padding belongs to the column before
-it). The sections tile the body. A reader that wants one column reads, sums and decodes one section.
+In the body of a record batch message the buffers of the columns are adjacent, so each column has one *section*: from
+the start of its first buffer to the start of the next column's (padding belongs to the column before it). The sections
+tile the body. A reader of one column reads, sums and decodes one section.
 
-Arrays are made straight from the buffers rather than by Arrow's message decoder, since that one wants the whole body
-at hand, also of columns nobody asked for; over a remote store these would have to be fetched or faked.
+Arrays are built directly from the buffers rather than by Arrow's message decoder, since that needs the whole body,
+including columns that were not requested; from a remote store these would have to be fetched or faked.
 
-Rules: nothing is copied; every buffer is checked to lie in its section; what compressed buffers claim to become is
-added up before the first is decompressed; each array passes Arrow's full validation (6 us for 10,000
-values), without which hostile offsets would read outside the buffers. Faults are ValueErrors.
-Not for: checksums, which the caller has verified before any of this runs.
+Rules: nothing is copied; every buffer must be inside its section; the claimed decompressed sizes are added up before
+the first buffer is decompressed; each array passes Arrow's full validation (6 us for 10,000 values), without which
+hostile offsets would read outside the buffers. Faults are ValueErrors.
+Not for: checksums, which the caller has already verified.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sparklog.format.message import COMPRESSIONS, NOT_COMPRESSED, Message
 
 _LENGTH = struct.Struct("<q")
 _STORED_RAW = -1
-"""In place of the length before a compressed buffer: Arrow kept the buffer as it was."""
+"""Instead of the length before a compressed buffer: Arrow stored the buffer uncompressed."""
 
 
 class ColumnLayout(NamedTuple):
-    """The part of a message's nodes and buffers that one column has."""
+    """The nodes and buffers of one column in a message."""
 
     name: str
     type: pa.DataType
@@ -43,7 +43,7 @@ class ColumnLayout(NamedTuple):
 
 @lru_cache(maxsize=64)
 def layout(schema: pa.Schema) -> tuple[ColumnLayout, ...]:
-    """How the columns of a schema share out the nodes and buffers of a message."""
+    """Return the nodes and buffers of each column of a schema."""
     columns: list[ColumnLayout] = []
     node = buffer = 0
     for field in schema:
@@ -62,9 +62,9 @@ def _size(kind: pa.DataType) -> tuple[int, int]:
 
 
 def section_bounds(message: Message, columns: Sequence[ColumnLayout]) -> list[int]:
-    """Where the sections begin in the body, and where the last one ends: the body's length.
+    """Return where the sections begin in the body, and where the last one ends: the body's length.
 
-    ValueError where the message does not have exactly these columns.
+    Raises ValueError if the message does not have exactly these columns.
     """
     last = columns[-1]
     expected = (2 * (last.first_node + last.nodes), 2 * (last.first_buffer + last.buffers))
@@ -81,16 +81,18 @@ def section_bounds(message: Message, columns: Sequence[ColumnLayout]) -> list[in
 def decode_column(
     message: Message, column: ColumnLayout, section: pa.Buffer, start: int, codec: str, limit: int
 ) -> pa.Array:
-    """One column of a record batch, from the bytes of its section, which begins at ``start`` in the body.
+    """Decode one column of a record batch from the bytes of its section, which begins at ``start`` in the body.
 
-    ``limit`` bounds in bytes what its compressed buffers may become together.
-    Raises ValueError, or an Arrow error, where the bytes are not such a column.
+    ``limit`` is the most bytes that its compressed buffers may have together when decompressed.
+    Raises ValueError, or an Arrow error, if the bytes are not such a column.
     """
     if message.compression != COMPRESSIONS.get(codec, NOT_COMPRESSED):
         raise ValueError(f"its buffers are compressed as Arrow's type {message.compression}, which is not {codec}")
     first, last = 2 * column.first_buffer, 2 * (column.first_buffer + column.buffers)
-    places = message.buffers[first:last]
-    buffers = [_cut(section, offset - start, length) for offset, length in zip(places[::2], places[1::2], strict=True)]
+    locations = message.buffers[first:last]
+    buffers = [
+        _cut(section, offset - start, length) for offset, length in zip(locations[::2], locations[1::2], strict=True)
+    ]
     if message.compression != NOT_COMPRESSED:
         buffers = _decompress(codec, buffers, limit)
     nodes = message.nodes[2 * column.first_node : 2 * (column.first_node + column.nodes)]
@@ -110,7 +112,7 @@ def _cut(section: pa.Buffer, start: int, length: int) -> pa.Buffer:
 def _decompress(codec: str, buffers: list[pa.Buffer], limit: int) -> list[pa.Buffer]:
     sizes = [decompressed_size(buffer) for buffer in buffers]
     if sum(sizes) > limit:
-        raise ValueError(f"its buffers claim to become {sum(sizes)} bytes, the index says at most {limit}")
+        raise ValueError(f"its buffers claim a decompressed size of {sum(sizes)} bytes, the index allows {limit}")
     result: list[pa.Buffer] = []
     for buffer, size in zip(buffers, sizes, strict=True):
         if buffer.size == 0:
@@ -123,14 +125,14 @@ def _decompress(codec: str, buffers: list[pa.Buffer], limit: int) -> list[pa.Buf
 
 
 def decompressed_size(buffer: pa.Buffer) -> int:
-    """bytes that a buffer of a compressed message becomes: its first 8 bytes say so (Arrow, format/Message.fbs)."""
+    """Return the decompressed size of a buffer in bytes, from its first 8 bytes (Arrow, format/Message.fbs)."""
     if buffer.size == 0:
         return 0
     if buffer.size < _LENGTH.size:
         raise ValueError(f"a compressed buffer of {buffer.size} bytes")
     size = int(_LENGTH.unpack_from(buffer)[0])
     if size < _STORED_RAW:
-        raise ValueError(f"a compressed buffer that claims to become {size} bytes")
+        raise ValueError(f"a compressed buffer claims a decompressed size of {size} bytes")
     return buffer.size - _LENGTH.size if size == _STORED_RAW else size
 
 
@@ -146,8 +148,8 @@ def _array(kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterato
 
 
 def offsets_rise(offsets: pa.Array) -> bool:
-    """Whether these can be explicit offsets: none is null or negative, each is above the one before."""
-    import pyarrow.compute as pc  # late: most files have none
+    """Return whether these are valid explicit offsets: none is null or negative, and each is above the previous one."""
+    import pyarrow.compute as pc  # imported here, since most files have none
 
     if offsets.null_count or (len(offsets) and offsets[0].as_py() < 0):
         return False

@@ -31,9 +31,9 @@ and sections of 40, 48 and 16 bytes, has an entry of position 512 and length 368
 ``.log`` (512 + 264 + 40, and 48 on). The next entry's position is 880. An index of 2 entries is 64 + 2 * 120 + 4 = 308
 bytes.
 
-Rules: the checksum comes first, then the header, and an entry when it is used, so opening an index costs the
-same however many entries it has; ``check`` goes through all. Any fault is a CorruptIndexError.
-Not for: base offsets. The commit log gives them to runs of batches; ``row`` here counts from the start of the file.
+Rules: the checksum is verified first, then the header, and an entry when it is used, so that opening does not decode
+entries; ``check`` checks all of them. Any fault is a CorruptIndexError.
+Not for: base offsets. The commit log assigns them to runs; ``row`` here counts from the start of the file.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ else:
 
 MAGIC = b"SLINDEX\x00"
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + MAX_BATCH_BYTES // 64
-"""bytes. A batch at the limit, with the metadata, the padding and what a codec may add to data it cannot compress."""
+"""bytes. A batch at the limit, with metadata, padding, and what a codec may add to incompressible data."""
 
 _HAS_KEY, _HAS_HEADERS, _HAS_OFFSETS = 1, 2, 4
 _KNOWN_FLAGS = _HAS_KEY | _HAS_HEADERS | _HAS_OFFSETS
@@ -113,7 +113,7 @@ class BatchEntry(NamedTuple):
 
     @property
     def crc32c(self) -> int:
-        """The checksum of the whole message, worked out from those of its parts."""
+        """The checksum of the whole message, combined from those of its parts."""
         total = self.metadata_crc32c
         for at in range(_SECTIONS_AT, _SECTIONS_AT + 10, 2):
             total = combine(total, self[at + 1], self[at])
@@ -130,7 +130,7 @@ class BatchEntry(NamedTuple):
         return self.first_row + self.count
 
     def section(self, column: str) -> tuple[int, int]:
-        """Length and CRC32C of a column's section."""
+        """Return length and CRC32C of a column's section."""
         at = _SECTIONS_AT + 2 * schema.STORED_COLUMNS.index(column)
         return self[at], self[at + 1]
 
@@ -139,7 +139,7 @@ _SECTIONS_AT = BatchEntry._fields.index("key_length")
 
 
 class FileSummary(NamedTuple):
-    """What the header of an index says about the ``.log`` as a whole."""
+    """The header of an index, which describes the ``.log`` as a whole."""
 
     codec: str
     has_key: bool
@@ -154,7 +154,7 @@ class FileSummary(NamedTuple):
 
 
 def encode_index(summary: FileSummary, entries: Iterable[BatchEntry]) -> bytes:
-    """The bytes of an ``.index`` file."""
+    """Return the bytes of an ``.index`` file."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
     codec = codecs.codec_number(summary.codec)
     head = _HEADER.pack(MAGIC, schema.FORMAT_VERSION, _flags(summary), codec, len(packed), *summary[4:])
@@ -196,16 +196,16 @@ class Index:
 
     @property
     def entries(self) -> Sequence[BatchEntry]:
-        """The entries, each decoded and checked when it is asked for."""
+        """The entries, each decoded and checked on access."""
         return _Entries(self)
 
     def __len__(self) -> int:
         return self._count
 
     def entry(self, batch: int) -> BatchEntry:
-        """The checked entry of a record batch; CorruptIndexError where there is no such batch."""
+        """Return the checked entry of a record batch. Raises CorruptIndexError if there is no such batch."""
         if not 0 <= batch < self._count:
-            self._corrupt(f"it has {self._count} record batches, number {batch} was asked for")
+            self._corrupt(f"it has {self._count} record batches, number {batch} was requested")
         entry = BatchEntry._make(_ENTRY.unpack_from(self._data, _HEADER.size + batch * _ENTRY.size))
         fault = self._chain_fault(batch, entry) or _size_fault(entry, self.summary)
         if fault:
@@ -213,9 +213,9 @@ class Index:
         return entry
 
     def find_row(self, row: int) -> int:
-        """The record batch that holds a row, by binary search; CorruptIndexError for a row the file does not have."""
+        """Find the record batch with a row, by binary search. Raises CorruptIndexError if the file lacks the row."""
         if not 0 <= row < self.rows:
-            self._corrupt(f"it has rows 0 to {self.rows - 1}, row {row} was asked for")
+            self._corrupt(f"it has rows 0 to {self.rows - 1}, row {row} was requested")
         batch = bisect_right(range(self._count), row, key=self._first_row) - 1
         entry = self.entry(max(batch, 0))
         if not entry.first_row <= row < entry.end_row:
@@ -223,20 +223,20 @@ class Index:
         return batch
 
     def find_offset(self, first_batch: int, batches: int, offset: int) -> int:
-        """The record batch of a run to look in for the first record at or after an offset, by binary search.
+        """Find the record batch of a run in which the first record at or after an offset may be, by binary search.
 
-        ``offset`` counts from the run's base offset. Where that batch ends before it, the record is the first of the
-        next one. Only for a file with explicit offsets; CorruptIndexError for a run the file does not have.
+        ``offset`` counts from the run's base offset. If that batch ends before it, the record is the first of the next
+        one. Only for a file with explicit offsets. Raises CorruptIndexError for a run the file does not have.
         """
         self._check_run(first_batch, batches)
         run = range(first_batch, first_batch + batches)
         return first_batch + max(bisect_right(run, offset, key=self._first_offset) - 1, 0)
 
     def find_timestamp(self, first_batch: int, batches: int, timestamp_us: int) -> int | None:
-        """The first record batch of a run that holds a record of this time or later, None where there is none.
+        """Find the first record batch of a run with a record of this time or later, None if there is none.
 
-        That is where the largest timestamp seen so far in the run first reaches it: Kafka's time index stores that
-        running maximum. ``timestamp_us`` in us since 1970. CorruptIndexError for a run the file does not have.
+        That is where the largest timestamp so far in the run first reaches it: Kafka's time index stores that running
+        maximum. ``timestamp_us`` in us since 1970. Raises CorruptIndexError for a run the file does not have.
         """
         self._check_run(first_batch, batches)
         largest = self._words(_MAX_TIMESTAMP_WORD, first_batch, first_batch + batches)
@@ -246,13 +246,13 @@ class Index:
         return None
 
     def check(self) -> None:
-        """Go through all entries; CorruptIndexError at the first impossible one."""
+        """Check all entries. Raises CorruptIndexError at the first invalid one."""
         for batch in range(self._count):
             self.entry(batch)
 
     def _check_run(self, first_batch: int, batches: int) -> None:
         if first_batch < 0 or batches < 0 or first_batch + batches > self._count:
-            self._corrupt(f"it has {self._count} record batches, {batches} from number {first_batch} were asked for")
+            self._corrupt(f"it has {self._count} record batches, {batches} from number {first_batch} were requested")
 
     def _first_offset(self, batch: int) -> int:
         at = _HEADER.size + batch * _ENTRY.size + _FIRST_OFFSET_AT
@@ -264,7 +264,7 @@ class Index:
         return row
 
     def _words(self, word: int, first: int, end: int) -> Sequence[int]:
-        """One 64-bit field of a run of entries, without decoding the rest of them."""
+        """Return one 64-bit field of a range of entries, without decoding the others."""
         view = memoryview(self._data)[_HEADER.size + first * _ENTRY.size : _HEADER.size + end * _ENTRY.size]
         if sys.byteorder == "little":
             words: Sequence[int] = view.cast("B").cast("q")[word::_WORDS_PER_ENTRY]
@@ -305,7 +305,7 @@ class Index:
             self._corrupt(f"{count} record batches hold {summary.rows} rows")
 
     def _chain_fault(self, batch: int, entry: BatchEntry) -> str | None:
-        """An entry begins where the file does or later, and ends where the next one, or the file's footer, begins."""
+        """Check that an entry begins at or after the file's start, and ends where the next one or the footer begins."""
         summary = self.summary
         start = (0, summary.header_length)
         if (entry.first_row, entry.position) != start if batch == 0 else entry[:2] < start:
@@ -329,7 +329,7 @@ class Index:
 
 
 def _size_fault(entry: BatchEntry, summary: FileSummary) -> str | None:
-    """What is wrong with an entry in itself."""
+    """Return a fault of an entry by itself, None if there is none."""
     if not (0 < entry.count <= 2**31 - 1 and 0 < entry.length <= MAX_MESSAGE_BYTES):
         return f"{entry.count} rows in {entry.length} bytes"
     if not 8 <= entry.metadata_length <= entry.length or entry.decoded_length > MAX_MESSAGE_BYTES:

@@ -1,13 +1,13 @@
-"""The ``.index`` of a ``.log``, worked out anew from the ``.log`` alone.
+"""Rebuilds the ``.index`` of a ``.log`` from the ``.log`` alone.
 
-Everything in an index is in its file too, but for three things: the producers of its batches, which the caller knows or
-not, and that the bytes are those that were written. The checksums made here are of the bytes as they are now, damaged
-or not. So an index made from a file proves nothing about it: the caller has to know from elsewhere that the bytes are
-right, such as from what is left of the old index.
+Everything in an index can be derived from its file, except the producers of its batches, which the caller may know, and
+the proof that the bytes are those that were written: the checksums computed here are of the bytes as they are now,
+corrupt or not. So a rebuilt index proves nothing about its file: the caller needs other evidence that the bytes are
+right, such as the remains of the old index.
 
-Rules: the file has to be whole and sound as an Arrow file, its messages side by side as they were written; sizes are
-bounded before anything is decompressed. Any fault is a CorruptRecordError.
-Not for: deciding whether the result can be trusted (``sparklog.maintenance``).
+Rules: the file has to be a complete and valid Arrow file, with adjacent messages; sizes are bounded before anything is
+decompressed. Any fault is a CorruptRecordError.
+Not for: deciding whether the result can be trusted (``sparklog.maintenance.fsck``).
 """
 
 from __future__ import annotations
@@ -51,20 +51,22 @@ _FAULTS = (
 
 
 class BatchProducer(NamedTuple):
-    """Whose a batch is; the defaults are of nobody in particular."""
+    """Producer id, epoch and sequence of a batch; the defaults mean a producer that is not idempotent."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
 
 
-NOBODY = BatchProducer()
+NO_PRODUCER = BatchProducer()
 ProducerOf = Callable[[int, int], BatchProducer]
-"""(number of a batch, its first row) -> whose it is."""
+"""(number of a batch, its first row) -> its producer."""
 
 
-def rebuild_index(read_at: ReadAt, size: int, path: str, producer_of: ProducerOf = lambda batch, row: NOBODY) -> bytes:
-    """The bytes of the index that goes with a ``.log`` of ``size`` bytes. Raises CorruptRecordError."""
+def rebuild_index(
+    read_at: ReadAt, size: int, path: str, producer_of: ProducerOf = lambda batch, row: NO_PRODUCER
+) -> bytes:
+    """Return the bytes of the index of a ``.log`` of ``size`` bytes. Raises CorruptRecordError."""
     try:
         return _Rebuild(read_at, size).index(producer_of)
     except _FAULTS as error:
@@ -72,11 +74,11 @@ def rebuild_index(read_at: ReadAt, size: int, path: str, producer_of: ProducerOf
 
 
 def _corrupt(path: str, what: str) -> NoReturn:
-    raise CorruptRecordError(f"{path}: no index can be made from it: {what}", path=path)
+    raise CorruptRecordError(f"{path}: cannot rebuild an index from it: {what}", path=path)
 
 
 class _Rebuild:
-    """One file. Not thread-safe."""
+    """Rebuilds the index of one file. Not thread-safe."""
 
     def __init__(self, read_at: ReadAt, size: int) -> None:
         self._read_at = read_at
@@ -90,10 +92,10 @@ class _Rebuild:
         present = self._columns(stored, codec)
         blocks, footer_position = self._footer(header.size)
         entries: list[BatchEntry] = []
-        row = 0
+        first_row = 0
         for number, block in enumerate(blocks):
-            entry = _entry(self._message(block), block, stored, present, codec, row)
-            producer = producer_of(number, row)
+            entry = _make_entry(self._message(block), block, stored, present, codec, first_row)
+            producer = producer_of(number, first_row)
             entries.append(
                 entry._replace(
                     producer_id=producer.producer_id,
@@ -101,13 +103,13 @@ class _Rebuild:
                     base_sequence=producer.base_sequence,
                 )
             )
-            row = entry.end_row
+            first_row = entry.end_row
         summary = FileSummary(
             codec=codec,
             has_key=schema.KEY in present,
             has_headers=schema.HEADERS in present,
             has_offsets=schema.OFFSET in present,
-            rows=row,
+            rows=first_row,
             log_length=self._size,
             footer_position=footer_position,
             header_length=header.size,
@@ -131,7 +133,7 @@ class _Rebuild:
             schema.file_schema(codec, *(name in names for name in (schema.KEY, schema.HEADERS, schema.OFFSET))),
             check_metadata=True,
         ):
-            raise ValueError(f"its schema is none of a segment: {stored}")
+            raise ValueError(f"its schema is not a segment schema: {stored}")
         return present
 
     def _footer(self, header_length: int) -> tuple[list[Block], int]:
@@ -139,12 +141,12 @@ class _Rebuild:
         length = int.from_bytes(tail[:4], "little")
         position = self._size - _TAIL - length - _END_OF_STREAM
         if tail[4:] != _MAGIC[:6] or not header_length <= position or length > _MAX_FOOTER_BYTES:
-            raise ValueError("it does not end as an Arrow file: it was cut short")
+            raise ValueError("it does not end like an Arrow file: it is truncated")
         blocks = parse_footer(self._read_at(position + _END_OF_STREAM, length))
         at = header_length
         for block in blocks:
             if block.position != at or block.metadata_length < 8 or block.body_length < 0:
-                raise ValueError(f"its footer names a message at {block.position}, and {at} is where one begins")
+                raise ValueError(f"its footer has a message at {block.position}, expected at {at}")
             at += block.metadata_length + block.body_length
         if at != position:
             raise ValueError(f"its messages end at {at}, and its footer begins at {position}")
@@ -153,7 +155,7 @@ class _Rebuild:
     def _message(self, block: Block) -> pa.Buffer:
         length = block.metadata_length + block.body_length
         if length > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a message of {length} bytes")
+            raise ValueError(f"a message has {length} bytes, above the limit of {MAX_MESSAGE_BYTES}")
         return self._read_at(block.position, length)
 
 
@@ -165,7 +167,7 @@ def _record_schema(stored: pa.Schema, codec: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored.metadata[b"sparklog.schema"])))
 
 
-def _entry(
+def _make_entry(
     data: pa.Buffer, block: Block, stored: pa.Schema, present: tuple[str, ...], codec: str, row: int
 ) -> BatchEntry:
     metadata, body = data.slice(0, block.metadata_length), data.slice(block.metadata_length)
@@ -178,13 +180,13 @@ def _entry(
             layout(stored), itertools.pairwise(section_bounds(message, layout(stored))), strict=True
         )
     }
-    inner, decoded_length = _records(message, body, block, stored, codec)
-    columns = _decoded(inner, present, decoded_length, codecs.NONE if codecs.is_envelope(codec) else codec)
+    inner, decoded_length = _open_message(message, body, block, stored, codec)
+    columns = _decode_columns(inner, present, decoded_length, codecs.NONE if codecs.is_envelope(codec) else codec)
     timestamps = columns[schema.TIMESTAMP]
     earliest, latest = (value.value for value in pc.min_max(timestamps).values())
     if codecs.is_envelope(codec):
         sections = {schema.VALUE: sections[schema.ENVELOPE]}
-    key, value, timestamp, headers, offset = (_length_and_sum(sections.get(name)) for name in schema.STORED_COLUMNS)
+    key, value, timestamp, headers, offset = (_measure_section(sections.get(name)) for name in schema.STORED_COLUMNS)
     rows = len(timestamps)
     return BatchEntry(
         row,
@@ -212,34 +214,34 @@ def _entry(
     )
 
 
-def _length_and_sum(section: pa.Buffer | None) -> tuple[int, int]:
+def _measure_section(section: pa.Buffer | None) -> tuple[int, int]:
     return (section.size, crc32c(section)) if section is not None else (0, 0)
 
 
 class _Inner(NamedTuple):
-    """The message that holds the records: the stored one, or the one inside its envelope."""
+    """The message with the records: the stored one, or the one inside its envelope."""
 
     message: Message
     body: pa.Buffer
 
 
-def _records(message: Message, body: pa.Buffer, block: Block, stored: pa.Schema, codec: str) -> tuple[_Inner, int]:
-    """The message of the records, and the bytes it takes once decompressed."""
+def _open_message(message: Message, body: pa.Buffer, block: Block, stored: pa.Schema, codec: str) -> tuple[_Inner, int]:
+    """Return the message with the records, and its decompressed size in bytes."""
     if codecs.is_envelope(codec):
         if message.rows != 1:
             raise ValueError(f"an envelope of {message.rows} rows")
         value = decode_column(message, layout(stored)[0], body, 0, codecs.NONE, 0)[0].as_buffer()
-        data = _decompressed(codec, value)
+        data = _decompress_envelope(codec, value)
         length = prefix(data)
         return _Inner(parse_record_batch(data.slice(0, length)), data.slice(length)), data.size
     total = block.metadata_length
     if message.compression == NOT_COMPRESSED:
         total += message.body_length
     else:
-        places = zip(message.buffers[::2], message.buffers[1::2], strict=True)
-        total += sum(decompressed_size(_cut(body, start, length)) for start, length in places if length >= 8)
+        buffers = zip(message.buffers[::2], message.buffers[1::2], strict=True)
+        total += sum(decompressed_size(_cut(body, start, length)) for start, length in buffers if length >= 8)
     if total > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message that claims to become {total} bytes")
+        raise ValueError(f"a message claims a decompressed size of {total} bytes")
     return _Inner(message, body), total
 
 
@@ -249,14 +251,15 @@ def _cut(body: pa.Buffer, start: int, length: int) -> pa.Buffer:
     return body.slice(start, length)
 
 
-def _decompressed(codec: str, data: pa.Buffer) -> pa.Buffer:
-    """The content of an envelope, whose size nobody has noted: gzip ends by itself, snappy says it first."""
+def _decompress_envelope(codec: str, data: pa.Buffer) -> pa.Buffer:
+    """Decompress an envelope, whose size is not recorded elsewhere: gzip marks its end, snappy states the size
+    first."""
     if codec == codecs.GZIP:
         stream = zlib.decompressobj(wbits=31)
-        found = stream.decompress(data, MAX_MESSAGE_BYTES)
+        content = stream.decompress(data, MAX_MESSAGE_BYTES)
         if not stream.eof or stream.unused_data:
-            raise ValueError("its gzip stream is not whole")
-        return pa.py_buffer(found)
+            raise ValueError("its gzip stream is incomplete")
+        return pa.py_buffer(content)
     size = shift = 0
     for byte in data.slice(0, 5).to_pybytes():
         size |= (byte & 127) << shift
@@ -264,50 +267,50 @@ def _decompressed(codec: str, data: pa.Buffer) -> pa.Buffer:
         if byte < 128:
             break
     if size > MAX_MESSAGE_BYTES:
-        raise ValueError(f"an envelope that claims to become {size} bytes")
+        raise ValueError(f"an envelope claims a decompressed size of {size} bytes")
     return codecs.decompress(codec, data, size)
 
 
-def _decoded(inner: _Inner, present: tuple[str, ...], limit: int, codec: str) -> dict[str, pa.Array]:
-    """The columns that an index says something of. Headers are only decoded to see that they can be."""
+def _decode_columns(inner: _Inner, present: tuple[str, ...], limit: int, codec: str) -> dict[str, pa.Array]:
+    """Decode the columns. Headers are only decoded to check that they can be."""
     columns = layout(schema.record_schema(present))
     bounds = section_bounds(inner.message, columns)
-    found: dict[str, pa.Array] = {}
+    arrays: dict[str, pa.Array] = {}
     for column, (start, end) in zip(columns, itertools.pairwise(bounds), strict=True):
         section = inner.body.slice(start, end - start)
-        found[column.name] = decode_column(inner.message, column, section, start, codec, limit)
-    return found
+        arrays[column.name] = decode_column(inner.message, column, section, start, codec, limit)
+    return arrays
 
 
 def vouches_for(damaged: bytes, rebuilt: bytes) -> bool:
-    """Whether what is left of a damaged index shows that the file, from which ``rebuilt`` was made, is as written.
+    """Return whether the remains of a damaged index prove that the file, from which ``rebuilt`` was made, is intact.
 
-    Either the checksum at its end is that of the rebuilt one, which then is the index that was written, byte for byte;
-    or every checksum of the file in it is the one that the file has now, so the damage is elsewhere in the index. A
-    changed byte of the file and a changed checksum that hides it do not come about together.
+    Either its final checksum equals that of the rebuilt one, which then is the original index, byte for byte; or all
+    its checksums of the file match the file as it is now, so the damage is elsewhere in the index. It is practically
+    impossible that a changed byte of the file and a changed checksum hide each other.
     """
     if len(damaged) != len(rebuilt) or len(rebuilt) < HEADER.size + _CRC_BYTES:
         return False
-    return damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:] or _checksums(damaged) == _checksums(rebuilt)
+    return damaged[-_CRC_BYTES:] == rebuilt[-_CRC_BYTES:] or _extract_checksums(damaged) == _extract_checksums(rebuilt)
 
 
-def _checksums(index: bytes) -> list[int]:
-    """Every checksum of its file that an index holds, whether the index is sound or not."""
+def _extract_checksums(index: bytes) -> list[int]:
+    """Return all checksums of the file in an index, whether the index is intact or not."""
     header = HEADER.unpack_from(index)
-    found = [header[-2], header[-1]]
+    checksums = [header[-2], header[-1]]
     for at in range(HEADER.size, len(index) - _CRC_BYTES, ENTRY.size):
         entry = BatchEntry._make(ENTRY.unpack_from(index, at))
-        found += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
-    return found
+        checksums += [getattr(entry, name) for name in _CHECKSUM_FIELDS]
+    return checksums
 
 
 def producers_in(damaged: bytes) -> ProducerOf:
-    """Whose the batches are by what is left of a damaged index; nobody's where it does not reach."""
+    """Return the producers of batches from the remains of a damaged index; ``NO_PRODUCER`` beyond its end."""
 
     def producer_of(batch: int, row: int) -> BatchProducer:
         at = HEADER.size + batch * ENTRY.size
         if at + ENTRY.size > len(damaged):
-            return NOBODY
+            return NO_PRODUCER
         entry = BatchEntry._make(ENTRY.unpack_from(damaged, at))
         return BatchProducer(entry.producer_id, entry.producer_epoch, entry.base_sequence)
 

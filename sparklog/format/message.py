@@ -1,6 +1,6 @@
-"""The metadata of an Arrow IPC message, read from its flatbuffer with bounds: where each buffer of a batch lies.
+"""Parser of the metadata of Arrow IPC messages, with bounds checks: the position of each buffer of a record batch.
 
-An encapsulated message, as it stands in a ``.log`` file:
+An encapsulated message, as stored in a ``.log`` file:
 
     FF FF FF FF | int32 n | n bytes of flatbuffer, padded | body: the buffers, each padded
     `-------- metadata_length = 8 + n bytes --------------'
@@ -9,9 +9,9 @@ An encapsulated message, as it stands in a ``.log`` file:
     RecordBatch { 0 length, 1 nodes: [FieldNode], 2 buffers: [Buffer], 3 compression }
     Footer      { 0 version, 1 schema, 2 dictionaries, 3 recordBatches: [Block] } (Arrow, format/File.fbs)
 
-Rules: every position is checked against the bytes there are, every count against what can fit, so that hostile
-metadata costs nothing; all faults are a ValueError, which callers turn into an error that names the file.
-Not for: schemas and dictionaries. Arrow itself reads those.
+Rules: every position is checked against the available bytes, every count against what can fit, so that hostile
+metadata costs nothing; every fault is a ValueError, which callers turn into an error that names the file.
+Not for: schemas and dictionaries, which Arrow itself reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where the footer of an Arrow file says that a message is."""
+    """Location of a message according to the footer of an Arrow file."""
 
     position: int
     metadata_length: int
@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 def prefix(data: Buffer) -> int:
-    """The metadata length (prefix included) that an encapsulated message's first 8 bytes state."""
+    """Return the metadata length, prefix included, from the first 8 bytes of an encapsulated message."""
     marker, length = _unpack("<Ii", data, 0)
     if marker != _CONTINUATION or length < 0:
         raise ValueError(f"no Arrow message starts here (first bytes {marker:#010x}, length {length})")
@@ -66,7 +66,7 @@ def prefix(data: Buffer) -> int:
 
 
 def parse_record_batch(metadata: Buffer) -> Message:
-    """Read the metadata of a record batch message, prefix included."""
+    """Parse the metadata of a record batch message, prefix included."""
     if prefix(metadata) != memoryview(metadata).nbytes:
         raise ValueError(f"the message states {prefix(metadata)} bytes of metadata, not {memoryview(metadata).nbytes}")
     message = _root(metadata, PREFIX_LENGTH)
@@ -88,13 +88,13 @@ def parse_record_batch(metadata: Buffer) -> Message:
 
 
 def parse_footer(footer: Buffer) -> list[Block]:
-    """The record batch blocks that an Arrow file's footer flatbuffer lists."""
+    """Return the record batch blocks in an Arrow file's footer flatbuffer."""
     fields = _vector(footer, _root(footer, 0), 3, "qi4xq", 24)
     return [Block(*fields[i : i + 3]) for i in range(0, len(fields), 3)]
 
 
 def with_blocks(footer: bytes, blocks: Sequence[Block]) -> bytes:
-    """The same footer flatbuffer with other blocks in the place of its own, which are as many; else ValueError."""
+    """Return the footer flatbuffer with its blocks replaced by as many others. Raises ValueError for another number."""
     start = _child(footer, _root(footer, 0), 3)
     if _unpack("<I", footer, start)[0] != len(blocks):
         raise ValueError(f"a footer of {_unpack('<I', footer, start)[0]} record batches cannot list {len(blocks)}")
@@ -106,7 +106,7 @@ def with_blocks(footer: bytes, blocks: Sequence[Block]) -> bytes:
 
 def _unpack(layout: str, data: Buffer, position: int) -> tuple[int, ...]:
     if position < 0:
-        raise ValueError(f"a position of {position} in the message's metadata")
+        raise ValueError(f"invalid position {position} in the message's metadata")
     try:
         return struct.unpack_from(layout, data, position)
     except struct.error as error:
@@ -118,7 +118,7 @@ def _root(data: Buffer, start: int) -> int:
 
 
 def _field(data: Buffer, table: int, number: int) -> int:
-    """The position of a table's field, 0 where it is absent (and so has its default)."""
+    """Return the position of a table's field, 0 if it is absent and so has its default."""
     vtable = table - _unpack("<i", data, table)[0]
     slot = 4 + 2 * number
     if slot + 2 > _unpack("<H", data, vtable)[0]:
@@ -142,7 +142,7 @@ def _child(data: Buffer, table: int, number: int, optional: bool = False) -> int
 
 
 def _vector(data: Buffer, table: int, number: int, item: str, item_bytes: int) -> tuple[int, ...]:
-    """All fields of all items of a vector of structs, one after the other."""
+    """Return all fields of all items of a vector of structs, as one flat tuple."""
     start = _child(data, table, number, optional=True)
     if not start:
         return ()

@@ -1,9 +1,9 @@
-"""Arrow arrays made from their buffers.
+"""Builds Arrow arrays directly from buffers.
 
-``pa.array`` and ``pa.scalar`` import pandas where that is installed, 44 MB and up to seconds for who has no use for it.
+``pa.array`` and ``pa.scalar`` import pandas if it is installed: 44 MB and up to seconds, of no use here.
 
-Rules: pure. Types are those that listings and lists of segments have (32- and 64-bit integers, text, booleans, without
-nulls) and those of records: bytes, times, headers.
+Rules: pure. Types are those of listings and lists of segments (32- and 64-bit integers, text, booleans, without nulls)
+and those of records: bytes, timestamps, headers. Not for: other types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CODES = {pa.int32(): "i", pa.int64(): "q"}
 
 
 def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """An array of these values. Raises OverflowError or TypeError for one that is not of the type."""
+    """Return an array of these values. Raises OverflowError or TypeError for one that is not of the type."""
     if kind == pa.bool_():
         buffers = [None, _bits(values)]
     elif kind == pa.string():
@@ -34,13 +34,13 @@ def plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def plain_batch(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of these columns, as many as the schema has."""
+    """Return a record batch of these columns, one for each field of the schema."""
     arrays = [plain_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class BinaryColumn(NamedTuple):
-    """A column of bytes, where each value begins and the last one ends, and the rows that are null."""
+    """A column of bytes, the start of each value and the end of the last one, and the rows that are null."""
 
     array: pa.Array
     offsets: array[int]
@@ -48,7 +48,7 @@ class BinaryColumn(NamedTuple):
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """A column of these values, None for null. Raises OverflowError over 2 GiB."""
+    """Return a column of these values, None for null. Raises OverflowError over 2 GiB."""
     try:
         data, missing = b"".join(values), []  # type: ignore[arg-type]
     except TypeError:
@@ -61,13 +61,13 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
 
 
 def timestamp_array(microseconds: Sequence[int]) -> pa.Array:
-    """A column of times, in microseconds since the epoch."""
+    """Return a column of timestamps, in microseconds since the epoch."""
     stamps = microseconds if isinstance(microseconds, array) else array("q", microseconds)
     return pa.Array.from_buffers(TIMESTAMP_TYPE, len(stamps), [None, pa.py_buffer(stamps)], 0)
 
 
 def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
-    """A column of records' headers, None for null."""
+    """Return a column of records' headers, None for null."""
     pairs = [pair for row in rows for pair in row or ()]
     names = plain_array([name for name, _ in pairs], pa.string())
     values = binary_column([value for _, value in pairs]).array
@@ -79,7 +79,7 @@ def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> 
 
 
 def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer | None:
-    """Arrow's bitmap: bit i of the whole is 1 where row i has a value, lowest bit first; none if all have."""
+    """Return Arrow's validity bitmap: bit i is 1 if row i has a value, lowest bit first; None if all have one."""
     if not missing:
         return None
     bits = bytearray(b"\xff" * ((rows + 7) // 8))
@@ -89,7 +89,7 @@ def _validity(rows: int, missing: Sequence[int]) -> pa.Buffer | None:
 
 
 def _bits(values: Sequence[bool]) -> pa.Buffer:
-    """Arrow's bitmap: bit i of the whole is value i, least significant bit first."""
+    """Return Arrow's bitmap of booleans: bit i is value i, lowest bit first."""
     bits = bytearray((len(values) + 7) // 8)
     for row, value in enumerate(values):
         if value:

@@ -1,8 +1,8 @@
 """The columns of a record, and the Arrow schemas of a ``.log`` file.
 
     column      Arrow type                                     in a file     null means
-    key         binary                                         optional      no key (an empty key is another thing)
-    value       binary                                         always        tombstone (an empty value is another thing)
+    key         binary                                         optional      no key (an empty key is different)
+    value       binary                                         always        tombstone (an empty value is different)
     timestamp   timestamp[us, UTC]                             always        never null
     headers     list<struct<key: string, value: binary>>       optional      no headers (an empty list is kept as such)
     offset      int32                                          optional      never null
@@ -10,10 +10,10 @@
 An optional column that a file lacks is null in every record of it. Headers keep their order and their duplicates; a
 header's key is never null, its value may be.
 
-Rules: columns always stand in the order above, in files, in batches and in the index. ``offset`` is only in files that
-compaction took records out of: it rises strictly, and counts from the base offset that the commit log gives the run of
-batches. In all other files records follow one another, so the commit log's base offset says it all.
-Not for: topics and partitions, which the commit log gives to records.
+Rules: columns are always in the order above, in files, in batches and in the index. ``offset`` is only in files from
+which compaction removed records: it rises strictly, and counts from the base offset that the commit log assigns to the
+run. In all other files offsets are consecutive, so the base offset is sufficient.
+Not for: topics and partitions, which the commit log assigns to records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 from sparklog.format import codecs
 
 FORMAT_VERSION = 1
-"""Version of ``.log`` and ``.index``; what ``magic`` is in Kafka's record batches."""
+"""Version of ``.log`` and ``.index``, like ``magic`` in Kafka's record batches."""
 
 KEY = "key"
 VALUE = "value"
@@ -39,7 +39,7 @@ COLUMNS = (KEY, VALUE, TIMESTAMP, HEADERS)
 STORED_COLUMNS = (*COLUMNS, OFFSET)
 """All columns that a file may have."""
 ENVELOPE = "envelope"
-"""The only column of a file whose codec Arrow itself does not have."""
+"""The only column of a file whose codec Arrow itself does not support."""
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP_TYPE = pa.timestamp("us", "UTC")
@@ -54,26 +54,26 @@ _FIELDS = {
 
 
 def columns_present(has_key: bool, has_headers: bool, has_offsets: bool = False) -> tuple[str, ...]:
-    """The columns of a file, in order."""
+    """Return the columns of a file, in order."""
     optional = {KEY: has_key, HEADERS: has_headers, OFFSET: has_offsets}
     return tuple(name for name in STORED_COLUMNS if optional.get(name, True))
 
 
 @lru_cache(maxsize=64)
-def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
+def _make_schema(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([_FIELDS[name] for name in columns])
 
 
 def record_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """The schema of record batches with these columns, in this order; ``KeyError`` for a name that is no column."""
-    return _schema_of(tuple(columns))
+    """Return the schema of record batches with these columns, in this order. Raises KeyError for an unknown column."""
+    return _make_schema(tuple(columns))
 
 
 def file_schema(codec: str, has_key: bool, has_headers: bool, has_offsets: bool = False) -> pa.Schema:
-    """The schema as it stands in a ``.log`` file, metadata included.
+    """Return the schema as stored in a ``.log`` file, metadata included.
 
-    Of an envelope file it is one binary column; the schema of the records is then in the metadata, as the base64 of
-    an Arrow schema message, so that a reader in any language needs nothing but the file.
+    An envelope file has one binary column; the schema of the records is then in the metadata, as the base64 of an Arrow
+    schema message, so that a reader in any language needs only the file.
     """
     records = record_schema(columns_present(has_key, has_headers, has_offsets))
     metadata = {"sparklog.format": str(FORMAT_VERSION), "sparklog.codec": codec}

@@ -1,11 +1,11 @@
-"""Reading record batches out of a ``.log`` file, verified, by way of its ``.index``.
+"""Reads and verifies record batches of a ``.log`` file with its ``.index``.
 
-Read are the metadata of the record batch's message and the sections of the columns asked for, each checked against its
-own CRC32C; what lies side by side is read in one go, so a whole batch is one read. An envelope is always read whole.
+It reads the metadata of the record batch's message and the sections of the requested columns, each verified by its own
+CRC32C; adjacent regions are read together, so a whole batch is one read. An envelope is always read whole.
 
-Rules: no byte is interpreted before its checksum is right, and after that still nothing is believed: sizes are bounded
-by the index and ``limits``, buffers by the bytes that were read. Nothing is copied: arrays of an uncompressed file are
-slices of what ``read_at`` returned, so they keep a memory map alive. Nothing of a damaged batch is returned.
+Rules: no byte is interpreted before its checksum is verified, and even then it is untrusted: sizes are bounded by the
+index and ``limits``, buffers by the bytes that were read. Nothing is copied: arrays of an uncompressed file are slices
+of what ``read_at`` returned, so they keep a memory map alive. Nothing of a damaged batch is returned.
 Not for: opening files, caching, prefetch, offsets.
 """
 
@@ -25,7 +25,7 @@ from sparklog.format.index import BatchEntry, Index
 from sparklog.format.message import Block, Message, parse_footer, parse_record_batch, prefix
 
 ReadAt = Callable[[int, int], pa.Buffer]
-"""(position, length) -> the bytes there, fewer only where the file ends."""
+"""(position, length) -> the bytes there, fewer only at the end of the file."""
 
 _MAGIC = b"ARROW1"
 _MAGIC_LENGTH = 8
@@ -39,7 +39,7 @@ _ENVELOPE_LAYOUT = layout(pa.schema([pa.field(schema.ENVELOPE, pa.binary())]))
 
 
 class _Region(NamedTuple):
-    """Bytes of one message that have a checksum of their own; ``start`` counts from the start of the message."""
+    """Bytes of one message with their own checksum; ``start`` counts from the start of the message."""
 
     name: str
     start: int
@@ -61,11 +61,11 @@ class SegmentReader:
         self._envelope = codecs.is_envelope(index.codec)
 
     def read(self, batch: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """One record batch, by its number in the file.
+        """Return one record batch, by its number in the file.
 
-        ``columns`` says which, in the order wanted; None is the four of a record, which come back as nulls where the
-        file lacks them; ``offset`` is only in files with explicit ones. Raises CorruptRecordError, CorruptIndexError,
-        or InvalidRequestError for a name that is no column.
+        ``columns`` selects columns and their order; None means the four of a record, which are null if the file lacks
+        them; ``offset`` is only in files with explicit offsets. Raises CorruptRecordError, CorruptIndexError, or
+        InvalidRequestError for an unknown column.
         """
         wanted = schema.COLUMNS if columns is None else tuple(columns)
         known = schema.STORED_COLUMNS if self._index.summary.has_offsets else schema.COLUMNS
@@ -82,7 +82,7 @@ class SegmentReader:
         return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=result)
 
     def read_stored(self, batch: int) -> list[pa.Buffer]:
-        """The bytes of one record batch's message as they are stored, verified, to be joined: for a copy of it.
+        """Return the stored bytes of one record batch's message, verified, as parts to be joined: for a copy of it.
 
         Raises CorruptRecordError, CorruptIndexError.
         """
@@ -91,7 +91,7 @@ class SegmentReader:
         return self._verified(batch, entry, _regions(entry, names))
 
     def check_file(self) -> None:
-        """Check what is not in a record batch: the file's length, its schema, and its footer against the index.
+        """Check the parts outside record batches against the index: the file's length, schema and footer.
 
         Raises CorruptRecordError.
         """
@@ -100,7 +100,7 @@ class SegmentReader:
         length = summary.log_length - summary.footer_position
         footer = self._verified_part("footer", summary.footer_position, length, summary.footer_crc32c)
         if self._read_at(summary.log_length, 1).size:
-            self._corrupt(None, f"it goes on after the {summary.log_length} bytes that the index says")
+            self._corrupt(None, f"it is longer than the {summary.log_length} bytes that the index states")
         try:
             fault = self._header_fault(header) or self._footer_fault(footer)
         except (ValueError, pa.ArrowException) as error:
@@ -121,8 +121,8 @@ class SegmentReader:
             if [end - start for start, end in itertools.pairwise(bounds)] != self._section_lengths(entry):
                 raise ValueError(f"its columns are bounded by {bounds}, the index says otherwise")
             starts = dict(zip(self._index.columns, bounds, strict=False))
-            places = {name: (section, starts[name]) for name, section in zip(names, sections, strict=True)}
-            return self._decode(message, wanted, places, entry, self._index.codec)
+            located = {name: (section, starts[name]) for name, section in zip(names, sections, strict=True)}
+            return self._decode(message, wanted, located, entry, self._index.codec)
         except (ValueError, OSError, OverflowError, MemoryError, pa.ArrowException) as error:
             self._corrupt(batch, f"its checksum is right, its content is not: {error}", position=entry.position)
 
@@ -133,24 +133,26 @@ class SegmentReader:
         self,
         message: Message,
         wanted: Sequence[ColumnLayout],
-        places: dict[str, tuple[pa.Buffer, int]],
+        sections: dict[str, tuple[pa.Buffer, int]],
         entry: BatchEntry,
         codec: str,
     ) -> dict[str, pa.Array]:
-        """The wanted columns; ``places`` has the bytes of each one's section, and where it begins in the body."""
+        """Decode the wanted columns; ``sections`` has the bytes of each one's section, and its start in the body."""
         if message.rows != entry.count:
             raise ValueError(f"it has {message.rows} rows, the index says {entry.count}")
         limit = entry.decoded_length
-        found = {column.name: decode_column(message, column, *places[column.name], codec, limit) for column in wanted}
-        offsets = found.get(schema.OFFSET)
+        arrays = {
+            column.name: decode_column(message, column, *sections[column.name], codec, limit) for column in wanted
+        }
+        offsets = arrays.get(schema.OFFSET)
         if offsets is not None and (offsets[0].as_py() != entry.first_offset or not offsets_rise(offsets)):
-            raise ValueError(f"its offsets do not rise from {entry.first_offset}, which the index says is the first")
-        return found
+            raise ValueError(f"its offsets do not rise from {entry.first_offset}, the first one in the index")
+        return arrays
 
     def _open_envelope(
         self, envelope: Message, body: pa.Buffer, entry: BatchEntry, wanted: Sequence[ColumnLayout]
     ) -> dict[str, pa.Array]:
-        """Decompress the message inside an envelope; its size is bounded by the index, which is bounded by a limit."""
+        """Decompress the message inside an envelope; its size is bounded by the index, which is bounded by limits."""
         section_bounds(envelope, _ENVELOPE_LAYOUT)
         if envelope.rows != 1:
             raise ValueError(f"an envelope of {envelope.rows} rows")
@@ -161,14 +163,14 @@ class SegmentReader:
         if length + message.body_length != data.size:
             raise ValueError(f"it holds a message of {length + message.body_length} bytes, the index says {data.size}")
         bounds = section_bounds(message, self._layout)
-        places = {
+        located = {
             name: (data.slice(length + start, end - start), start)
             for name, (start, end) in zip(self._index.columns, itertools.pairwise(bounds), strict=True)
         }
-        return self._decode(message, wanted, places, entry, codecs.NONE)
+        return self._decode(message, wanted, located, entry, codecs.NONE)
 
     def _verified(self, batch: int, entry: BatchEntry, regions: Sequence[_Region]) -> list[pa.Buffer]:
-        """The bytes of each region, regions that touch being read together."""
+        """Return the verified bytes of each region; adjacent regions are read together."""
         parts: list[pa.Buffer] = []
         for run in _runs(regions):
             start, length = run[0].start, run[-1].start + run[-1].length - run[0].start
@@ -215,7 +217,7 @@ class SegmentReader:
         return None
 
     def _cut_short(self, batch: int | None, position: int, length: int, found: int) -> NoReturn:
-        what = f"it is cut short: {length} bytes belong at position {position}, {found} are there"
+        what = f"it is cut short: {length} bytes were expected at position {position}, {found} are there"
         self._corrupt(batch, what, position=position)
 
     def _wrong_sum(self, batch: int | None, name: str, position: int, expected: int, actual: int) -> NoReturn:
@@ -243,7 +245,7 @@ class SegmentReader:
 
 
 def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
-    """The first row whose timestamp is ``timestamp_us`` (us since 1970) or later; None where there is none.
+    """Return the first row whose timestamp is ``timestamp_us`` (us since 1970) or later; None if there is none.
 
     ``timestamps`` is a batch's timestamp column; it need not be sorted.
     """
@@ -255,7 +257,7 @@ def find_first_row(timestamps: pa.Array, timestamp_us: int) -> int | None:
 
 
 def _regions(entry: BatchEntry, names: Sequence[str]) -> list[_Region]:
-    """The metadata and the named columns' sections of a message."""
+    """Return the regions of the metadata and of the named columns of a message."""
     regions = [_Region("metadata", 0, entry.metadata_length, entry.metadata_crc32c)]
     start = entry.metadata_length
     for name in schema.STORED_COLUMNS:

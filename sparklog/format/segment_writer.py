@@ -1,11 +1,11 @@
-"""Writing a ``.log`` file, and the ``.index`` that goes with it.
+"""Writes a ``.log`` file, and builds its ``.index``.
 
-Arrow's own file writer makes the bytes; they pass through here on their way to the sink, are summed column by column,
-and the index is built from what actually went out.
+Arrow's own file writer produces the bytes; here they are summed column by column on their way to the sink, and the
+index is built from the bytes that were actually written.
 
-Rules: a batch is checked before any byte of it is written; a batch's bytes reach the sink in order and
-once; nothing is copied but the small pieces between the buffers, which are joined to save calls of the sink.
-Not for: choosing batch sizes, files or names, nor for making anything durable: the caller owns the sink.
+Rules: a batch is checked before any byte of it is written; a batch's bytes reach the sink in order and once; nothing is
+copied except the small pieces between the buffers, which are joined to save calls of the sink.
+Not for: choosing batch sizes, files or names, or durability: the caller owns the sink.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _SMALL = 4096
 """bytes. Pieces below it are joined with their neighbours before they go to the sink."""
 
 Piece = Any
-"""What Arrow's writer hands out: bytes, or a ``pa.Buffer`` that is not copied."""
+"""A write of Arrow's writer: bytes, or a ``pa.Buffer`` that is not copied."""
 
 
 _SectionFields = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Sink(Protocol):
-    """Where the bytes go: an OutputFile of a store, or any file opened for writing in binary."""
+    """Destination of the bytes: an OutputFile of a store, or any file opened for binary writing."""
 
     def write(self, data: Any, /) -> object: ...
 
@@ -58,10 +58,10 @@ class Sink(Protocol):
 class SegmentWriter:
     """Writes record batches into one ``.log`` file. Not thread-safe; one per file.
 
-    ``codec`` and ``level`` as in ``codec.compressor``. With ``has_key``, ``has_headers`` or ``has_offsets`` false the
+    ``codec`` and ``level`` as in ``codecs.compressor``. With ``has_key``, ``has_headers`` or ``has_offsets`` false the
     file has no such column, and batches must have none. After any error the file is unusable: abort the sink.
 
-    ``entries`` lists what was written so far, ``rows`` and ``bytes_written`` count records and bytes.
+    ``entries`` lists the batches written so far, ``rows`` and ``bytes_written`` count records and bytes.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SegmentWriter:
         self._file_schema = schema.file_schema(codec, has_key, has_headers, has_offsets)
         self._has_key, self._has_headers, self._has_offsets = has_key, has_headers, has_offsets
         self._columns = layout(self._file_schema)
-        self._slots = _slots(self._schema.names, codec)
+        self._find_slots = _find_slots(self._schema.names, codec)
         self._pieces = _Pieces()
         self._arrow = self._open_arrow()
         self._header_length = 0
@@ -106,7 +106,7 @@ class SegmentWriter:
         do not rise; InvalidRequestError for an empty batch; RecordListTooLargeError over ``limits.MAX_BATCH_BYTES`` or
         ``MAX_BATCHES_PER_FILE``. These write nothing.
         """
-        batch = _checked(batch, self._schema)
+        batch = _check_batch(batch, self._schema)
         self._check_room(batch)
         decoded_length = self._encode(batch)
         pieces = self._take()
@@ -117,17 +117,17 @@ class SegmentWriter:
         return entry
 
     def copy(self, parts: Sequence[pa.Buffer], stored: BatchEntry) -> BatchEntry:
-        """Append a record batch as it is stored in another file of the same columns and codec (see
-        ``SegmentReader.read_stored``), and return its entry here.
+        """Append a record batch as stored in another file of the same columns and codec (see
+        ``SegmentReader.read_stored``), and return its entry in this file.
 
-        Raises InvalidRequestError where it does not have the length and codec that its entry says, and
-        RecordListTooLargeError over ``MAX_BATCHES_PER_FILE``. Not for files with explicit offsets.
+        Raises InvalidRequestError if its length or codec differs from its entry, and RecordListTooLargeError over
+        ``MAX_BATCHES_PER_FILE``. Not for files with explicit offsets.
         """
         if stored.codec_number != self._codec_number or sum(map(len, parts)) != stored.length or self._has_offsets:
             raise InvalidRequestError(f"{stored} cannot be copied into a file of codec {self._codec}")
         if len(self.entries) >= MAX_BATCHES_PER_FILE:
             raise RecordListTooLargeError(f"a file holds at most {MAX_BATCHES_PER_FILE} record batches: start another")
-        # Arrow's footer lists what Arrow wrote: an empty batch takes this one's place in it.
+        # Arrow's footer lists only batches that Arrow wrote: an empty one reserves the entry.
         self._arrow.write_batch(pa.RecordBatch.from_pylist([], schema=self._file_schema))
         self._take()
         self._copied = True
@@ -157,11 +157,13 @@ class SegmentWriter:
         return encode_index(summary, self.entries)
 
     def _with_real_blocks(self, footer: bytes) -> bytes:
-        """The footer with the places of all record batches, also of those that were copied."""
+        """Return the footer with the positions of all record batches, including copied ones."""
         if not self._copied:
             return footer
         head, flatbuffer, tail = footer[:_END_OF_STREAM], footer[_END_OF_STREAM:-_FOOTER_TAIL], footer[-_FOOTER_TAIL:]
-        blocks = [Block(one.position, one.metadata_length, one.length - one.metadata_length) for one in self.entries]
+        blocks = [
+            Block(entry.position, entry.metadata_length, entry.length - entry.metadata_length) for entry in self.entries
+        ]
         return head + with_blocks(flatbuffer, blocks) + tail
 
     def _open_arrow(self) -> pa.RecordBatchFileWriter:
@@ -170,7 +172,7 @@ class SegmentWriter:
         return pa.ipc.new_file(pa.PythonFile(self._pieces, "w"), self._file_schema, options=options)
 
     def _take(self) -> list[Piece]:
-        """What Arrow wrote. The magic and the schema, which come with the first of it, go to the sink right away."""
+        """Return what Arrow wrote. The magic and the schema, which come first, go to the sink immediately."""
         pieces = self._pieces.take()
         if self._header_length:
             return pieces
@@ -193,7 +195,7 @@ class SegmentWriter:
             raise RecordListTooLargeError(f"a file holds at most {MAX_BATCHES_PER_FILE} record batches: start another")
 
     def _encode(self, batch: pa.RecordBatch) -> int:
-        """Let Arrow turn a batch into pieces; returns the bytes of the inner message of an envelope, else 0."""
+        """Let Arrow encode a batch as pieces; return the size of the inner message of an envelope, else 0."""
         if not codecs.is_envelope(self._codec):
             self._arrow.write_batch(batch)
             return 0
@@ -234,8 +236,8 @@ class SegmentWriter:
         )
 
     def _section_fields(self, sums: Sequence[tuple[int, int]]) -> _SectionFields:
-        """Length and sum of the section in each of an entry's five slots, zeros where the file has no such column."""
-        key, value, timestamp, headers, offset = [sums[at] if at is not None else (0, 0) for at in self._slots]
+        """Return length and sum of the section in each of an entry's five slots, zeros for columns not in the file."""
+        key, value, timestamp, headers, offset = [sums[at] if at is not None else (0, 0) for at in self._find_slots]
         return (*key, *value, *timestamp, *headers, *offset)
 
     def _forward(self, pieces: Sequence[Piece]) -> None:
@@ -256,7 +258,7 @@ class SegmentWriter:
 
 
 class _Pieces:
-    """The file that Arrow's writer writes to: keeps what it is given until ``take``. Not thread-safe."""
+    """The file that Arrow's writer writes to: keeps the pieces until ``take``. Not thread-safe."""
 
     closed = False
 
@@ -278,12 +280,12 @@ class _Pieces:
         """Nothing to do: the caller's sink is closed by its owner."""
 
 
-def _checked(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
-    """The batch under the file's schema; InvalidRecordError where its columns are not the file's."""
+def _check_batch(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the file's schema. Raises InvalidRecordError if its columns do not match."""
     if not batch.schema.equals(expected):
         if batch.schema.names != expected.names:
             raise InvalidRecordError(f"a batch of columns {batch.schema.names} does not fit a file of {expected.names}")
-        columns = [_typed(column, field) for column, field in zip(batch.columns, expected, strict=True)]
+        columns = [_cast_column(column, field) for column, field in zip(batch.columns, expected, strict=True)]
         batch = pa.RecordBatch.from_arrays(columns, schema=expected)
     missing = batch.column(schema.TIMESTAMP).null_count
     if missing:
@@ -291,11 +293,11 @@ def _checked(batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
     if schema.HEADERS in expected.names:
         _check_headers(batch.column(schema.HEADERS))
     if schema.OFFSET in expected.names and not offsets_rise(batch.column(schema.OFFSET)):
-        raise InvalidRecordError("explicit offsets do not rise from 0 or above, each over the one before")
+        raise InvalidRecordError("explicit offsets must not be negative, and each must be above the previous one")
     return batch
 
 
-def _typed(column: pa.Array, field: pa.Field) -> pa.Array:
+def _cast_column(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     if field.name == schema.HEADERS:
@@ -316,22 +318,22 @@ def _check_headers(headers: pa.Array) -> None:
         raise InvalidRecordError(f"a header's key is not UTF-8 text: {error}") from error
 
 
-def _slots(columns: Sequence[str], codec: str) -> list[int | None]:
-    """For each column that an entry has room for: which of the file's sections is its own."""
+def _find_slots(columns: Sequence[str], codec: str) -> list[int | None]:
+    """Return for each column of an entry the number of its section in the file, None if the file lacks it."""
     if codecs.is_envelope(codec):
         columns = [schema.VALUE]
     return [columns.index(name) if name in columns else None for name in schema.STORED_COLUMNS]
 
 
 def _envelope(compressed: pa.Buffer, file_schema: pa.Schema) -> pa.RecordBatch:
-    """The one-row batch that holds a compressed message, without copying it."""
+    """Return a one-row batch that contains a compressed message, without copying it."""
     offsets = plain_array([0, compressed.size], pa.int32()).buffers()[1]
     value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, compressed])
     return pa.RecordBatch.from_arrays([value], schema=file_schema)
 
 
 def _split(pieces: Sequence[Piece], length: int) -> tuple[bytes, list[Piece]]:
-    """The first ``length`` bytes, joined, and the pieces after them."""
+    """Return the first ``length`` bytes, joined, and the pieces after them."""
     head, at = b"", 0
     while len(head) < length:
         head += bytes(pieces[at])
@@ -341,13 +343,13 @@ def _split(pieces: Sequence[Piece], length: int) -> tuple[bytes, list[Piece]]:
 
 
 def _split_message(pieces: Sequence[Piece]) -> tuple[bytes, list[Piece]]:
-    """The metadata of a message, joined, and the pieces of its body."""
+    """Return the metadata of a message, joined, and the pieces of its body."""
     start, _ = _split(pieces, PREFIX_LENGTH)
     return _split(pieces, prefix(start))
 
 
 def _section_sums(body: Sequence[Piece], bounds: Sequence[int]) -> list[tuple[int, int]]:
-    """Length and sum of each section. A piece never belongs to two: it is one buffer, or the padding after one."""
+    """Return length and sum of each section. A piece never spans two: it is one buffer, or the padding after one."""
     sums: list[tuple[int, int]] = []
     pieces = iter(body)
     position = 0
@@ -368,7 +370,7 @@ def _min_max(timestamps: pa.Array) -> tuple[int, int]:
 
 
 def _decoded_body(message: Message, body: Sequence[Piece]) -> int:
-    """bytes of the body's buffers once decompressed."""
+    """Return the decompressed size of the body's buffers in bytes."""
     if message.compression == NOT_COMPRESSED:
         return message.body_length
     starts = set(message.buffers[::2])

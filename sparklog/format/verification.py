@@ -1,11 +1,11 @@
-"""Whether all bytes of a ``.log`` are those that its ``.index`` was made from, each read once, front to back.
+"""Verification of a whole ``.log`` against the checksums of its ``.index``, reading each byte once, front to back.
 
-The checksums of an index tile its file: what comes before the first message, each message's metadata and sections, and
+The checksums of an index tile its file: the part before the first message, each message's metadata and sections, and
 the footer. So every byte is summed exactly once, in large reads, and nothing is decompressed or decoded; only the few
-bytes of a message's metadata are parsed, to hold the record count against the index.
+bytes of a message's metadata are parsed, to compare the record count with the index.
 
-Rules: damage is described and stepped over, so that one pass names all of it; only a read that fails raises.
-Not for: reading records (``segment_reader``), nor for what the commit log says of a file.
+Rules: damage is recorded and skipped, so that one pass finds all of it; only a failed read raises.
+Not for: reading records (``segment_reader``), or comparing a file with the commit log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.format.message import parse_record_batch
 from sparklog.format.segment_reader import ReadAt, SegmentReader
 
 READ_BYTES = 1024 * 1024
-"""bytes of one read: as fast as any on a local disk's cache, and what is read stays in the processor's."""
+"""bytes of one read: as fast as any other size from the page cache of a local disk, and fits the processor's cache."""
 
 _SECTIONS_AT = BatchEntry._fields.index("key_length")
 _SECTIONS = 5
@@ -31,7 +31,7 @@ _NOTHING = pa.py_buffer(b"")
 
 
 class Region(NamedTuple):
-    """Adjacent bytes with one checksum. ``batch`` is -1 outside of record batches; ``name`` is for people."""
+    """Adjacent bytes with one checksum. ``batch`` is -1 outside record batches; ``name`` is for messages."""
 
     batch: int
     name: str
@@ -41,7 +41,7 @@ class Region(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What is wrong with one record batch, or with the file around them (``batch`` -1)."""
+    """A fault of one record batch, or of the file around them (``batch`` -1)."""
 
     batch: int
     position: int
@@ -49,10 +49,10 @@ class Damage(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What one pass over a file found; ``crc32c`` is that of all its bytes as they are, ``bytes_read`` how many.
+    """Result of one pass over a file; ``crc32c`` is the checksum of its ``bytes_read`` bytes as they are.
 
-    Where it is ``cut_short``, the last damage is of the batch in which it ends, and those after it are missing.
-    ``offsets``: the first and the last explicit offset of each sound batch, in a file that has them.
+    If the file is ``cut_short``, the last damage is that of the batch in which it ends, and later ones are missing.
+    ``offsets``: the first and the last explicit offset of each intact batch, in a file that has them.
     """
 
     damage: list[Damage]
@@ -63,7 +63,7 @@ class Verification(NamedTuple):
 
 
 def regions(index: Index) -> Iterator[Region]:
-    """All of a ``.log``, in order: its header, the parts of every message, its footer."""
+    """Yield all regions of a ``.log``, in order: its header, the parts of every message, its footer."""
     summary = index.summary
     yield Region(-1, "schema", 0, summary.header_length, summary.header_crc32c)
     for number, entry in enumerate(index.entries):
@@ -73,7 +73,7 @@ def regions(index: Index) -> Iterator[Region]:
 
 
 def message_regions(number: int, entry: BatchEntry) -> Iterator[Region]:
-    """The metadata of one message, and the sections of its columns that have any bytes."""
+    """Yield the metadata of one message, and the non-empty sections of its columns."""
     yield Region(number, "metadata", entry.position, entry.metadata_length, entry.metadata_crc32c)
     position = entry.position + entry.metadata_length
     for at in range(_SECTIONS_AT, _SECTIONS_AT + 2 * _SECTIONS, 2):
@@ -85,41 +85,41 @@ def message_regions(number: int, entry: BatchEntry) -> Iterator[Region]:
 
 
 def verify(read_at: ReadAt, index: Index, path: str) -> Verification:
-    """Read a whole ``.log`` and hold it against its index. Raises what ``read_at`` raises, and CorruptIndexError."""
-    found: list[Damage] = []
-    sums = _Pass(read_at, index.summary.log_length)
+    """Read a whole ``.log`` and compare it with its index. Raises the errors of ``read_at``, and CorruptIndexError."""
+    damage: list[Damage] = []
+    stream = _Pass(read_at, index.summary.log_length)
     total = 0
     for region in regions(index):
         is_metadata = region.name == "metadata"
-        actual, metadata = sums.take(region.length, keep=is_metadata)
+        actual, metadata = stream.take(region.length, keep=is_metadata)
         total = combine(total, actual, region.length)
-        if sums.ended:
-            what = f"the file ends at byte {sums.position}, and {index.summary.log_length} were written"
-            found.append(Damage(region.batch, sums.position, what))
+        if stream.ended:
+            what = f"the file ends at byte {stream.position}, and {index.summary.log_length} were written"
+            damage.append(Damage(region.batch, stream.position, what))
             break
         if actual != region.crc32c:
-            found.append(Damage(region.batch, region.position, _wrong_sum(region, actual)))
+            damage.append(Damage(region.batch, region.position, _describe_mismatch(region, actual)))
         elif is_metadata:
             fault = record_count_fault(metadata, index.entry(region.batch))
             if fault:
-                found.append(Damage(region.batch, region.position, fault))
+                damage.append(Damage(region.batch, region.position, fault))
     else:
-        found += _beyond_checksums(read_at, index, path, found)
+        damage += _check_around(read_at, index, path, damage)
     offsets = {}
-    if index.summary.has_offsets and not sums.ended:
-        offsets = _read_offsets(read_at, index, path, found)
-    return Verification(found, total, sums.position, sums.ended, offsets)
+    if index.summary.has_offsets and not stream.ended:
+        offsets = _read_offsets(read_at, index, path, damage)
+    return Verification(damage, total, stream.position, stream.ended, offsets)
 
 
-def _wrong_sum(region: Region, actual: int) -> str:
+def _describe_mismatch(region: Region, actual: int) -> str:
     return (
         f"the checksum of its {region.name} ({region.length} bytes at {region.position}) is {actual:#010x}, the index "
         f"says {region.crc32c:#010x}"
     )
 
 
-def _beyond_checksums(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> list[Damage]:
-    """What a file with the right checksums around its batches may still get wrong: its schema, its footer, its end."""
+def _check_around(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> list[Damage]:
+    """Check schema, footer and end of a file whose checksums around the batches are right."""
     if any(damage.batch < 0 for damage in found):
         return []
     try:
@@ -130,7 +130,7 @@ def _beyond_checksums(read_at: ReadAt, index: Index, path: str, found: list[Dama
 
 
 def _read_offsets(read_at: ReadAt, index: Index, path: str, found: list[Damage]) -> dict[int, tuple[int, int]]:
-    """Explicit offsets, which have to be decoded: the reader sees to it that they rise within a batch."""
+    """Read explicit offsets, which have to be decoded; the reader checks that they rise within a batch."""
     damaged = {damage.batch for damage in found}
     reader = SegmentReader(read_at, index, path)
     offsets: dict[int, tuple[int, int]] = {}
@@ -150,7 +150,7 @@ def _read_offsets(read_at: ReadAt, index: Index, path: str, found: list[Damage])
 
 
 def record_count_fault(metadata: bytes, entry: BatchEntry) -> str:
-    """What a message's own metadata says otherwise than the index; nothing where they agree."""
+    """Return how a message's own metadata contradicts the index; empty if they agree."""
     try:
         message = parse_record_batch(metadata)
     except ValueError as error:
@@ -174,11 +174,11 @@ class _Pass:
         self._data = _NOTHING
 
     def take(self, length: int, keep: bool = False) -> tuple[int, bytes]:
-        """The sum of the next bytes, and with ``keep`` these bytes; ``ended`` is set where the file has fewer."""
+        """Return the sum of the next bytes, and with ``keep`` these bytes; set ``ended`` if the file has fewer."""
         total, kept = 0, b""
         while length:
             if not self._data.size:
-                self._data = _NOTHING  # lets go of the bytes before, so that their memory is used again
+                self._data = _NOTHING  # releases the previous bytes, so that their memory is reused
                 self._data = self._read_at(self.position, min(READ_BYTES, self._length - self.position))
                 if not self._data.size:
                     self.ended = True

@@ -1,8 +1,8 @@
-"""The types of stored fields, each with its bounds: what storage says is untrusted, and so is what a caller asks for.
+"""The types of stored fields, each with its bounds: neither storage nor callers are trusted.
 
-A number out of bounds is refused when a commit is decoded, and before one is written. Bounds are wide enough for
-whatever an earlier level may have stored; what a client may choose is narrower (see ``names``). Changing one is a new
-level (see ``levels``).
+A value out of bounds is refused when a commit is decoded, and before one is written. Bounds admit everything that an
+earlier level may have stored. Changing one is a new level (see ``levels``). Not for: the narrower rules for what a
+client may choose (``names``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Format = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 Version = Annotated[int, Meta(ge=0, le=limits.MAX_VERSION)]
 Long = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""Whatever a caller chose: timestamps of records, an application's own numbers."""
+"""Chosen by a caller: timestamps of records, an application's write numbers."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""An offset that a caller chose: a group's position."""
+"""An offset chosen by a caller: a group's position."""
 
 LogOffset = Annotated[int, Meta(ge=0, le=limits.MAX_OFFSET)]
-"""Where a log really begins, ends, or is divided."""
+"""An actual offset in a log: its start, its end, or a boundary of segments."""
 
 LogOffsetOrNone = Annotated[int, Meta(ge=-1, le=limits.MAX_OFFSET)]
 Partition = Annotated[int, Meta(ge=0, lt=limits.MAX_PARTITIONS_PER_TOPIC)]
@@ -55,7 +55,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=1024)]
 TopicName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TOPIC_NAME_LENGTH)]
 Group = Annotated[str, Meta(min_length=1, max_length=limits.MAX_GROUP_ID_LENGTH)]
 Text = Annotated[str, Meta(max_length=limits.MAX_STORED_TEXT_LENGTH)]
-"""Text for people, or of a caller's choice; may be empty."""
+"""Informational text, or chosen by a caller; may be empty."""
 
 NeededVersion = Annotated[str, Meta(max_length=40)]
 ConfigName = Annotated[str, Meta(max_length=limits.MAX_CONFIG_NAME_LENGTH)]
@@ -68,7 +68,7 @@ Hex64 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 ActionsPath = Annotated[str, Meta(pattern=r"\Ameta/actions/[0-9]{20}-[A-Za-z0-9_-]{1,64}\.json\Z")]
 ActionsSize = Annotated[int, Meta(ge=1, le=limits.MAX_SPILLED_ACTIONS_BYTES)]
-"""The object beside a commit that holds its actions where they are many."""
+"""The object that holds the actions of a commit with many."""
 
 Brokers = Annotated[list[Broker], Meta(max_length=limits.MAX_REPLICAS)]
 """Replicas of one partition."""

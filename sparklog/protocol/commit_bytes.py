@@ -1,16 +1,16 @@
-"""The bytes that a commit is stored as.
+"""Encoding and decoding of stored commits.
 
-A commit is one JSON object on one line, readable with ``cat``, stored as ``meta/commits/<20 digits>.json``. It carries
-any number of actions that take effect together. Its last field, ``digest``, is the SHA-256 of all bytes before it, and
-``previous`` repeats the digest of the commit before, so an edited or exchanged commit is found when it is read::
+A commit is one JSON object on one line, readable with ``cat``, stored as ``meta/commits/<20 digits>.json``. Its last
+field, ``digest``, is the SHA-256 of all bytes before it, and ``previous`` repeats the digest of the previous commit, so
+an edited or exchanged commit is detected when it is read::
 
     {"format":2,"needs":"0.2.0","version":7,"write_id":"k3…","timestamp":1790000000000,"previous":"9f…","checksum":"00…",
      "writer":"…","actions":[{"action":"append","topic":"orders","partition":0,"base_offset":42,…}],"digest":"c1…"}
 
 Rules: bytes from storage are untrusted (size-limited, every field validated by msgspec, never pickled); a commit of a
 newer ``format`` is refused; unknown fields are refused, since ignoring one could mean ignoring a change. Bytes with a
-wrong digest are damaged. Bytes with the right one are never called so: what is unknown about them was written so.
-Not for: what a commit may hold (``commits``).
+wrong digest are corrupt. Bytes with the right digest are never reported as corrupt: unknown content was written so.
+Not for: what a commit may contain (``commits``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.protocol import levels
 from sparklog.protocol.commits import Action, Commit, SpilledActions, commit_key
 
 FORMAT = levels.CURRENT
-"""The commit format this code writes; it reads this one and older ones."""
+"""The commit format that this code writes; it reads this one and older ones."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Commit)
@@ -36,12 +36,12 @@ _TAIL_BYTES = len(_DIGEST_FIELD) + 64 + len(b'"}\n')
 
 
 def actions_key(version: int, write_id: str) -> str:
-    """Where the actions of a commit lie that has too many: ``meta/actions/00000000000000000042-<write id>.json``."""
+    """Return the key of the actions of a large commit: ``meta/actions/00000000000000000042-<write id>.json``."""
     return f"meta/actions/{version:020d}-{write_id}.json"
 
 
 class EncodedCommit(NamedTuple):
-    """A commit as it is stored: its bytes, their digest, and the bytes of the object beside it (none where empty)."""
+    """A commit as stored: its bytes, their digest, and the bytes of its spilled actions (empty: there are none)."""
 
     data: bytes
     digest: str
@@ -49,7 +49,7 @@ class EncodedCommit(NamedTuple):
 
 
 def encode_to_store(commit: Commit) -> EncodedCommit:
-    """The stored bytes of a commit, whose actions go into an object of their own (``actions_key``) where they are many.
+    """Encode a commit; if it has many actions, these are spilled to an object of their own (``actions_key``).
 
     Raises RecordListTooLargeError over ``limits.MAX_SPILLED_ACTIONS_BYTES``, InvalidRequestError as ``encode_commit``.
     """
@@ -57,15 +57,15 @@ def encode_to_store(commit: Commit) -> EncodedCommit:
         data = _encode_readable(commit)
         if len(data) <= limits.MAX_INLINE_ACTIONS_BYTES:
             return EncodedCommit(*_sign(data))
-    beside = _encode_actions(commit)
+    actions = _encode_actions(commit)
     spilled = SpilledActions(
         path=actions_key(commit.version, commit.write_id),
-        size=len(beside),
-        sha256=hashlib.sha256(beside).hexdigest(),
+        size=len(actions),
+        sha256=hashlib.sha256(actions).hexdigest(),
         count=len(commit.actions),
     )
     data = _encode_readable(msgspec.structs.replace(commit, actions=[], spilled=spilled))
-    return EncodedCommit(*_sign(data), beside)
+    return EncodedCommit(*_sign(data), actions)
 
 
 def _encode_actions(commit: Commit) -> bytes:
@@ -77,7 +77,7 @@ def _encode_actions(commit: Commit) -> bytes:
         raise _unreadable(commit, error) from error
     if len(data) > limits.MAX_SPILLED_ACTIONS_BYTES:
         raise RecordListTooLargeError(
-            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
+            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, above the limit of "
             f"{limits.MAX_SPILLED_ACTIONS_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce "
             "before writing), or split the work into several writes",
             size=len(data),
@@ -86,12 +86,12 @@ def _encode_actions(commit: Commit) -> bytes:
 
 
 def with_actions(commit: Commit, actions: list[Action]) -> Commit:
-    """A commit as it was before its actions were put beside it."""
+    """Return a commit with its spilled actions restored."""
     return msgspec.structs.replace(commit, actions=actions, spilled=None)
 
 
 def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[Action]:
-    """The actions that lie beside a commit. Raises CorruptMetadataError, UnsupportedVersionError."""
+    """Decode the spilled actions of a commit. Raises CorruptMetadataError, UnsupportedVersionError."""
     if len(data) != spilled.size or hashlib.sha256(data).hexdigest() != spilled.sha256:
         raise _corrupt(spilled.path, f"it is not the object of {spilled.size:,} bytes that commit {version} names")
     try:
@@ -99,26 +99,26 @@ def decode_actions(data: bytes, spilled: SpilledActions, version: int) -> list[A
     except (msgspec.MsgspecError, RecursionError) as error:
         raise levels.unknown(spilled.path, FORMAT, error) from error
     if len(actions) != spilled.count:
-        raise _corrupt(spilled.path, f"it holds {len(actions):,} actions, and commit {version} says {spilled.count:,}")
+        raise _corrupt(spilled.path, f"it has {len(actions):,} actions, and commit {version} states {spilled.count:,}")
     return actions
 
 
 def stored_digest(data: bytes) -> str:
-    """The digest that a stored commit ends with, unchecked: enough to tell two commits apart."""
+    """Return the digest at the end of a stored commit, unverified: enough to tell two commits apart."""
     start = len(data) - _TAIL_BYTES + len(_DIGEST_FIELD)
     return data[max(start, 0) : max(start, 0) + 64].decode("ascii", "replace")
 
 
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
-    """The stored bytes of a commit and their digest.
+    """Return the stored bytes of a commit and their digest.
 
     Raises RecordListTooLargeError over ``limits.MAX_COMMIT_BYTES``, InvalidRequestError for a commit that no reader
-    would take: once stored it could not be mended, and the cluster could not be opened any more.
+    would accept: once stored it could not be corrected, and the cluster could no longer be opened.
     """
     data, digest = _sign(_encode_readable(commit))
     if len(data) > limits.MAX_COMMIT_BYTES:
         raise RecordListTooLargeError(
-            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, and a commit may have "
+            f"the commit would take {len(data):,} bytes for {len(commit.actions):,} actions, above the limit of "
             f"{limits.MAX_COMMIT_BYTES:,}; write fewer partitions from fewer tasks (repartition or coalesce before "
             "writing), or split the work into several writes",
             size=len(data),
@@ -127,14 +127,15 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
 
 
 def _sign(data: bytes) -> tuple[bytes, str]:
-    """The JSON with its digest as the last field, and the digest."""
+    """Append the digest to the JSON as its last field; return both."""
     body = data[:-1]
     digest = hashlib.sha256(body).hexdigest()
     return body + _DIGEST_FIELD + digest.encode() + b'"}\n', digest
 
 
 def _encode_readable(commit: Commit) -> bytes:
-    """JSON that decodes. Fields are checked by the decoder alone, so what is about to be stored goes through it."""
+    """Encode a commit as JSON that decodes. Only the decoder validates fields, so every commit to be stored is decoded
+    first."""
     try:
         data = _ENCODER.encode(commit)
         if len(data) <= limits.MAX_COMMIT_BYTES:
@@ -154,10 +155,10 @@ def _unreadable(commit: Commit, error: Exception) -> InvalidRequestError:
 
 
 def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
-    """The commit stored as ``data`` under number ``version``, and its digest.
+    """Return the commit stored as ``data`` under ``version``, and its digest.
 
-    Raises CorruptMetadataError when the bytes are not what was written, UnsupportedVersionError for a newer format, and
-    for bytes that are what was written and have something in them that this version does not know.
+    Raises CorruptMetadataError if the bytes are not what was written, UnsupportedVersionError for a newer format and
+    for intact bytes with content that this version does not know.
     """
     path = commit_key(version)
     if len(data) > limits.MAX_COMMIT_BYTES:
@@ -166,17 +167,17 @@ def decode_commit(data: bytes, version: int) -> tuple[Commit, str]:
     expected = tail[len(_DIGEST_FIELD) : len(_DIGEST_FIELD) + 64].decode("ascii", "replace")
     actual = hashlib.sha256(body).hexdigest()
     has_digest = tail.startswith(_DIGEST_FIELD) and tail.endswith(b'"}\n')
-    header = None if has_digest else _header(data)
-    if header is not None and header.format > FORMAT:  # whole JSON without a digest where every format has one
+    header = None if has_digest else _decode_header(data)
+    if header is not None and header.format > FORMAT:  # complete JSON without the digest that every format has
         raise levels.newer(path, header.format, header.needs)
     if not has_digest or expected != actual:
-        raise _corrupt(path, f"its digest says {expected!r}, its bytes give {actual!r}: it was edited or cut short")
+        raise _corrupt(path, f"its digest is {expected!r}, its bytes give {actual!r}: it was edited or truncated")
     return _decode_intact(body, path, version), actual
 
 
 def _decode_intact(body: bytes, path: str, version: int) -> Commit:
-    """The commit in bytes whose digest is right: whatever is unknown about it was written so, and is no damage."""
-    header = _header(body + b"}")
+    """Decode bytes whose digest is right: unknown content was written so, and is not corruption."""
+    header = _decode_header(body + b"}")
     if header is not None and header.format > FORMAT:
         raise levels.newer(path, header.format, header.needs)
     try:
@@ -184,12 +185,12 @@ def _decode_intact(body: bytes, path: str, version: int) -> Commit:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise levels.unknown(path, header.format if header is not None else 0, error) from error
     if commit.version != version:
-        raise _corrupt(path, f"it says it is commit {commit.version}")
+        raise _corrupt(path, f"it states that it is commit {commit.version}")
     return commit
 
 
 class _Header(msgspec.Struct):
-    """What every format has, whatever else changes."""
+    """The fields that every format has."""
 
     format: int
     needs: object = ""
@@ -198,7 +199,7 @@ class _Header(msgspec.Struct):
 _HEADER_DECODER = msgspec.json.Decoder(_Header)
 
 
-def _header(data: bytes) -> _Header | None:
+def _decode_header(data: bytes) -> _Header | None:
     try:
         return _HEADER_DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -208,6 +209,6 @@ def _header(data: bytes) -> _Header | None:
 def _corrupt(path: str, why: str) -> CorruptMetadataError:
     return CorruptMetadataError(
         f"commit {path} is not what was written: {why}; restore the file from a copy of the root. `sparklog fsck` says "
-        "what else can be done; `sparklog fsck --repair --end-at` ends the log before it where it is the newest commit",
+        "what else can be done; if it is the newest commit, `sparklog fsck --repair --end-at` ends the log before it",
         path=path,
     )

@@ -1,9 +1,9 @@
-"""One commit: the only thing that ever changes a cluster, and every action it may hold.
+"""Commits, the only way to change a cluster, and every action that a commit may hold.
 
-It carries any number of actions that take effect together. Every field has bounds (``bounds``); unknown ones are
-refused, since ignoring one could mean ignoring a change. How a commit is stored is for ``commit_bytes``.
+A commit holds any number of actions that take effect together. Every field has bounds (``bounds``); unknown fields are
+refused, since ignoring one could mean ignoring a change.
 
-Not for: what a commit means (``fold``) or which one to write (``decide``).
+Not for: the stored bytes (``commit_bytes``), the effect of a commit (``fold``), what to commit (``decide``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ GENESIS_DIGEST = "0" * 64
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Common settings of everything stored in a commit."""
+    """Base class of everything stored in a commit."""
 
 
 class Run(_Struct, frozen=True, kw_only=True):
@@ -85,23 +85,23 @@ class _Action(_Struct, frozen=True, tag_field="action"):
 
 
 class RegisterBroker(_Action, tag="register_broker", frozen=True, kw_only=True):
-    """A storage location joins; ``url`` of broker 0 is empty: the root itself, wherever it is mounted."""
+    """A storage location is registered; ``url`` of broker 0 is empty: the root itself, wherever it is mounted."""
 
     broker: Broker
     url: Text = ""
 
 
 class UnregisterBroker(_Action, tag="unregister_broker", frozen=True, kw_only=True):
-    """A storage location that holds no replica any more leaves."""
+    """A storage location that holds no replica is removed."""
 
     broker: Broker
 
 
 class ChangeBroker(_Action, tag="change_broker", frozen=True, kw_only=True):
-    """What is known of a location changes: ``online`` is what its checks say, a ``cordoned`` one gets no new replicas.
+    """A location changes: ``online`` is the result of its checks, a ``cordoned`` one gets no new replicas.
 
-    ``url`` moves it, and is empty where it stays. Left out fields do not change. ``lost_files``: it was found to hold
-    less than it did, so nothing counts that was known of it or written to it before.
+    A ``url`` that is not empty moves it. Omitted fields do not change. ``lost_files``: the location was found to hold
+    less than before, so nothing that was known about it or written to it before counts.
     """
 
     broker: Broker
@@ -112,17 +112,17 @@ class ChangeBroker(_Action, tag="change_broker", frozen=True, kw_only=True):
 
 
 class ElectController(_Action, tag="elect_controller", frozen=True, kw_only=True):
-    """A coordinator takes over the controller's work; a higher epoch fences the controllers before it."""
+    """A coordinator becomes the controller; a higher epoch fences earlier controllers."""
 
     controller: Name
     controller_epoch: LeaderEpoch
 
 
 class ChangePartition(_Action, tag="change_partition", frozen=True, kw_only=True):
-    """Leadership, in-sync replicas or replicas of a partition change; lists are whole, ``leader`` -1 means none.
+    """Leader, in-sync replicas or replicas of a partition change; lists are complete, ``leader`` -1 means none.
 
-    ``adding`` and ``removing`` are the replicas that a reassignment under way brings and takes; while there is one,
-    ``replicas`` holds both kinds.
+    ``adding`` and ``removing`` are the replicas that a reassignment in progress adds and removes; meanwhile
+    ``replicas`` contains both.
     """
 
     topic: TopicName
@@ -171,7 +171,7 @@ class AlterConfig(_Action, tag="alter_config", frozen=True, kw_only=True):
 class Append(_Action, tag="append", frozen=True, kw_only=True):
     """Records ``[base_offset, base_offset + run.records)`` of one partition.
 
-    ``log_append_time`` says that the commit's timestamp is every record's timestamp. The producer fields are Kafka's;
+    With ``log_append_time`` the commit's timestamp is every record's timestamp. The producer fields are Kafka's;
     -1 where the producer is not idempotent. ``base_sequence`` counts records, and wraps after 2^31 - 1.
     """
 
@@ -188,12 +188,12 @@ class Append(_Action, tag="append", frozen=True, kw_only=True):
 
 
 class LiveSegment(_Struct, frozen=True, kw_only=True):
-    """A segment that takes the place of others: records of offsets ``[base_offset, end_offset)``, all in ``run``.
+    """A segment that replaces others: records of offsets ``[base_offset, end_offset)``, all in ``run``.
 
-    Where ``run.records`` is less than the range, compaction left gaps, and the file says each record's offset.
+    If ``run.records`` is less than the range, compaction left gaps, and the file contains each record's offset.
     ``append_time``: the timestamps in the file are those of the commits that appended the records. A ``closed`` one is
-    a segment in Kafka's sense that nothing is added to; one that is not is part of the active segment.
-    ``delete_horizon_ms`` is the time after which its tombstones may go, -1 where it has none or it is not known yet.
+    a complete segment in Kafka's sense; one that is not is part of the active segment. ``delete_horizon_ms`` is the
+    time after which its tombstones may be removed, -1 if it has none or it is not known yet.
     """
 
     base_offset: LogOffset
@@ -206,7 +206,7 @@ class LiveSegment(_Struct, frozen=True, kw_only=True):
 
 
 class RemovedSegments(_Struct, frozen=True, kw_only=True):
-    """What the segments amount to that leave the log: how many, bytes of their runs, sum of their hashes."""
+    """Totals of the segments that leave the log: their number, bytes of their runs, sum of their hashes."""
 
     segments: Files
     size_bytes: Bytes
@@ -214,10 +214,10 @@ class RemovedSegments(_Struct, frozen=True, kw_only=True):
 
 
 class ReplaceSegments(_Action, tag="replace_segments", frozen=True, kw_only=True):
-    """The segments that make up offsets ``[start_offset, end_offset)`` of a partition give way to others.
+    """The segments of offsets ``[start_offset, end_offset)`` of a partition are replaced.
 
-    Offsets of records never change; those that ``added`` does not hold are gone. Both ends are ends of live segments.
-    ``cleaned_offset`` is where the part that compaction has been through ends, -1 where that does not change.
+    Offsets of records never change; records that ``added`` does not contain are removed. Both offsets are boundaries of
+    live segments. ``cleaned_offset`` is the end of the compacted part of the log, -1 if that does not change.
     """
 
     topic: TopicName
@@ -233,7 +233,7 @@ class ReplaceSegments(_Action, tag="replace_segments", frozen=True, kw_only=True
 class DeleteSegments(_Action, tag="delete_segments", frozen=True, kw_only=True):
     """The oldest segments of a partition, all that end at or before ``end_offset``, leave the log.
 
-    The log starts at ``end_offset`` then, or where it started before if that is later.
+    The log then starts at ``end_offset``, or at its previous start if that is later.
     """
 
     topic: TopicName
@@ -244,7 +244,7 @@ class DeleteSegments(_Action, tag="delete_segments", frozen=True, kw_only=True):
 
 
 class DeleteRecords(_Action, tag="delete_records", frozen=True, kw_only=True):
-    """The log of a partition starts at ``log_start_offset`` from now on; segments below it leave it later."""
+    """The log of a partition now starts at ``log_start_offset``; segments below it are removed later."""
 
     topic: TopicName
     topic_id: Name
@@ -253,7 +253,7 @@ class DeleteRecords(_Action, tag="delete_records", frozen=True, kw_only=True):
 
 
 class RemoveFiles(_Action, tag="remove_files", frozen=True, kw_only=True):
-    """Files that this commit takes out of the log, named in the object ``listing``, may go after ``delay_ms``."""
+    """The files that this commit retires, named in the object ``listing``, may be deleted after ``delay_ms``."""
 
     listing: Name
     files: Files
@@ -262,34 +262,34 @@ class RemoveFiles(_Action, tag="remove_files", frozen=True, kw_only=True):
 
 
 class ForgetRemovedFiles(_Action, tag="forget_removed_files", frozen=True, kw_only=True):
-    """The files of these listings are deleted."""
+    """The files of these listings have been deleted."""
 
     listings: list[Name]
 
 
 class FenceWriters(_Action, tag="fence_writers", frozen=True, kw_only=True):
-    """Files that were begun at this version of the cluster or before can no longer become part of the log.
+    """Files that were begun at or before this version of the cluster can no longer become part of the log.
 
-    So those that are not part of it by now never will be, and may be deleted.
+    So those that are not part of it yet never will be, and may be deleted.
     """
 
     version: Version
 
 
 class MoveCluster(_Action, tag="move_cluster", frozen=True, kw_only=True):
-    """The cluster goes on at the root ``url``, and no commit follows here; empty where it has arrived."""
+    """The cluster continues at the root ``url``, and no commit follows here; empty at the new root."""
 
     url: Text = ""
 
 
 class ResetTime(_Action, tag="reset_time", frozen=True, kw_only=True):
-    """The log's time was ahead and goes back to ``time_ms``, which is this commit's timestamp."""
+    """The log's time was ahead and is set back to ``time_ms``, which is this commit's timestamp."""
 
     time_ms: Timestamp
 
 
 class WrittenRange(_Struct, frozen=True, kw_only=True):
-    """What an application's write added to one partition."""
+    """Records that an application's write added to one partition."""
 
     topic: TopicName
     topic_id: Name
@@ -299,9 +299,9 @@ class WrittenRange(_Struct, frozen=True, kw_only=True):
 
 
 class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=True):
-    """An application's numbered write happened in this commit; the same or a lower number is never written again.
+    """This commit contains an application's numbered write; the same or a lower number is not written again.
 
-    ``source_digest`` is one of what the write was made from, where the writer can tell: the same write has the same.
+    ``source_digest`` identifies the data that was written, if the writer provides it: a repeated write has the same.
     """
 
     application: Name
@@ -311,9 +311,9 @@ class ApplicationWrite(_Action, tag="application_write", frozen=True, kw_only=Tr
 
 
 class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
-    """A producer id in its next epoch; a higher epoch fences the lower ones.
+    """A producer id with its next epoch; a higher epoch fences lower ones.
 
-    ``committed_epoch`` is the epoch whose transaction this very commit is, -1 where it is none.
+    ``committed_epoch`` is the epoch whose transaction this commit is, -1 if it is not a transaction.
     """
 
     producer_id: ProducerId
@@ -323,15 +323,15 @@ class InitProducer(_Action, tag="init_producer", frozen=True, kw_only=True):
 
 
 class ForgetProducers(_Action, tag="forget_producers", frozen=True, kw_only=True):
-    """These transactional producers have been silent for long, or are to be forgotten: what they have not committed yet
-    never is. A transactional id that comes back gets a new producer id.
+    """These transactional producers have expired, or were removed by an administrator: what they have not committed yet
+    never will be. A transactional id that is used again gets a new producer id.
     """
 
     producers: list[ProducerId]
 
 
 class ForgetPartitionProducers(_Action, tag="forget_partition_producers", frozen=True, kw_only=True):
-    """A partition remembers the appends of these producers no longer: one that is repeated would be stored twice."""
+    """A partition forgets the appends of these producers: a repeated one would be stored twice."""
 
     topic: TopicName
     topic_id: Name
@@ -340,7 +340,7 @@ class ForgetPartitionProducers(_Action, tag="forget_partition_producers", frozen
 
 
 class ForgetApplications(_Action, tag="forget_applications", frozen=True, kw_only=True):
-    """Nothing is known any more of these applications' writes: one that is repeated would be stored twice."""
+    """The writes of these applications are forgotten: a repeated one would be stored twice."""
 
     applications: list[Name]
 
@@ -365,9 +365,9 @@ class CommitOffsets(_Action, tag="commit_offsets", frozen=True, kw_only=True):
 
 
 class JoinGroup(_Action, tag="join_group", frozen=True, kw_only=True):
-    """A member joins a group, or changes what it subscribes to; timeouts are milliseconds.
+    """A member joins a group, or changes its subscription; timeouts are milliseconds.
 
-    ``assignors`` are those it has, best first. A member with an ``instance_id`` that another one has takes its place.
+    ``assignors`` are those it supports, preferred first. A member replaces another one with the same ``instance_id``.
     """
 
     group: Group
@@ -382,7 +382,7 @@ class JoinGroup(_Action, tag="join_group", frozen=True, kw_only=True):
 
 
 class LeaveGroup(_Action, tag="leave_group", frozen=True, kw_only=True):
-    """Members are gone; ``reason`` tells people why."""
+    """Members leave the group; ``reason`` is informational."""
 
     group: Group
     members: list[Name]
@@ -390,20 +390,20 @@ class LeaveGroup(_Action, tag="leave_group", frozen=True, kw_only=True):
 
 
 class AcknowledgeRevocation(_Action, tag="acknowledge_revocation", frozen=True, kw_only=True):
-    """A member has stopped reading what it had to give up; others may have it."""
+    """A member has stopped reading its revoked partitions; others may have them."""
 
     group: Group
     member: Name
 
 
 class DeleteGroup(_Action, tag="delete_group", frozen=True, kw_only=True):
-    """A group without members is forgotten with its offsets."""
+    """A group without members is deleted with its offsets."""
 
     group: Group
 
 
 class GroupPartition(_Struct, frozen=True, kw_only=True):
-    """A partition that a group has an offset of."""
+    """A partition of which a group has an offset."""
 
     topic: TopicName
     topic_id: Name
@@ -411,7 +411,7 @@ class GroupPartition(_Struct, frozen=True, kw_only=True):
 
 
 class DeleteOffsets(_Action, tag="delete_offsets", frozen=True, kw_only=True):
-    """Positions of a group are forgotten."""
+    """Positions of a group are deleted."""
 
     group: Group
     partitions: list[GroupPartition]
@@ -451,9 +451,9 @@ Action = (
 
 
 class SpilledActions(_Struct, frozen=True, kw_only=True):
-    """Where the actions of a commit are that are too many to lie in it: an object of ``size`` bytes at ``path``.
+    """Reference to the actions of a commit that has too many to contain them: an object of ``size`` bytes at ``path``.
 
-    It holds a JSON array of ``count`` actions, and ``sha256`` is the hash of all its bytes.
+    The object is a JSON array of ``count`` actions, and ``sha256`` is the hash of all its bytes.
     """
 
     path: ActionsPath
@@ -465,11 +465,11 @@ class SpilledActions(_Struct, frozen=True, kw_only=True):
 class Commit(_Struct, frozen=True, kw_only=True):
     """One atomic change of the cluster.
 
-    ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, also
-    when clocks go back, but for one that has ``ResetTime``. ``checksum`` is that of all live segments once the commit
-    is applied (see ``checksum``). ``format`` is the level it is written in, ``needs`` the oldest version of sparklog
-    that reads that (see ``levels``). ``writer`` tells people who wrote it; nothing depends on it. Where ``spilled`` is
-    set, ``actions`` is empty as stored, and the actions are in the object that it names.
+    ``version`` numbers commits from 0 without gaps. ``timestamp`` is milliseconds and grows with every commit, even
+    when clocks go back, except for one with ``ResetTime``. ``checksum`` is that of all live segments after the commit
+    (see ``segment_checksum``). ``format`` is the level it is written in, ``needs`` the oldest version of sparklog that
+    reads that level (see ``levels``). ``writer`` is informational. If ``spilled`` is set, the stored ``actions`` are
+    empty, and the actions are in the object that it names.
     """
 
     format: Format
@@ -485,5 +485,5 @@ class Commit(_Struct, frozen=True, kw_only=True):
 
 
 def commit_key(version: int) -> str:
-    """Where a commit is stored below the root: ``meta/commits/00000000000000000042.json``."""
+    """Return the key of a commit: ``meta/commits/00000000000000000042.json``."""
     return f"meta/commits/{version:020d}.json"

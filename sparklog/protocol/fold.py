@@ -1,10 +1,10 @@
-"""The fold: (state, commit) -> state. Every process that reads the same commits holds the same state.
+"""The fold: (state, commit) -> state. Every process that reads the same commits computes the same state.
 
 Rules: pure; refuses a commit that does not follow from the state it is applied to (a wrong version, predecessor,
-checksum, or an action that contradicts the state) with CorruptMetadataError, since a commit in the log has been decided
-already and can only fail to apply when its bytes are not what was decided. A commit costs the size of its change, not
-of the cluster. Nothing expires because of a commit's time, which is one client's clock: what is silent for long is
-forgotten by actions that say so (``decide_expiry``).
+checksum, or an action that contradicts the state) with CorruptMetadataError, since a commit in the log has already been
+decided and can only fail to apply if its bytes are not what was decided. Its cost is proportional to the change, not
+to the cluster. Nothing expires because of a commit's time, which is one client's clock: expiry is by explicit actions
+(``decide.expiry``). Not for: whether a change is allowed (``decide``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from sparklog.protocol.state import (
 _OfPartition = Append | ReplaceSegments | DeleteSegments | DeleteRecords | ChangePartition | ForgetPartitionProducers
 
 Entry = tuple[Any, ...]
-"""Names an entry of the state: its kind, and where it is. Kinds and places are those of ``ENTRIES``."""
+"""Identifies an entry of the state: its kind and its key, as described in ``ENTRIES``."""
 
 ENTRIES = {
     "topics": "its name; all of it but its partitions",
@@ -82,26 +82,26 @@ ENTRIES = {
     "offsets": "group, key of the offset",
     "removed_files": "key of the listing",
 }
-"""The kinds of entries: what a checkpoint stores one by one. Every other field of the state it stores each time."""
+"""The kinds of entries, which checkpoints store individually. All other fields of the state are stored every time."""
 
 
 class Folded(NamedTuple):
-    """A state, and the entries that its last commit may have changed, added or removed."""
+    """A state, and the entries that its newest commit may have changed, added or removed."""
 
     state: State
     touched: frozenset[Entry]
 
 
 def apply(state: State, commit: Commit, digest: str) -> State:
-    """The state after ``commit``, whose stored bytes have this digest.
+    """Return the state after ``commit``, whose stored bytes have this digest.
 
-    Raises CorruptMetadataError when the commit does not follow from ``state``.
+    Raises CorruptMetadataError if the commit does not follow from ``state``.
     """
     return fold(state, commit, digest).state
 
 
 def fold(state: State, commit: Commit, digest: str) -> Folded:
-    """As ``apply``, and which entries the commit touched."""
+    """Apply a commit as ``apply``, and return also the entries that it touched."""
     _check_follows(state, commit)
     draft = Draft(state, commit.timestamp)
     for action in commit.actions:
@@ -130,18 +130,18 @@ def _check_follows(state: State, commit: Commit) -> None:
 def _contradiction(version: int, why: str) -> CorruptMetadataError:
     path = commit_key(version)
     return CorruptMetadataError(
-        f"commit {path} does not follow from the commits before it: {why}; `sparklog fsck` says what mends "
-        "it, else restore it from a copy of the root",
+        f"commit {path} does not follow from the commits before it: {why}; `sparklog fsck` says how to repair it, "
+        "else restore it from a copy of the root",
         path=path,
     )
 
 
 class Draft:
-    """A state in the making. Not thread-safe; lives for one commit.
+    """Builder of the next state. Not thread-safe; lives for one commit.
 
-    ``touched`` are the entries that may have changed. Whatever changes one goes through ``_put``, ``_drop``,
-    ``_put_partition`` or ``_put_offset``, which note it.
-    ``decide`` uses it too, to see what the earlier actions of a commit that is being put together amount to.
+    ``touched`` are the entries that may have changed. All changes go through ``_put``, ``_drop``, ``_put_partition`` or
+    ``_put_offset``, which record it.
+    ``decide`` uses it as well, to see the effect of the earlier actions of a commit that is being built.
     """
 
     def __init__(self, state: State, timestamp_ms: int) -> None:
@@ -156,11 +156,11 @@ class Draft:
         self._next_producer_id = state.next_producer_id
 
     def apply(self, action: Action) -> None:
-        """Take one action in. Raises CorruptMetadataError if it contradicts the state."""
+        """Apply one action. Raises CorruptMetadataError if it contradicts the state."""
         _FOLDS[type(action)](self, action)
 
     def finish(self, version: int, digest: str, level: int = levels.CURRENT) -> State:
-        """The new state after a commit of this level; the draft may be gone on with."""
+        """Return the new state after a commit of this level. The draft may still be used after this."""
         topics: Map[str, TopicState] = self._field("topics")
         for name, partitions in self._partitions.items():
             checksum = segment_checksum.to_text(self._topic_sums[name])
@@ -186,13 +186,13 @@ class Draft:
         self.touched.add((kind, key))
 
     def _drop(self, kind: str, key: Any) -> None:
-        known: Map[Any, Any] = self._field(kind)
-        if key in known:
-            self._fields[kind] = known.delete(key)
+        entries: Map[Any, Any] = self._field(kind)
+        if key in entries:
+            self._fields[kind] = entries.delete(key)
             self.touched.add((kind, key))
 
     def _put_partition(self, topic: str, number: int, partition: PartitionState) -> None:
-        """Its producers are entries of their own."""
+        """Set a partition. Its producers are separate entries."""
         partitions = self._partitions[topic]
         self.touched.update((("topics", topic), ("partitions", topic, number)))  # the topic: its checksum
         if number == len(partitions):
@@ -200,18 +200,18 @@ class Draft:
         else:
             partitions[number] = partition
 
-    def _put_offset(self, group: str, known: GroupState, key: str, offset: GroupOffset | None) -> GroupState:
-        """The group with an offset, or without."""
-        before = known.offsets.get(key)
+    def _put_offset(self, group: str, group_state: GroupState, key: str, offset: GroupOffset | None) -> GroupState:
+        """Return the group with an offset, or without it for None."""
+        before = group_state.offsets.get(key)
         if before is None and offset is None:
-            return known
+            return group_state
         self.touched.add(("offsets", group, key))
         if before is not None and (offset is None or offset.topic_id != before.topic_id):
             self._indexes = indexes.with_offset(self._indexes, group, before.topic_id, -1)
         if offset is not None and (before is None or offset.topic_id != before.topic_id):
             self._indexes = indexes.with_offset(self._indexes, group, offset.topic_id, 1)
-        offsets = known.offsets.delete(key) if offset is None else known.offsets.set(key, offset)
-        return replace(known, offsets=offsets)
+        offsets = group_state.offsets.delete(key) if offset is None else group_state.offsets.set(key, offset)
+        return replace(group_state, offsets=offsets)
 
     def _refuse(self, why: str) -> CorruptMetadataError:
         return _contradiction(self._state.version + 1, why)
@@ -233,12 +233,12 @@ class Draft:
 
     def _register_broker(self, action: RegisterBroker) -> None:
         if action.broker in self._field("brokers"):
-            raise self._refuse(f"broker {action.broker} is registered already")
+            raise self._refuse(f"broker {action.broker} is already registered")
         self._put_broker(action.broker, BrokerState(broker=action.broker, url=action.url))
 
     def _put_broker(self, number: int, broker: BrokerState | None) -> None:
-        """Brokers are few, and a plain dict."""
-        others = {other: known for other, known in self._field("brokers").items() if other != number or broker}
+        """Set or remove (None) a broker. Brokers are few: a plain dict."""
+        others = {other: state for other, state in self._field("brokers").items() if other != number or broker}
         self._fields["brokers"] = others if broker is None else {**others, number: broker}
         self.touched.add(("brokers", number))
 
@@ -248,35 +248,35 @@ class Draft:
         self._put_broker(action.broker, None)
 
     def _change_broker(self, action: ChangeBroker) -> None:
-        known = self._field("brokers").get(action.broker)
-        if known is None:
+        former = self._field("brokers").get(action.broker)
+        if former is None:
             raise self._refuse(f"broker {action.broker} is not registered")
         changed = BrokerState(
-            broker=known.broker,
-            url=action.url or known.url,
-            online=known.online if action.online is None else action.online,
-            cordoned=known.cordoned if action.cordoned is None else action.cordoned,
-            lost_files_at=self._state.version + 1 if action.lost_files or action.url else known.lost_files_at,
+            broker=former.broker,
+            url=action.url or former.url,
+            online=former.online if action.online is None else action.online,
+            cordoned=former.cordoned if action.cordoned is None else action.cordoned,
+            lost_files_at=self._state.version + 1 if action.lost_files or action.url else former.lost_files_at,
         )
         self._put_broker(action.broker, changed)
 
     def _elect_controller(self, action: ElectController) -> None:
-        known = self._field("controller")
-        if action.controller_epoch <= known.epoch:
-            raise self._refuse(f"controller epoch {action.controller_epoch} is not after {known.epoch}")
+        former = self._field("controller")
+        if action.controller_epoch <= former.epoch:
+            raise self._refuse(f"controller epoch {action.controller_epoch} is not after {former.epoch}")
         self._fields["controller"] = ControllerState(controller=action.controller, epoch=action.controller_epoch)
 
     def _change_partition(self, action: ChangePartition) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = partition_fold.leadership_problem(partition, action)
-        if wrong:
-            raise self._refuse(f"{action.topic}-{action.partition} cannot change: {wrong}")
+        problem = partition_fold.leadership_problem(partition, action)
+        if problem:
+            raise self._refuse(f"{action.topic}-{action.partition} cannot change: {problem}")
         self._put_partition(action.topic, action.partition, partition_fold.apply_leadership(partition, action))
 
     def _create_topic(self, action: CreateTopic) -> None:
         if action.topic in self._field("topics"):
-            raise self._refuse(f"topic {action.topic!r} exists already")
+            raise self._refuse(f"topic {action.topic!r} already exists")
         created = TopicState(
             name=action.topic,
             topic_id=action.topic_id,
@@ -306,23 +306,23 @@ class Draft:
         partitions = self._partition_list(action.topic, action.topic_id)
         for number, partition in enumerate(partitions):
             self.touched.add(("partitions", action.topic, number))
-            self.touched.update(("partition_producers", action.topic, number, known) for known in partition.producers)
-        live = self._topic_sums.pop(action.topic)
+            self.touched.update(("partition_producers", action.topic, number, id_) for id_ in partition.producers)
+        topic_sum = self._topic_sums.pop(action.topic)
         del self._partitions[action.topic]
         self._drop("topics", action.topic)
         self._indexes = indexes.without_topic(self._indexes, action.topic)
-        self._checksum = segment_checksum.subtract(self._checksum, live)
+        self._checksum = segment_checksum.subtract(self._checksum, topic_sum)
         self._forget_offsets_of(action.topic_id, len(partitions))
         self._rebalance_subscribers(action.topic)
 
     def _alter_config(self, action: AlterConfig) -> None:
         if not action.topic:
-            self._fields["configs"] = _altered(self._field("configs"), action)
+            self._fields["configs"] = _alter_configs(self._field("configs"), action)
             return
         topic = self._field("topics").get(action.topic)
         if topic is None:
             raise self._refuse(f"it configures topic {action.topic!r}, which does not exist")
-        self._put("topics", action.topic, replace(topic, configs=_altered(topic.configs, action)))
+        self._put("topics", action.topic, replace(topic, configs=_alter_configs(topic.configs, action)))
 
     # -- records
 
@@ -335,7 +335,7 @@ class Draft:
                 f"and the log ends at {partition.log_end_offset}"
             )
         added = segment_checksum.run_hash(action.topic_id, action.partition, action.base_offset, action.run)
-        self._count(action.topic, added, segment_checksum.EMPTY)
+        self._update_checksums(action.topic, added, segment_checksum.EMPTY)
         self._put_partition(
             action.topic, action.partition, partition_fold.apply_append(partition, action, self._timestamp_ms)
         )
@@ -347,8 +347,8 @@ class Draft:
             raise self._refuse(f"it changes {action.topic}-{action.partition}, which does not exist")
         return partitions[action.partition]
 
-    def _count(self, topic: str, added: int, removed: int) -> None:
-        """Segments with these hashes came and went."""
+    def _update_checksums(self, topic: str, added: int, removed: int) -> None:
+        """Update the checksums for segments with these hashes that were added and removed."""
         self._checksum = segment_checksum.subtract(segment_checksum.add(self._checksum, added), removed)
         self._topic_sums[topic] = segment_checksum.subtract(
             segment_checksum.add(self._topic_sums[topic], added), removed
@@ -357,21 +357,25 @@ class Draft:
     def _replace_segments(self, action: ReplaceSegments) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = partition_fold.replacement_problem(partition, action)
-        if wrong:
-            raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {wrong}")
+        problem = partition_fold.replacement_problem(partition, action)
+        if problem:
+            raise self._refuse(f"its segments of {action.topic}-{action.partition} do not fit: {problem}")
         hashes = [segment_checksum.replacement_hash(action.topic_id, action.partition, added) for added in action.added]
-        self._count(action.topic, segment_checksum.total(hashes), segment_checksum.from_text(action.removed.checksum))
+        self._update_checksums(
+            action.topic, segment_checksum.total(hashes), segment_checksum.from_text(action.removed.checksum)
+        )
         replaced = partition_fold.apply_replacement(partition, action, self._state.version + 1)
         self._put_partition(action.topic, action.partition, replaced)
 
     def _delete_segments(self, action: DeleteSegments) -> None:
         partitions = self._partition_list(action.topic, action.topic_id)
         partition = self._partition_of(action, partitions)
-        wrong = partition_fold.deletion_problem(partition, action)
-        if wrong:
-            raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {wrong}")
-        self._count(action.topic, segment_checksum.EMPTY, segment_checksum.from_text(action.removed.checksum))
+        problem = partition_fold.deletion_problem(partition, action)
+        if problem:
+            raise self._refuse(f"segments of {action.topic}-{action.partition} cannot be deleted: {problem}")
+        self._update_checksums(
+            action.topic, segment_checksum.EMPTY, segment_checksum.from_text(action.removed.checksum)
+        )
         deleted = partition_fold.apply_deletion(partition, action, self._state.version + 1)
         self._put_partition(action.topic, action.partition, deleted)
 
@@ -403,25 +407,27 @@ class Draft:
 
     def _fence_writers(self, action: FenceWriters) -> None:
         if action.version > self._state.version:
-            raise self._refuse(f"it fences writers at version {action.version}, which is not there yet")
+            raise self._refuse(f"it fences writers at version {action.version}, which does not exist yet")
         self._fields["writer_fence"] = max(action.version, self._state.writer_fence)
 
     def _move_cluster(self, action: MoveCluster) -> None:
         self._fields["moved_to"] = action.url
 
     def _reset_time(self, action: ResetTime) -> None:
-        """What the state holds of times after this one is set to it; rare, so it may look at everything."""
+        """Set all later times in the state to this one. Rare, so it may scan the whole state."""
         now_ms = action.time_ms
-        for name, group in log_time.groups_until(self._field("groups"), now_ms):
+        for name, group in log_time.reset_groups(self._field("groups"), now_ms):
             for key, offset in group.offsets.items():
                 if offset is not self._group(name).offsets[key]:
                     self.touched.add(("offsets", name, key))
             self._put("groups", name, group)
-        for listing, removed in log_time.removed_until(self._field("removed_files"), now_ms, self._state.timestamp_ms):
+        for listing, removed in log_time.reset_removed_files(
+            self._field("removed_files"), now_ms, self._state.timestamp_ms
+        ):
             self._put("removed_files", listing, removed)
-        for number, known in self._field("producers").items():
-            if known.timestamp_ms > now_ms:
-                self._put("producers", number, replace(known, timestamp_ms=now_ms))
+        for number, producer in self._field("producers").items():
+            if producer.timestamp_ms > now_ms:
+                self._put("producers", number, replace(producer, timestamp_ms=now_ms))
         for name, topic in self._field("topics").items():
             if topic.created_ms > now_ms:
                 self._put("topics", name, replace(topic, created_ms=now_ms))
@@ -429,10 +435,10 @@ class Draft:
 
     def _reset_partitions(self, topic: str, topic_id: str, now_ms: int) -> None:
         for number, partition in enumerate(self._partition_list(topic, topic_id)):
-            changed = log_time.partition_until(partition, now_ms)
+            changed = log_time.reset_partition(partition, now_ms)
             if changed is not partition:
-                late = (one for one, known in partition.producers.items() if known.timestamp_ms > now_ms)
-                self.touched.update(("partition_producers", topic, number, one) for one in late)
+                late = (id_ for id_, producer in partition.producers.items() if producer.timestamp_ms > now_ms)
+                self.touched.update(("partition_producers", topic, number, id_) for id_ in late)
                 self._put_partition(topic, number, changed)
 
     def _application_write(self, action: ApplicationWrite) -> None:
@@ -453,11 +459,11 @@ class Draft:
     def _init_producer(self, action: InitProducer) -> None:
         if action.producer_id > self._next_producer_id:
             raise self._refuse(
-                f"it gives out producer id {action.producer_id}, and the next one is {self._next_producer_id}"
+                f"it assigns producer id {action.producer_id}, and the next one is {self._next_producer_id}"
             )
         self._next_producer_id = max(self._next_producer_id, action.producer_id + 1)
         if not action.transactional_id and not action.producer_epoch:
-            return  # nobody can fence it: the partitions remember what it wrote for as long as they need to
+            return  # it cannot be fenced: partitions keep the state they need of it
         changed = ProducerState(
             epoch=action.producer_epoch,
             transactional_id=action.transactional_id,
@@ -509,8 +515,8 @@ class Draft:
     def _change_group(self, name: str, changed: GroupState) -> None:
         before: GroupState | None = self._field("groups").get(name)
         if before is None or before.members is not changed.members:
-            subscribed = indexes.subscribed(before), indexes.subscribed(changed)
-            self._indexes = indexes.with_members(self._indexes, name, *subscribed)
+            topics = indexes.subscribed_topics(before), indexes.subscribed_topics(changed)
+            self._indexes = indexes.with_members(self._indexes, name, *topics)
         self._put("groups", name, changed)
 
     def _join_group(self, action: JoinGroup) -> None:
@@ -526,19 +532,19 @@ class Draft:
         group = self._group(action.group)
         if action.member not in group.members:
             raise self._refuse(f"member {action.member} is not in group {action.group!r}")
-        self._change_group(action.group, membership.acknowledged(group, action.member))
+        self._change_group(action.group, membership.acknowledge(group, action.member))
 
     def _delete_group(self, action: DeleteGroup) -> None:
         group = self._group(action.group)
         for key in group.offsets:
             group = self._put_offset(action.group, group, key, None)
-        self._indexes = indexes.with_members(self._indexes, action.group, indexes.subscribed(group), frozenset())
+        self._indexes = indexes.with_members(self._indexes, action.group, indexes.subscribed_topics(group), frozenset())
         self._drop("groups", action.group)
 
     def _delete_offsets(self, action: DeleteOffsets) -> None:
         group = self._group(action.group)
-        for one in action.partitions:
-            group = self._put_offset(action.group, group, f"{one.topic_id}:{one.partition}", None)
+        for item in action.partitions:
+            group = self._put_offset(action.group, group, f"{item.topic_id}:{item.partition}", None)
         self._change_group(action.group, group)
 
     def _group(self, name: str) -> GroupState:
@@ -551,9 +557,9 @@ class Draft:
         return _Counts(self._field("topics"), self._partitions)
 
     def _rebalance_subscribers(self, topic: str) -> None:
-        """A topic came, grew or went: groups that subscribe to it begin a generation."""
+        """Begin a generation of the groups that subscribe to a topic that was created, extended or deleted."""
         for name in self._indexes.subscribers.get(topic, EMPTY):
-            self._change_group(name, membership.rebalanced(self._group(name), self._partition_counts()))
+            self._change_group(name, membership.rebalance(self._group(name), self._partition_counts()))
 
     def _forget_offsets_of(self, topic_id: str, partitions: int) -> None:
         for name in self._indexes.offsets.get(topic_id, EMPTY):
@@ -564,7 +570,7 @@ class Draft:
 
 
 class _Counts(Mapping[str, int]):
-    """The numbers of partitions of all topics, each looked up when it is asked for."""
+    """The partition counts of all topics, looked up on access."""
 
     def __init__(self, topics: Map[str, TopicState], changed: Mapping[str, list[PartitionState]]) -> None:
         self._topics = topics
@@ -584,7 +590,7 @@ class _Counts(Mapping[str, int]):
         return len(self._topics)
 
 
-# A table of the class: bound methods in each draft would be reference cycles, three a commit, for the collector.
+# A table of functions: bound methods in each draft would be reference cycles, three per commit, for the collector.
 _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
     RegisterBroker: Draft._register_broker,
     CreateTopic: Draft._create_topic,
@@ -618,6 +624,6 @@ _FOLDS: dict[type, Callable[[Draft, Any], None]] = {
 }
 
 
-def _altered(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
+def _alter_configs(configs: dict[str, str], action: AlterConfig) -> dict[str, str]:
     kept = {name: value for name, value in configs.items() if name not in action.delete}
     return {**kept, **action.set}

@@ -1,13 +1,13 @@
-"""Levels: what changed in the stored formats, and since which version of sparklog.
+"""Levels: the versions of all stored formats together, and the version of sparklog that introduced each.
 
-The ``format`` of a commit is a level, and that of a checkpoint's manifest too. A cluster's level is the highest of any
-commit in it: it is raised by the first commit of a newer program, without being asked, and never lowered. A program
-that meets a higher level than it knows stops before it writes anything, and says which version is needed.
+The ``format`` of a commit is a level, as is that of a checkpoint's manifest. A cluster's level is the highest of any
+commit in it: the first commit of a newer program raises it automatically, and it is never lowered. A program that finds
+a higher level than it supports stops before it writes anything, and says which version is needed.
 
 Rules: every change of anything stored (a field, a bound, an action, a column) raises the level in the table below, once
-for each released version; ``tests/golden/schemas`` has what each level stores, and a test compares it with the code.
-Two things never change, so that every version can tell a newer object from a damaged one: ``format`` is the first field
-of a commit, and ``digest`` the last, the SHA-256 of all bytes before it.
+for each released version; ``tests/golden/schemas`` has the schemas of each level, and a test compares them with the
+code. Two things never change, so that every version can tell a newer object from a corrupt one: ``format`` is the first
+field of a commit, and ``digest`` the last, the SHA-256 of all bytes before it. Not for: encoding (``commit_bytes``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.errors import UnsupportedVersionError
 
 
 class Level(NamedTuple):
-    """What ``since`` this version of sparklog is written, and what that changed."""
+    """A level: its number, the version of sparklog that writes it ``since``, and its changes."""
 
     number: int
     since: str
@@ -29,18 +29,18 @@ class Level(NamedTuple):
 
 
 LEVELS = (
-    Level(1, "0.1.0", "the first one"),
+    Level(1, "0.1.0", "first level"),
     Level(
         2,
         "0.2.0",
-        "commits say which version they need; every number, text and list of a commit has a bound; boundary.json, "
-        "announcements and listings of removed files have a format; actions of a large commit lie in meta/actions/; "
+        "commits state the version they need; every number, text and list of a commit has a bound; boundary.json, "
+        "reader leases and listings of retired files have a format; actions of a large commit are in meta/actions/; "
         "the log's time can be set back; an application's write has a digest of its source; checkpoints are in parts; "
-        "producers and applications are forgotten by actions; partitions say when they last forgot a producer; "
+        "producers and applications expire by actions; partitions record when they last forgot a producer; "
         "locations.json",
     ),
 )
-"""Oldest first. This version reads all of them, and writes the last."""
+"""Oldest first. This version reads all of them and writes the last."""
 
 CURRENT = LEVELS[-1].number
 """The level of every commit that this version writes."""
@@ -54,18 +54,18 @@ _VERSION = re.compile(r"\d[0-9A-Za-z.+!-]{0,39}\Z")
 
 
 def needed_version(level: object, stated: object = "") -> str:
-    """Which sparklog reads an object of a level, for messages: what the table says, else what the object itself states.
+    """Return which sparklog reads a level, for messages: from the table, else the version that the object states.
 
-    What it states comes from storage, so anything but a version is left out.
+    The stated version comes from storage, so it is ignored unless it looks like a version.
     """
-    known = next((one.since for one in LEVELS if one.number == level), "")
-    if not known and isinstance(stated, str) and _VERSION.fullmatch(stated):
-        known = stated
-    return f"sparklog {known} or newer" if known else "a newer sparklog"
+    version = next((entry.since for entry in LEVELS if entry.number == level), "")
+    if not version and isinstance(stated, str) and _VERSION.fullmatch(stated):
+        version = stated
+    return f"sparklog {version} or newer" if version else "a newer sparklog"
 
 
 class _Formatted(msgspec.Struct):
-    """Any stored object; one without a format is of the first level."""
+    """The header of any stored object; one without a format has the first level."""
 
     format: int = FIRST
     needs: object = ""
@@ -75,14 +75,14 @@ _FORMATTED_DECODER = msgspec.json.Decoder(_Formatted)
 
 
 def check_format(path: str, data: bytes) -> None:
-    """Refuse an object of a newer format, whatever else is in it. Raises UnsupportedVersionError, MsgspecError."""
-    found = _FORMATTED_DECODER.decode(data)
-    if found.format > CURRENT:
-        raise newer(path, found.format, found.needs)
+    """Refuse an object of a newer format, whatever its content. Raises UnsupportedVersionError, MsgspecError."""
+    header = _FORMATTED_DECODER.decode(data)
+    if header.format > CURRENT:
+        raise newer(path, header.format, header.needs)
 
 
 def newer(path: str, level: int, stated: object = "") -> UnsupportedVersionError:
-    """The error for an object of a level that this version does not know. Nothing is wrong with the object."""
+    """Return the error for an intact object of a newer level."""
     needs = needed_version(level, stated)
     return UnsupportedVersionError(
         f"{path} has format {level}, and this sparklog knows formats up to {CURRENT}: it needs {needs}; upgrade "
@@ -94,10 +94,10 @@ def newer(path: str, level: int, stated: object = "") -> UnsupportedVersionError
 
 
 def unknown(path: str, level: int, why: object) -> UnsupportedVersionError:
-    """The error for an intact object of a known level that has something in it which this version does not know."""
+    """Return the error for an intact object of a known level with content that this version does not know."""
     return UnsupportedVersionError(
-        f"{path} is intact and of a known format ({level}), and has what this sparklog does not know: {why}; it was "
-        "written by an unknown version or another program. Use what wrote it, and keep the file as it is",
+        f"{path} is intact and of a known format ({level}), but contains what this sparklog does not know: {why}; it "
+        "was written by an unknown version or another program. Use that program, and keep the file as it is",
         path=path,
         level=level,
     )

@@ -1,10 +1,10 @@
-"""Which names and counts a cluster accepts: topics, consumer groups, applications, partitions.
+"""Validation of names and counts: topics, consumer groups, applications, partitions.
 
-Rules: pure functions over untrusted input. A validator returns its argument unchanged or raises; it never mends a name,
-so that two clients cannot disagree on what was meant. Topic names become folder names under the root, which is why
-nothing but the characters named here gets past ``validate_topic_name``.
+Rules: pure functions over untrusted input. A validator returns its argument unchanged or raises; it never corrects a
+name, so that two clients cannot disagree on what was meant. Topic names become folder names under the root, so
+``validate_topic_name`` allows only safe characters.
 
-Not for: whether a name is taken, which only the state knows.
+Not for: whether a name is in use, which only the state knows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
-"""Names that Kafka keeps for itself (``org.apache.kafka.common.internals.Topic``)."""
+"""Names that Kafka reserves (``org.apache.kafka.common.internals.Topic``)."""
 
 # \Z and not $: the latter also matches before a line feed at the end.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -56,7 +56,7 @@ def validate_topic_name(name: object) -> str:
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         raise _invalid_topic(name, f"it has {len(name)} characters")
     if name in (".", ".."):
-        raise _invalid_topic(name, "it stands for a folder")
+        raise _invalid_topic(name, "it names a folder")
     if not _TOPIC.match(name):
         refused = next(character for character in name if not _TOPIC.match(character))
         raise _invalid_topic(name, f"it has the character {refused!a} at position {name.index(refused)}")
@@ -64,7 +64,7 @@ def validate_topic_name(name: object) -> str:
 
 
 def collides(first: str, second: str) -> bool:
-    """Whether two topic names are one and the same once '.' and '_' are taken for equal, as in Kafka's metric names.
+    """Return whether two topic names are equal if '.' and '_' are not distinguished, as in Kafka's metric names.
 
     A name collides with itself.
     """
@@ -72,22 +72,22 @@ def collides(first: str, second: str) -> bool:
 
 
 def has_collision_characters(name: str) -> bool:
-    """Whether the name has '.' or '_', so that some other name collides with it. Kafka's tools warn of it."""
+    """Return whether the name has '.' or '_', so that another name may collide with it. Kafka's tools warn about it."""
     return "." in name or "_" in name
 
 
 def collision_key(name: str) -> str:
-    """What two colliding names have in common: look names up by it instead of comparing each with each."""
+    """Return a key that exactly the colliding names share, to look names up by it instead of comparing all pairs."""
     return name.replace(".", "_")
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether the name is one of Kafka's internal topics, which users neither create nor write."""
+    """Return whether the name is one of Kafka's internal topics, which users neither create nor write."""
     return name in INTERNAL_TOPICS
 
 
 def validate_written_topic(name: object) -> str:
-    """Return ``name`` if somebody may create the topic and write to it: as a topic's name, but not an internal one.
+    """Return ``name`` if users may create the topic and write to it: a valid topic name that is not internal.
 
     Raises:
         InvalidTopicError: as ``validate_topic_name``, or it is internal.
@@ -95,9 +95,9 @@ def validate_written_topic(name: object) -> str:
     topic = validate_topic_name(name)
     if is_internal_topic(topic):
         raise InvalidTopicError(
-            f"topic {topic!r} is internal: it is made of the commit log, and cannot be created or written to; choose "
-            "another name. If an older version of sparklog made a real topic of that name, `sparklog topics --delete "
-            f"--topic {topic}` deletes it, and finds none otherwise",
+            f"topic {topic!r} is internal: it is derived from the commit log, and cannot be created or written to; "
+            "choose another name. If an older version of sparklog created a real topic of that name, `sparklog topics "
+            f"--delete --topic {topic}` deletes it",
             topic=topic,
         )
     return topic
@@ -106,8 +106,8 @@ def validate_written_topic(name: object) -> str:
 def validate_group_id(group_id: object) -> str:
     """Return ``group_id`` if it can name a consumer group: any text without control characters, as long as a topic's.
 
-    Kafka asks only that it is not empty. Control characters are refused here because group ids are printed in tables
-    and kept in readable commits.
+    Kafka only requires that it is not empty. Control characters are refused here because group ids are printed in
+    tables and stored in readable commits.
 
     Raises:
         InvalidArgumentTypeError: it is not text.
@@ -117,7 +117,7 @@ def validate_group_id(group_id: object) -> str:
 
 
 def validate_application_id(application_id: object) -> str:
-    """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be kept in the state.
+    """Return ``application_id`` (a write's ``txnAppId``, or a streaming query's id) if it can be stored in the state.
 
     Raises:
         InvalidArgumentTypeError: it is not text.
@@ -127,7 +127,7 @@ def validate_application_id(application_id: object) -> str:
 
 
 def validate_client_id(client_id: object, what: str = "client.id") -> str:
-    """Return a ``client.id``, a ``group.instance.id`` or a host (``what``) if it can be kept and shown; may be empty.
+    """Return a ``client.id``, ``group.instance.id`` or host (``what``) if it can be stored and shown; may be empty.
 
     Raises:
         InvalidArgumentTypeError: it is not text.
@@ -137,7 +137,7 @@ def validate_client_id(client_id: object, what: str = "client.id") -> str:
 
 
 def validate_transactional_id(transactional_id: object) -> str:
-    """Return ``transactional_id`` if a new producer may have it.
+    """Return ``transactional_id`` if a new producer may use it.
 
     Raises:
         InvalidArgumentTypeError: it is not text.
@@ -147,15 +147,15 @@ def validate_transactional_id(transactional_id: object) -> str:
 
 
 def validate_partition_count(partitions: object, topic: str | None = None) -> int:
-    """Return ``partitions`` if a topic can have so many.
+    """Return ``partitions`` if it is a valid partition count.
 
     Raises:
         InvalidPartitionsError: it is not a whole number from 1 to ``limits.MAX_PARTITIONS_PER_TOPIC``.
     """
-    of_topic = "" if topic is None else f" of topic {_shown(topic)}"
+    of_topic = "" if topic is None else f" of topic {_quote(topic)}"
     allowed = f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions"
     if isinstance(partitions, bool) or not isinstance(partitions, int):
-        message = f"The partition count{of_topic} is {_shown(partitions)}, which is not a whole number; {allowed}."
+        message = f"The partition count{of_topic} is {_quote(partitions)}, which is not a whole number; {allowed}."
         raise InvalidPartitionsError(message, topic=topic)
     if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitionsError(f"The partition count{of_topic} is {partitions}; {allowed}.", topic=topic)
@@ -163,13 +163,13 @@ def validate_partition_count(partitions: object, topic: str | None = None) -> in
 
 
 def validate_partition_increase(topic: str, current: int, requested: object) -> int:
-    """Return ``requested`` if a topic of ``current`` partitions can grow to it.
+    """Return ``requested`` if a topic with ``current`` partitions can grow to it.
 
     Raises:
         InvalidPartitionsError: it is not a valid count, or not larger than ``current``.
     """
     if requested == current and not isinstance(requested, bool):
-        message = f"Topic {topic!r} already has {current} partition(s); ask for more than that to add some."
+        message = f"Topic {topic!r} already has {current} partition(s); give a larger number to add some."
         raise InvalidPartitionsError(message, topic=topic)
     if isinstance(requested, int) and not isinstance(requested, bool) and requested < 1:
         raise InvalidPartitionsError(
@@ -195,23 +195,23 @@ def _validate_id(value: object, what: str, longest: int) -> str:
     if not value.strip():
         raise InvalidArgumentError(f"The {what} is {'blank' if value else 'empty'}; {rule}.")
     if len(value) > longest:
-        raise InvalidArgumentError(f"The {what} {_shown(value)} has {len(value)} characters; {rule}.")
+        raise InvalidArgumentError(f"The {what} {_quote(value)} has {len(value)} characters; {rule}.")
     refused = _CONTROL.search(value)
     if refused:
-        where = f"the character {refused.group()!a} at position {refused.start()}"
-        raise InvalidArgumentError(f"The {what} {_shown(value)} has {where}; {rule}.")
+        reason = f"the character {refused.group()!a} at position {refused.start()}"
+        raise InvalidArgumentError(f"The {what} {_quote(value)} has {reason}; {rule}.")
     return value
 
 
 def _invalid_topic(name: object, reason: str) -> InvalidTopicError:
     kind = InvalidTopicError if isinstance(name, str) else InvalidTopicTypeError
     return kind(
-        f"Topic name is invalid: {_shown(name)}: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
+        f"Topic name is invalid: {_quote(name)}: {reason}. {_TOPIC_RULE[0].upper()}{_TOPIC_RULE[1:]}.",
         topic=name if isinstance(name, str) else None,
     )
 
 
-def _shown(value: object) -> str:
-    """The value as ASCII, cut short, so that hostile input cannot spoil a terminal or a log."""
+def _quote(value: object) -> str:
+    """Return the value as ASCII, truncated, so that hostile input cannot affect a terminal or a log."""
     text = ascii(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

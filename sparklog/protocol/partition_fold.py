@@ -1,8 +1,9 @@
-"""How a partition's state changes when segments, leader or replicas do; pure, used by the fold alone.
+"""The fold of one partition: how its state changes with appends, changes of segments, and changes of replicas.
 
-Rules: offsets never change and are never used twice: the log end offset stays whatever is replaced or deleted. In sync
-is only who holds every live segment, so each run that becomes part of the log takes those out of the ISR that have no
-copy of it. ``why_not_...`` says what contradicts the state, and nothing where it fits.
+Rules: pure. Offsets never change and are never reused: replacements and deletions keep the log end offset. Only
+replicas that hold every live segment are in sync, so each run that becomes part of the log removes replicas without a
+copy of it from the ISR. ``..._problem`` describes a contradiction with the state; it is empty if there is none.
+Not for: whether a change is allowed (``decide``).
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from sparklog.protocol.state import PartitionProducer, PartitionState, SegmentCh
 
 
 def holders(run: Run) -> tuple[int, ...]:
-    """The brokers that hold a run's file."""
+    """Return the brokers that hold a run's file."""
     return tuple(run.replicas) or (run.broker,)
 
 
 def in_sync_after(isr: tuple[int, ...], run: Run) -> tuple[int, ...]:
-    """The replicas still in sync once this run is part of the log."""
-    held = holders(run)
-    return tuple(broker for broker in isr if broker in held)
+    """Return the replicas still in sync once this run is part of the log."""
+    written = holders(run)
+    return tuple(broker for broker in isr if broker in written)
 
 
 def followed_from(partition: PartitionState, run: Run) -> dict[int, int]:
-    """Since which offset each replica that is not in sync has got every append, this one included."""
-    held = holders(run)
-    behind = [broker for broker in partition.replicas if broker in held and broker not in partition.isr]
+    """Return for each replica that is not in sync the offset from which on it got every append, including this one."""
+    written = holders(run)
+    behind = [broker for broker in partition.replicas if broker in written and broker not in partition.isr]
     return {broker: partition.followed_from.get(broker, partition.log_end_offset) for broker in behind}
 
 
 def replacement_problem(partition: PartitionState, action: ReplaceSegments) -> str:
-    """Whether the new segments lie one after another inside the range, and the counts add up."""
+    """Check that the new segments are in order and inside the range, and that counts fit. Empty if so."""
     start, end, removed = action.start_offset, action.end_offset, action.removed
     if not start < end <= partition.log_end_offset:
         return f"offsets {start} to {end} are not part of a log that ends at {partition.log_end_offset}"
@@ -44,7 +45,7 @@ def replacement_problem(partition: PartitionState, action: ReplaceSegments) -> s
     for added in action.added:
         base, next_offset = added.base_offset, added.end_offset
         if base < at or next_offset > end or not 1 <= added.run.records <= next_offset - base:
-            return f"{added.run.records} records for offsets {base} to {next_offset}, from {at} on and up to {end}"
+            return f"{added.run.records} records for offsets {base} to {next_offset}, expected within {at} to {end}"
         at = next_offset
     return ""
 
@@ -119,7 +120,7 @@ def apply_leadership(partition: PartitionState, action: ChangePartition) -> Part
 
 
 def apply_append(partition: PartitionState, action: Append, timestamp_ms: int) -> PartitionState:
-    """The partition after an append; the producer's latest ones are remembered."""
+    """Return the partition after an append, with the producer's latest appends."""
     run = action.run
     newest_us = timestamp_ms * 1000 if action.log_append_time else run.max_timestamp_us
     producers = partition.producers
@@ -145,23 +146,23 @@ def apply_append(partition: PartitionState, action: Append, timestamp_ms: int) -
 
 
 def _with_producer(partition: PartitionState, action: Append, timestamp_ms: int) -> Map[int, PartitionProducer]:
-    """The partition's producers after an append."""
-    known = partition.producers.get(action.producer_id)
-    earlier = known.appends if known is not None and known.epoch == action.producer_epoch else ()
+    """Return the partition's producers after an append."""
+    producer = partition.producers.get(action.producer_id)
+    earlier = producer.appends if producer is not None and producer.epoch == action.producer_epoch else ()
     latest = SequenceRange(
         action.base_sequence,
         last_sequence(action.base_sequence, action.run.records),
         action.base_offset,
         action.run.records,
     )
-    remembered = PartitionProducer(
+    updated = PartitionProducer(
         epoch=action.producer_epoch,
         appends=(*earlier, latest)[-limits.IDEMPOTENT_BATCHES_KEPT :],
         timestamp_ms=timestamp_ms,
     )
-    return partition.producers.set(action.producer_id, remembered)
+    return partition.producers.set(action.producer_id, updated)
 
 
 def last_sequence(base_sequence: int, records: int) -> int:
-    """The sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
+    """Return the sequence of the last of ``records`` records; sequences wrap to 0 after 2^31 - 1, as in Kafka."""
     return (base_sequence + records - 1) % 2**31

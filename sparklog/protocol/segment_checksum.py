@@ -1,8 +1,8 @@
-"""An incremental checksum of the live segments, so that anyone can prove that none was lost or made up.
+"""An incremental checksum of the live segments, which proves that none was lost or added.
 
 Each run of batches that is part of the log has a 128-bit BLAKE2b hash; the checksum is their sum modulo 2^128. Adding
 or removing a run costs one hash, whatever the size of the cluster, and the order does not matter. This is AdHash
-(Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing", 1997), here against accidents, not adversaries.
+(Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing", 1997). Not for: protection against adversaries.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _MODULUS = 1 << 128
 
 
 def run_hash(topic_id: str, partition: int, base_offset: int, run: Run) -> int:
-    """The hash of one run as an append makes it part of a partition, in [0, 2^128)."""
+    """Return the hash of one run that an append makes part of a partition, in [0, 2^128)."""
     return _hash(topic_id, partition, base_offset, base_offset + run.records, run)
 
 
 def replacement_hash(topic_id: str, partition: int, added: LiveSegment) -> int:
-    """The hash of a segment that takes the place of others."""
+    """Return the hash of a segment that replaces others."""
     return _hash(topic_id, partition, added.base_offset, added.end_offset, added.run)
 
 
 def segment_hash(topic_id: str, segment: Segment) -> int:
-    """The hash of a live segment: the one it was added with."""
+    """Return the hash of a live segment: the same as when it was added."""
     return _hash(topic_id, segment.partition, segment.base_offset, segment.end_offset, segment)
 
 
@@ -42,25 +42,25 @@ def _hash(topic_id: str, partition: int, base_offset: int, end_offset: int, run:
 
 
 def total(hashes: Iterable[int]) -> int:
-    """The checksum of a set."""
+    """Return the checksum of a set."""
     return sum(hashes) % _MODULUS
 
 
 def add(checksum: int, other: int) -> int:
-    """The checksum of both sets together."""
+    """Return the checksum of both sets together."""
     return (checksum + other) % _MODULUS
 
 
 def subtract(checksum: int, other: int) -> int:
-    """The checksum of the first set without the second."""
+    """Return the checksum of the first set without the second."""
     return (checksum - other) % _MODULUS
 
 
 def to_text(checksum: int) -> str:
-    """32 hexadecimal digits, as a commit stores it."""
+    """Format as 32 hexadecimal digits, as stored in commits."""
     return f"{checksum:032x}"
 
 
 def from_text(text: str) -> int:
-    """The inverse of ``to_text``."""
+    """Parse the result of ``to_text``."""
     return int(text, 16)

@@ -1,4 +1,7 @@
-"""A live segment: a run of record batches that a commit made part of a partition."""
+"""Live segments: runs of record batches that commits made part of partitions, and how commits change lists of them.
+
+Rules: pure. Not for: loading lists of segments (``log.segments``).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,19 @@ from sparklog.protocol.commits import Append, Commit, DeleteSegments, LiveSegmen
 from sparklog.protocol.state import State
 
 NO_APPEND_TIME = -1
-"""``append_time_ms`` where timestamps are the producers'."""
+"""``append_time_ms`` if timestamps are the producers'."""
 
 STORED_APPEND_TIME = -2
-"""``append_time_ms`` where the timestamps in the file are those of the commits that appended the records."""
+"""``append_time_ms`` if the timestamps in the file are those of the commits that appended the records."""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Records ``[base_offset, end_offset)`` of a partition and where they are.
+    """Records ``[base_offset, end_offset)`` of a partition and their location.
 
-    ``records`` is smaller than the offset range only after compaction; the file says each record's offset then.
+    ``records`` is smaller than the offset range only after compaction; then the file contains each record's offset.
     ``append_time_ms`` is the timestamp of every record of an append to a LogAppendTime topic, else one of the negative
     numbers above. ``version`` is the commit that added the segment. Sizes are bytes, timestamps microseconds.
-    ``closed``: nothing is merged with it any more; ``delete_horizon_ms``: see ``commits.LiveSegment``.
+    ``closed``: it is not merged any more; ``delete_horizon_ms``: see ``commits.LiveSegment``.
     """
 
     partition: int
@@ -43,7 +46,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether compaction took records out, so that rows say nothing of offsets."""
+        """Whether compaction removed records, so that offsets do not follow from rows."""
         return self.records < self.end_offset - self.base_offset
 
     @property
@@ -51,17 +54,17 @@ class Segment(msgspec.Struct, frozen=True):
         return index_path(self.path)
 
     def row_of(self, offset: int) -> int:
-        """The row of the file that holds this offset; only for a segment without gaps."""
+        """Return the row of the file that holds this offset; only for a segment without gaps."""
         return self.first_row + (offset - self.base_offset)
 
 
 def index_path(log_path: str) -> str:
-    """The ``.index`` beside a ``.log``."""
+    """Return the path of the ``.index`` of a ``.log``."""
     return log_path.removesuffix(".log") + ".index"
 
 
 def segment_of(append: Append, commit: Commit) -> Segment:
-    """The segment that an append adds, with the time of its commit where the topic stamps on append."""
+    """Return the segment that an append adds, with its commit's time if the topic has LogAppendTime."""
     run = append.run
     stamped = append.log_append_time
     return Segment(
@@ -84,7 +87,7 @@ def segment_of(append: Append, commit: Commit) -> Segment:
 
 
 class SegmentsReplaced(msgspec.Struct, frozen=True):
-    """The live segments inside offsets ``[start, end)`` of a partition gave way to ``added``, none where they went."""
+    """The live segments inside offsets ``[start, end)`` of a partition were replaced by ``added``, or deleted."""
 
     partition: int
     start: int
@@ -94,17 +97,17 @@ class SegmentsReplaced(msgspec.Struct, frozen=True):
 
 
 SegmentEvent = Segment | SegmentsReplaced
-"""What a commit does to the list of a topic's segments: a segment comes at the end, or some give way to others."""
+"""A change of the list of a topic's segments: a segment is appended, or some are replaced."""
 
 
 def segment_events(commit: Commit) -> dict[str, list[SegmentEvent]]:
-    """What a commit does to lists of segments, by topic id, in the order of its actions."""
+    """Return the changes that a commit makes to lists of segments, by topic id, in the order of its actions."""
     events: dict[str, list[SegmentEvent]] = {}
     for action in commit.actions:
         if isinstance(action, Append):
             events.setdefault(action.topic_id, []).append(segment_of(action, commit))
         elif isinstance(action, ReplaceSegments):
-            added = tuple(replacement_of(action.partition, one, commit.version) for one in action.added)
+            added = tuple(replacement_of(action.partition, segment, commit.version) for segment in action.added)
             replaced = SegmentsReplaced(action.partition, action.start_offset, action.end_offset, commit.version, added)
             events.setdefault(action.topic_id, []).append(replaced)
         elif isinstance(action, DeleteSegments):
@@ -114,7 +117,7 @@ def segment_events(commit: Commit) -> dict[str, list[SegmentEvent]]:
 
 
 def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
-    """The segment that commit ``version`` puts in the place of others."""
+    """Return the segment by which commit ``version`` replaces others."""
     run = added.run
     return Segment(
         partition=partition,
@@ -138,5 +141,5 @@ def replacement_of(partition: int, added: LiveSegment, version: int) -> Segment:
 
 
 def live_topic_ids(state: State) -> set[str]:
-    """The ids of the topics that exist; segments of any other id are no longer part of the log."""
+    """Return the ids of the existing topics; segments of other ids are no longer part of the log."""
     return {topic.topic_id for topic in state.topics.values()}

@@ -1,14 +1,14 @@
-"""The state of a cluster: what the commits 0..version add up to.
+"""The state of a cluster: the result of folding commits 0 to version.
 
-These are the heads alone: small, immutable, held whole by every process that commits. The lists of segments are large,
-are kept per topic beside the heads (``log.segments``), and are loaded only for the topics in hand.
+It contains no segments, so it is small enough for every process that commits to hold it whole. The lists of segments
+are large, are kept per topic (``log.segments``), and are loaded only for the topics that are needed.
 
-Immutable: a new state shares with the old one what did not change, so a state held by a reader is a consistent snapshot
-of every topic for as long as the reader keeps it. Thread-safe for that reason.
+Immutable, and therefore thread-safe: a new state shares unchanged parts with the old one, so a state held by a reader
+is a consistent snapshot of every topic for as long as the reader keeps it.
 
-Maps that grow with the cluster are persistent (``immutables.Map``): a change of one entry costs the same whatever their
-size. They are mappings like any other, but they iterate in no order that means anything and that two processes share:
-sort where order matters. Small ones are plain dicts, which nobody changes.
+Maps that grow with the cluster are persistent (``immutables.Map``): changing one entry costs the same whatever their
+size. Their iteration order is arbitrary and differs between processes: sort where order matters. Small ones are plain
+dicts, which are never modified. Not for: how commits change it (``fold``).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ EMPTY: Map[Any, Any] = Map()
 
 
 class _Frozen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Common settings of the parts of the state. What is immutable is part of no cycle, so the collector of cycles has
-    no business with the hundreds of thousands that there may be."""
+    """Base class of the parts of the state. Immutable objects form no cycles, so the garbage collector need not track
+    the hundreds of thousands that there may be."""
 
 
 class SequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One remembered append of a producer: sequences ``first..last`` got the offsets from ``base_offset`` on."""
+    """One recorded append of a producer: sequences ``first..last`` got the offsets from ``base_offset`` on."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class SequenceRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PartitionProducer(_Frozen, frozen=True, kw_only=True):
-    """What a partition knows of one idempotent producer: its epoch and its latest appends, newest last."""
+    """State of one idempotent producer in a partition: its epoch and its latest appends, newest last."""
 
     epoch: int
     appends: tuple[SequenceRange, ...]
@@ -51,7 +51,7 @@ class PartitionProducer(_Frozen, frozen=True, kw_only=True):
 
 
 class SegmentChange(msgspec.Struct, frozen=True, array_like=True):
-    """A commit other than an append changed which segments make up offsets ``[start, end)``."""
+    """A commit replaced or deleted segments of offsets ``[start, end)``."""
 
     version: int
     start: int
@@ -59,15 +59,15 @@ class SegmentChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionState(_Frozen, frozen=True, kw_only=True):
-    """One partition: who holds it, and how far its log goes.
+    """One partition: its replicas and its offsets.
 
-    Offsets are records: readable are ``[log_start_offset, log_end_offset)``; the high watermark is the log end offset,
-    since only committed records have offsets at all. ``size_bytes`` is that of the live ``.log`` runs.
+    Records ``[log_start_offset, log_end_offset)`` are readable; the high watermark is the log end offset, since only
+    committed records have offsets at all. ``size_bytes`` is the total of the live ``.log`` runs.
 
-    ``isr`` are the replicas that hold every live segment, ``leader`` is one of them, -1 where none is left. ``adding``
-    and ``removing`` are what a reassignment under way does. ``cleaned_offset``: compaction has been through the records
-    before it. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
-    ``followed_from``: appends from this offset on were written to that replica too, which is not in sync yet.
+    ``isr`` are the replicas that hold every live segment, ``leader`` is one of them, -1 if none is available.
+    ``adding`` and ``removing`` belong to a reassignment in progress. Records before ``cleaned_offset`` have been
+    compacted. ``changes`` are the latest ``limits.SEGMENT_CHANGES_KEPT`` replacements and deletions, oldest first.
+    ``followed_from`` maps a replica that is not in sync to the offset from which on every append was written to it too.
     ``producers_forgotten_at`` is the version of the newest commit that forgot a producer of this partition (-1: none).
     """
 
@@ -105,10 +105,10 @@ class TopicState(_Frozen, frozen=True, kw_only=True):
 
 
 class BrokerState(_Frozen, frozen=True, kw_only=True):
-    """A storage location; an empty ``url`` is the root itself. ``online`` is what its latest check said.
+    """A storage location; an empty ``url`` is the root itself. ``online`` is the result of its latest check.
 
     A ``cordoned`` one keeps its replicas and gets no new ones. At version ``lost_files_at`` it was found to have lost
-    files, or moved (-1: never): files begun before may be missing, whoever wrote them there.
+    files, or was moved (-1: never): any file begun before may be missing.
     """
 
     broker: int
@@ -119,14 +119,14 @@ class BrokerState(_Frozen, frozen=True, kw_only=True):
 
 
 class ControllerState(_Frozen, frozen=True, kw_only=True):
-    """The coordinator that watches the brokers; only the newest epoch may change leadership. Epoch 0: none yet."""
+    """The coordinator that checks the brokers; only the newest epoch may change leaders. Epoch 0: none yet."""
 
     controller: str = ""
     epoch: int = 0
 
 
 class RemovedFiles(_Frozen, frozen=True, kw_only=True):
-    """Files that are out of the log since ``version`` and may be deleted from ``delete_at_ms`` on."""
+    """Files retired at ``version`` that may be deleted from ``delete_at_ms`` on."""
 
     version: int
     delete_at_ms: int
@@ -147,7 +147,7 @@ class ProducerState(_Frozen, frozen=True, kw_only=True):
 
 
 class ApplicationState(_Frozen, frozen=True, kw_only=True):
-    """The newest numbered write of an application and what it got."""
+    """The newest numbered write of an application and its result."""
 
     version: int
     commit_version: int
@@ -156,7 +156,7 @@ class ApplicationState(_Frozen, frozen=True, kw_only=True):
 
 
 class GroupOffset(_Frozen, frozen=True, kw_only=True):
-    """A group's next offset in one partition of the topic that has this id."""
+    """A group's next offset in one partition of the topic with this id."""
 
     topic: str
     topic_id: str
@@ -172,9 +172,9 @@ Partitions = dict[str, tuple[int, ...]]
 
 
 class MemberState(_Frozen, frozen=True, kw_only=True):
-    """A member of a group. It holds ``assigned`` and ``revoking``: nobody else may have these.
+    """A member of a group. It holds ``assigned`` and ``revoking``: no other member may have these partitions.
 
-    ``assigned`` it reads for as long as it likes; ``revoking`` it gives up as soon as it can. Timeouts are in ms.
+    It reads those in ``assigned``, and must release those in ``revoking`` as soon as it can. Timeouts are in ms.
     """
 
     instance_id: str = ""
@@ -189,10 +189,11 @@ class MemberState(_Frozen, frozen=True, kw_only=True):
 
 
 class GroupState(_Frozen, frozen=True, kw_only=True):
-    """A consumer group: its members, who is to have what in this generation, and its committed offsets.
+    """A consumer group: its members, the target assignment of this generation, and its committed offsets.
 
-    ``target`` is the assignor's answer by member; a member's share of it that another member still holds is handed out
-    once that one lets go. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms``: when the last member left.
+    ``target`` is the assignor's result by member; partitions of it that another member still holds are assigned once
+    that member releases them. ``offsets`` are keyed ``topic_id:partition``. ``empty_since_ms``: when the last member
+    left.
     """
 
     generation: int = 0
@@ -204,7 +205,7 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
 
     @property
     def name_of_state(self) -> str:
-        """``Empty``, ``PreparingRebalance`` or ``Stable``, as Kafka calls it."""
+        """``Empty``, ``PreparingRebalance`` or ``Stable``, as in Kafka."""
         if not self.members:
             return "Empty"
         settled = all(member.assigned == self.target.get(name, {}) for name, member in self.members.items())
@@ -212,11 +213,11 @@ class GroupState(_Frozen, frozen=True, kw_only=True):
 
 
 class Indexes(_Frozen, frozen=True, kw_only=True):
-    """What follows from the rest of the state, kept so that nobody has to look through all of it (see ``indexes``).
+    """Indexes derived from the rest of the state, so that lookups need no search (see ``indexes``).
 
-    ``transactional_ids``: the producer of each. ``topic_names``: topics by what their names collide under.
-    ``subscribers``: the groups with a member that subscribes to a topic, by its name. ``offsets``: how many offsets
-    each group has of a topic, by its id.
+    ``transactional_ids``: producer ids by transactional id. ``topic_names``: topics by the key under which names
+    collide. ``subscribers``: by topic name, the groups with a member that subscribes to it. ``offsets``: by topic id,
+    the number of offsets that each group has of it.
     """
 
     transactional_ids: Map[str, int] = EMPTY
@@ -228,9 +229,9 @@ class Indexes(_Frozen, frozen=True, kw_only=True):
 class State(_Frozen, frozen=True, kw_only=True):
     """A cluster at one version. ``version`` -1 is the empty cluster before its first commit.
 
-    ``removed_files`` are by the key of their listing. Files begun at or before version ``writer_fence`` cannot be
-    appended any more. ``moved_to`` is the root where the cluster goes on, empty where this is it. ``level`` is the
-    highest of its commits (see ``levels``). ``indexes`` follow from the rest and are not stored.
+    ``removed_files`` are keyed by their listing. Files begun at or before version ``writer_fence`` can no longer be
+    appended. ``moved_to`` is the root where the cluster continues, empty if it is this one. ``level`` is the highest of
+    its commits (see ``levels``). ``indexes`` are derived and not stored.
     """
 
     cluster_id: str
@@ -253,21 +254,21 @@ class State(_Frozen, frozen=True, kw_only=True):
     indexes: Indexes = Indexes()
 
     def topic(self, name: str) -> TopicState:
-        """The topic, or UnknownTopicOrPartitionError."""
-        found = self.topics.get(name)
-        if found is None:
+        """Return the topic, or raise UnknownTopicOrPartitionError."""
+        topic = self.topics.get(name)
+        if topic is None:
             raise UnknownTopicOrPartitionError(
-                f"topic {name!r} does not exist at version {self.version}; `sparklog topics --list` shows what does",
+                f"topic {name!r} does not exist at version {self.version}; `sparklog topics --list` shows the topics",
                 topic=name,
             )
-        return found
+        return topic
 
     def topics_in_order(self) -> list[TopicState]:
-        """All topics by name."""
+        """Return all topics, sorted by name."""
         return [self.topics[name] for name in sorted(self.topics)]
 
     def partition(self, topic: str, partition: int) -> PartitionState:
-        """The partition, or UnknownTopicOrPartitionError."""
+        """Return the partition, or raise UnknownTopicOrPartitionError."""
         partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
             raise UnknownTopicOrPartitionError(

@@ -12,7 +12,7 @@ from sparklog.coordinator import create_cluster, open_cluster
 from sparklog.coordinator.membership import GroupMember
 from sparklog.errors import SparklogError
 from sparklog.ids import SeededIds
-from sparklog.protocol.group.membership import held, listed
+from sparklog.protocol.group.membership import held_partitions, list_partitions
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.faulty_store import (
@@ -63,7 +63,7 @@ class Run:
     def check(self, state: State) -> None:
         """Nobody shares a partition; what was acknowledged is committed."""
         group = state.groups["g"]
-        everything = [place for member in group.members.values() for place in held(member)]
+        everything = [place for member in group.members.values() for place in held_partitions(member)]
         assert len(everything) == len(set(everything))
         committed = {(at.topic, at.partition): at.offset for at in group.offsets.values()}
         assert all(committed.get(place, -1) >= offset for place, offset in self.acknowledged_offsets.items())
@@ -128,7 +128,7 @@ def survive(run: Run) -> None:
         run.check(run.stays.coordinator.state)
     group = run.stays.coordinator.state.groups["g"]
     assert set(group.members) == {run.stays.member_id}
-    assert set(listed(group.members[run.stays.member_id].assigned)) == ALL
+    assert set(list_partitions(group.members[run.stays.member_id].assigned)) == ALL
     assert run.stays.owned == ALL
 
 

@@ -13,7 +13,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
 )
 from sparklog.protocol.decide.groups import GroupCommit, JoinRequest
-from sparklog.protocol.group.membership import listed
+from sparklog.protocol.group.membership import list_partitions
 from sparklog.protocol.state import GroupState, MemberState, State
 from sparklog.testing.faulty_store import SimulatedCrash, SimulatedInterrupt
 from sparklog.testing.history import (
@@ -174,7 +174,7 @@ class Life:
             raise UnknownMemberIdError(f"{self.id} is out")
         if me.revoking:
             self.give_up(me, group)
-        if group.generation != self.generation or set(listed(me.assigned)) != set(self.positions):
+        if group.generation != self.generation or set(list_partitions(me.assigned)) != set(self.positions):
             self.take(me, group)
         if self.world.random.random() < 0.2:
             self.log.record(READ, reads=snapshot(self.coordinator, state))
@@ -186,7 +186,7 @@ class Life:
                 self.coordinator.leave_group(GROUP, [other], "expired", group.generation)
 
     def give_up(self, me: MemberState, group: GroupState) -> None:
-        gone = [place for place in listed(me.revoking) if place in self.positions]
+        gone = [place for place in list_partitions(me.revoking) if place in self.positions]
         self.log.record(REVOKE, partitions=gone, consumer=self.consumer)
         offsets = {place: self.positions.pop(place) for place in gone}
         self.generation = group.generation
@@ -201,7 +201,7 @@ class Life:
         with_commit.ok()
 
     def take(self, me: MemberState, group: GroupState) -> None:
-        owned = listed(me.assigned)
+        owned = list_partitions(me.assigned)
         self.generation = group.generation
         committed = {TopicPartition(o.topic, o.partition): o.offset for o in group.offsets.values()}
         new = {place: committed.get(place, 0) for place in owned if place not in self.positions}

@@ -143,12 +143,12 @@ def a_reader_leaves_out_its_first_record(patch: Patch) -> None:
 
 def epochs_are_not_compared(patch: Patch) -> None:
     patch.setattr(decide, "is_committed", lambda state, transaction: False)
-    real = decide_producers._known
+    real = decide_producers._find_producer
 
     def known(state: State, transaction: ProducerIdentity) -> object:
         return replace(real(state, transaction), epoch=transaction.producer_epoch)
 
-    patch.setattr(decide_producers, "_known", known)
+    patch.setattr(decide_producers, "_find_producer", known)
     patch.setattr(_Cursor, "_check_producer", lambda self, item, partition: None)
 
 
@@ -157,7 +157,7 @@ def generations_are_not_compared(patch: Patch) -> None:
         group = state.groups.get(commit.group, GroupState())
         return group.members.get(commit.member, decide_groups.MemberState())
 
-    patch.setattr(decide_groups, "_member", member)
+    patch.setattr(decide_groups, "_find_member", member)
 
 
 def partitions_are_handed_out_before_they_are_given_up(patch: Patch) -> None:

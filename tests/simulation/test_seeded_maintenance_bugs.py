@@ -63,8 +63,8 @@ def writers_are_not_fenced(patch: Patch) -> None:
 
 
 def jobs_are_not_fenced(patch: Patch) -> None:
-    real = decide_segments._why_not
-    patch.setattr(decide_segments, "_why_not", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
+    real = decide_segments._find_conflict
+    patch.setattr(decide_segments, "_find_conflict", lambda state, *rest: real(replace(state, writer_fence=-1), *rest))
 
 
 def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
@@ -220,14 +220,14 @@ def the_lag_of_compaction_is_not_kept(patch: Patch) -> None:
 
 
 def retention_takes_one_segment_more(patch: Patch) -> None:
-    real = retention._beyond_size
+    real = retention._take_beyond_size
 
     def beyond_size(walk: Any, size_bytes: int, retention_bytes: int) -> None:
         real(walk, size_bytes, retention_bytes)
         if retention_bytes >= 0 and walk.candidate is not None:
             walk.take_all(retention.RETENTION_BYTES)
 
-    patch.setattr(retention, "_beyond_size", beyond_size)
+    patch.setattr(retention, "_take_beyond_size", beyond_size)
 
 
 # -- writers

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.output.documents import ConsumerGroupDetails, MemberDetails, OffsetDetails, PartitionName
-from sparklog.protocol.group.membership import held, listed
+from sparklog.protocol.group.membership import held_partitions, list_partitions
 from sparklog.protocol.state import GroupOffset, GroupState, State
 from sparklog.types import TopicPartition
 
@@ -52,8 +52,8 @@ def _offsets(state: State, group: GroupState) -> list[OffsetDetails]:
     committed = committed_offsets(state, group)
     found: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
-    for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held(item[1])), item[0])):
-        places = {place for place in held(member) if _exists(state, place)}
+    for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):
+        places = {place for place in held_partitions(member) if _exists(state, place)}
         owned |= places
         owner = _Owner(consumer, member.host or None, member.client_id or None)
         found += [_offset(state, place, committed.get(place), owner) for place in sorted(places)]
@@ -87,8 +87,8 @@ def _member(group: GroupState, consumer: str) -> MemberDetails:
         group_instance_id=member.instance_id or None,
         host=member.host or None,
         client_id=member.client_id or None,
-        assignment=_names(held(member)),
-        target_assignment=_names(listed(group.target.get(consumer, {}))),
+        assignment=_names(held_partitions(member)),
+        target_assignment=_names(list_partitions(group.target.get(consumer, {}))),
     )
 
 

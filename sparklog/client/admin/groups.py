@@ -36,7 +36,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.protocol import state as states
-from sparklog.protocol.group.membership import held, member_of_instance
+from sparklog.protocol.group.membership import held_partitions, member_of_instance
 from sparklog.protocol.state import GroupOffset, MemberState, Partitions, State
 from sparklog.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -370,7 +370,7 @@ def _member_data(group: states.GroupState, name: str) -> Result:
         "member_metadata": {
             "topics": list(member.topics),
             "user_data": None,
-            "owned_partitions": _partitions_by_topic(held(member)),
+            "owned_partitions": _partitions_by_topic(held_partitions(member)),
             "generation_id": group.generation,
             "rack_id": None,
         },

@@ -44,7 +44,7 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend
-from sparklog.protocol.decide.topics import NewTopic, assigned
+from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.plan.partitioner import partition_for_key
 from sparklog.protocol.state import State
@@ -221,7 +221,7 @@ def _plan_new(coordinator: Coordinator, state: State, topic: str) -> _Plan:
             topic=topic,
         )
     partitions = cluster.num_partitions
-    new = assigned(
+    new = choose_replicas(
         state,
         NewTopic(
             name=topic,

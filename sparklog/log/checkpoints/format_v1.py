@@ -10,7 +10,7 @@ from immutables import Map
 
 from sparklog.log.checkpoints.files import AnyReference, read_columns
 from sparklog.log.checkpoints.heads import SCALARS, persistent
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.state import (
     ApplicationState,
     BrokerState,
@@ -50,4 +50,4 @@ def read_state(store: Store, file: AnyReference) -> State:
     if scalars is None:
         raise ValueError("the row of the cluster is missing")
     kept: dict[str, Any] = {kind: entries if kind == "brokers" else Map(entries) for kind, entries in maps.items()}
-    return indexed(State(**msgspec.structs.asdict(scalars), **kept))
+    return with_indexes(State(**msgspec.structs.asdict(scalars), **kept))

@@ -28,7 +28,7 @@ from msgspec.structs import fields, replace
 
 from sparklog.log.checkpoints.tiers import Row, Rows
 from sparklog.protocol.fold import Entry
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.state import (
     EMPTY,
     ApplicationState,
@@ -214,7 +214,7 @@ def _assemble(parts: Iterable[BytesLike]) -> State:
         maps["groups"][name] = replace(maps["groups"][name], offsets=Map(positions))
     values = {field.name: getattr(scalars, field.name) for field in _OTHERS}
     kept: dict[str, Any] = {kind: bodies if kind == "brokers" else Map(bodies) for kind, bodies in maps.items()}
-    return indexed(State(**values, **kept))
+    return with_indexes(State(**values, **kept))
 
 
 def _group(rows: dict[Row, Any], length: int) -> dict[Row, dict[Any, Any]]:

@@ -23,7 +23,7 @@ from sparklog import limits
 from sparklog.errors import CorruptionError, CorruptMetadataError, ObjectNotFoundError, SparklogError
 from sparklog.format.index import decode_index
 from sparklog.format.index_rebuild import (
-    NOBODY,
+    NO_PRODUCER,
     BatchProducer,
     ProducerOf,
     producers_in,
@@ -123,7 +123,7 @@ class _Producers:
                 if sequence >= 0:
                     sequence = (sequence + row - append.run.first_row) % 2**31
                 return BatchProducer(append.producer_id, append.producer_epoch, sequence)
-        return NOBODY
+        return NO_PRODUCER
 
 
 def _producers_by_commits(root: Store, runs: Sequence[LiveRun]) -> _Producers:

@@ -53,7 +53,7 @@ from sparklog.maintenance.fsck.log_end import commits_beyond
 from sparklog.protocol.commit_bytes import decode_commit, stored_digest
 from sparklog.protocol.commits import GENESIS_DIGEST, Commit, commit_key
 from sparklog.protocol.fold import apply
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.segments import SegmentEvent, segment_events
 from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
@@ -595,7 +595,7 @@ def _without_producers(state: State) -> State:
         name: replace(topic, partitions=tuple(replace(partition, producers=Map()) for partition in topic.partitions))
         for name, topic in state.topics.items()
     }
-    return indexed(replace(state, topics=Map(topics), producers=Map()))
+    return with_indexes(replace(state, topics=Map(topics), producers=Map()))
 
 
 def _difference(stored: State, folded: State) -> str:

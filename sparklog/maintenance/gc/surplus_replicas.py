@@ -16,7 +16,7 @@ from sparklog.coordinator.brokers import cordon_broker
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import BrokerNotAvailableError
 from sparklog.log.parallel import each
-from sparklog.protocol.decide.brokers import known_broker
+from sparklog.protocol.decide.brokers import find_broker
 from sparklog.protocol.segments import index_path
 from sparklog.protocol.state import State
 from sparklog.store.base import ObjectInfo, Store
@@ -27,7 +27,7 @@ def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool
 
     Raises BrokerIdNotRegisteredError, BrokerNotAvailableError where it is offline, StorageError.
     """
-    known = known_broker(coordinator.refresh(), broker)
+    known = find_broker(coordinator.refresh(), broker)
     if not known.online:
         raise BrokerNotAvailableError(f"broker {broker} is offline; its surplus copies stay for now", broker=broker)
     store = coordinator.store_of(broker)

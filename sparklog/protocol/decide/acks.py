@@ -1,11 +1,11 @@
 """Which brokers a write goes to, and which written files may become part of the log.
 
-In sync are exactly the replicas that hold every live segment. So a write that some of them do not get takes these out
-of the ISR; one that the leader does not get makes another replica the leader, in the commit that appends it; and one
-that none of them gets cannot be appended.
+Exactly the replicas that hold every live segment are in sync. So a write that misses some of them removes these from
+the ISR; one that misses the leader makes another replica the leader, in the commit that appends it; and one that misses
+all of them cannot be appended.
 
-Rules: as in ``decide``. A partition with a single replica, which nearly all have, costs a comparison of two numbers.
-Not for: offsets and sequences (``decide``), taking brokers back in.
+Rules: as in ``decide``. A partition with a single replica, the usual case, costs a comparison of two numbers.
+Not for: offsets and sequences (``append``), expanding the ISR (``replicas``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.protocol.partition_fold import holders, in_sync_after
 from sparklog.protocol.state import PartitionState, State
 
 ACKS_ALL = -1
-"""Kafka's ``acks``: every replica in sync takes the records. 1 and 0 ask for the leader alone."""
+"""Kafka's ``acks``: every in-sync replica takes the records. 1 and 0 require only the leader."""
 
 
 # -- before anything is written
@@ -33,39 +33,40 @@ ACKS_ALL = -1
 def brokers_to_write(
     state: State, topic: str, partition: int, acks: int = ACKS_ALL, resting: Container[int] = (), skipped: int = 0
 ) -> tuple[int, ...]:
-    """The brokers that records of a partition go to: the leader, others in sync, then those that are to catch up.
+    """Return the brokers that records of a partition are written to: the leader, others in sync, then those that are
+    catching up.
 
-    With ``acks`` 1 or 0 it is the leader alone, or where so many in sync are ``skipped`` as they have failed, the next
-    of them. Brokers that are ``resting`` need not be written to before they are in sync again.
+    With ``acks`` 1 or 0 it is the leader alone, or the next in-sync broker after ``skipped`` ones that have failed.
+    Brokers that are ``resting`` are not written to until they are in sync again.
 
     Raises UnknownTopicOrPartitionError, NotLeaderOrFollowerError for a partition without a leader, and
     NotEnoughReplicasError where too few replicas are in sync.
     """
-    found = state.partition(topic, partition)
-    leader = found.leader
+    partition_state = state.partition(topic, partition)
+    leader = partition_state.leader
     if leader < 0:
         raise NotLeaderOrFollowerError(
-            f"{topic}-{partition} has no leader: none of its replicas {list(found.replicas)} that hold all records is "
-            "online; bring back one of these brokers",
+            f"{topic}-{partition} has no leader: none of its replicas {list(partition_state.replicas)} that hold all "
+            "records is online; bring back one of these brokers",
             topic=topic,
             partition=partition,
         )
-    if len(found.replicas) == 1:
+    if len(partition_state.replicas) == 1:
         return (leader,)
-    in_sync = [leader, *(broker for broker in found.isr if broker != leader)]
+    in_sync = [leader, *(broker for broker in partition_state.isr if broker != leader)]
     if acks != ACKS_ALL:
         return (in_sync[skipped % len(in_sync)],)
-    _check_enough(state, state.topics[topic].configs, topic, partition, found.replicas, found.isr)
+    _check_enough(state, state.topics[topic].configs, topic, partition, partition_state.replicas, partition_state.isr)
     behind = [
         broker
-        for broker in found.replicas
-        if broker not in found.isr and broker not in resting and _is_online(state, broker)
+        for broker in partition_state.replicas
+        if broker not in partition_state.isr and broker not in resting and _is_online(state, broker)
     ]
     return (*in_sync, *behind)
 
 
 class Needs(NamedTuple):
-    """Who has to hold a file before it is appended to a partition: ``least`` of those in sync."""
+    """Condition for appending a file to a partition: at least ``least`` in-sync replicas hold it."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -73,26 +74,28 @@ class Needs(NamedTuple):
 
 
 def needs(state: State, topic: str, partition: int, acks: int = ACKS_ALL) -> Needs:
-    """What a file of a partition needs, as far as is known now. Raises UnknownTopicOrPartitionError."""
-    found = state.partition(topic, partition)
-    least = _least(state, state.topics[topic].configs, found.replicas) if acks == ACKS_ALL else 1
-    return Needs(found.replicas, found.isr, least)
+    """Return what a file of a partition needs in this state. Raises UnknownTopicOrPartitionError."""
+    partition_state = state.partition(topic, partition)
+    least = _least(state, state.topics[topic].configs, partition_state.replicas) if acks == ACKS_ALL else 1
+    return Needs(partition_state.replicas, partition_state.isr, least)
 
 
 def check_copies(needed: Needs, topic: str, partition: int, run: Run) -> None:
-    """Whether a file that is written is on enough brokers, before it is asked for: then it can be written again.
+    """Check that a written file is on enough brokers before its append is requested, while it can still be written
+    again.
 
     Raises NotLeaderOrFollowerError, NotEnoughReplicasError.
     """
-    have = in_sync_after(needed.isr, run)
-    if not have:
+    in_sync = in_sync_after(needed.isr, run)
+    if not in_sync:
         raise _on_none_in_sync(topic, partition, needed.isr, run)
-    if len(have) < needed.least:
-        raise _not_enough(topic, partition, needed.replicas, have, needed.least)
+    if len(in_sync) < needed.least:
+        raise _not_enough(topic, partition, needed.replicas, in_sync, needed.least)
 
 
 def _least(state: State, configs: Mapping[str, str], replicas: Sequence[int]) -> int:
-    """As in Kafka, a partition with fewer replicas than ``min.insync.replicas`` needs all of them."""
+    """Return how many in-sync replicas acks=all needs. As in Kafka, a partition with fewer replicas than
+    ``min.insync.replicas`` needs all of them."""
     if len(replicas) == 1:
         return 1
     return min(TopicConfig.resolve(configs, state.configs).min_insync_replicas, len(replicas))
@@ -126,15 +129,15 @@ def _not_enough(
 
 def _on_none_in_sync(topic: str, partition: int, isr: Sequence[int], run: Run) -> NotLeaderOrFollowerError:
     return NotLeaderOrFollowerError(
-        f"{run.path}, for {topic}-{partition}, is on brokers {list(holders(run))}, and of those in sync ({list(isr)}) "
-        "none that is online has it; nothing was committed: write the records again",
+        f"{run.path}, for {topic}-{partition}, is on brokers {list(holders(run))}, but not on an online broker of the "
+        f"ISR ({list(isr)}); nothing was committed: write the records again",
         topic=topic,
         partition=partition,
         path=run.path,
     )
 
 
-# -- when it is to be appended
+# -- when a file is appended
 
 
 def check_not_stale(state: State, run: Run, topic: str, partition: int) -> None:
@@ -145,8 +148,9 @@ def check_not_stale(state: State, run: Run, topic: str, partition: int) -> None:
     begun = begun_at(run.path)
     if begun <= fence:
         raise StaleWriteError(
-            f"{run.path}, for {topic}-{partition}, was begun at version {begun} of the cluster, and files of version "
-            f"{fence} and before were given up as left behind; nothing was committed: write the records again",
+            f"{run.path}, for {topic}-{partition}, was begun at version {begun} of the cluster, and uncommitted files "
+            f"begun at version {fence} or before were fenced by a vacuum; nothing was committed: write the records "
+            "again",
             topic=topic,
             partition=partition,
             path=run.path,
@@ -154,18 +158,18 @@ def check_not_stale(state: State, run: Run, topic: str, partition: int) -> None:
 
 
 def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> Run:
-    """The run without the copies whose location lost files after they were begun.
+    """Return the run without copies at locations that have lost files since the file was begun.
 
-    A job that writes for an hour asks for its files at the end; a disk may have been replaced by then, and filled with
-    what was part of the log. Raises NotLeaderOrFollowerError where no copy is left.
+    A job that writes for an hour appends its files at the end; by then a disk may have been replaced and refilled with
+    only the files that were part of the log. Raises NotLeaderOrFollowerError if no copy is left.
     """
-    held = holders(run)
-    kept = [broker for broker in held if not may_lack(state, broker, run.path)]
-    if len(kept) == len(held):
+    written = holders(run)
+    kept = [broker for broker in written if not may_lack(state, broker, run.path)]
+    if len(kept) == len(written):
         return run
     if not kept:
         raise NotLeaderOrFollowerError(
-            f"{run.path}, for {topic}-{partition}, was written to brokers {list(held)}, whose locations have lost "
+            f"{run.path}, for {topic}-{partition}, was written to brokers {list(written)}, whose locations have lost "
             "files since; nothing was committed: write the records again",
             topic=topic,
             partition=partition,
@@ -175,37 +179,37 @@ def with_counted_copies(state: State, run: Run, topic: str, partition: int) -> R
 
 
 def is_led_alone(partition: PartitionState, run: Run) -> bool:
-    """Whether the run is on the single replica of its partition: then nobody's part in it changes."""
+    """Return whether the run is on the single replica of its partition: then leader and ISR do not change."""
     return partition.leader == run.broker and len(partition.replicas) == 1 and not run.replicas
 
 
 def with_copies(
     state: State, configs: Mapping[str, str], topic: str, number: int, partition: PartitionState, run: Run, acks: int
 ) -> PartitionState:
-    """Who leads a partition and who is in sync once a run is appended: of those who were, who holds its file.
+    """Return the partition with its leader and ISR after an append: in-sync replicas without the file leave the ISR.
 
-    ``configs`` are the topic's. A leader without a copy gives way to the first replica that has one, in the next epoch.
-    Raises NotLeaderOrFollowerError where none may lead, NotEnoughReplicasError where too few are left.
+    ``configs`` are the topic's. A leader without a copy is replaced by the first replica that has one, in the next
+    epoch. Raises NotLeaderOrFollowerError if no replica may lead, NotEnoughReplicasError if too few are in sync.
     """
     isr = in_sync_after(partition.isr, run)
     leader, epoch = partition.leader, partition.leader_epoch
     if leader not in isr:
-        able = [broker for broker in partition.replicas if broker in isr and _is_online(state, broker)]
-        if not able:
+        eligible = [broker for broker in partition.replicas if broker in isr and _is_online(state, broker)]
+        if not eligible:
             raise _on_none_in_sync(topic, number, partition.isr, run)
-        leader, epoch = able[0], epoch + 1
+        leader, epoch = eligible[0], epoch + 1
     if acks == ACKS_ALL:
         _check_enough(state, configs, topic, number, partition.replicas, isr)
     return replace(partition, isr=isr, leader=leader, leader_epoch=epoch)
 
 
 def _is_online(state: State, broker: int) -> bool:
-    known = state.brokers.get(broker)
-    return known is not None and known.online
+    broker_state = state.brokers.get(broker)
+    return broker_state is not None and broker_state.online
 
 
 def election(topic: str, topic_id: str, number: int, partition: PartitionState) -> ChangePartition:
-    """The action that makes the leader, epoch and ISR of a partition what they are here."""
+    """Return the action that sets the leader, epoch and ISR of a partition to those of this state."""
     return ChangePartition(
         topic=topic,
         topic_id=topic_id,

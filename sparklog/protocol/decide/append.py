@@ -1,7 +1,7 @@
-"""What a coordinator answers to a request: (state, request) -> actions and a result, or an error.
+"""Decision to append written runs: their offsets, checks of producers, and everything that is committed with them.
 
-Every rule of who may write what is here, without storage and without a clock. A decision is only valid against the very
-state it was made from: when another commit wins the race, the coordinator asks again.
+Rules: as in ``decide``.
+Not for: which brokers must hold the files (``acks``), producer ids and epochs (``producers``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from sparklog.protocol.partition_fold import last_sequence
 from sparklog.protocol.state import ApplicationState, PartitionState, State
 
 UNKNOWN_OFFSET = -1
-"""``Appended.base_offset`` of what is in the log for certain, where its offsets cannot be told any more."""
+"""``Appended.base_offset`` of records that are certainly in the log, but whose offsets are no longer known."""
 
 
 class PartitionAppend(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +74,15 @@ class PartitionAppend(msgspec.Struct, frozen=True, kw_only=True):
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Appends that become visible together, or not at all.
 
-    ``application`` with ``application_version`` makes the request happen once: a version at or below the newest one
-    seen is answered with what that one got, unless that is the write of commit ``application_replaces``, of which the
-    caller knows that it was another one. ``source_digest`` is remembered with it. ``new_topics`` are created with it
-    where they do not exist yet.
+    ``application`` with ``application_version`` makes the request idempotent: a version at or below the newest one is
+    a repetition and gets the result of that one, unless that is the write of commit ``application_replaces``, which the
+    caller knows to be a different write. ``source_digest`` is stored with it. ``new_topics`` are created with it if
+    they do not exist yet.
     The offsets of ``groups`` are committed with the records: consume-transform-produce. With a ``transaction`` the
-    request is the whole of one, of the transactional producer named; its runs number their sequences from 0.
-    ``acks`` is Kafka's: -1 (all) needs ``min.insync.replicas`` of those in sync to hold the runs, 1 and 0 one of them.
-    ``history`` is ``CommitLog.unlinked_jumps`` when the producer got its id: the coordinator decides nothing for an id
-    that may be of another history.
+    request is a complete transaction of the named producer; sequences of its runs start at 0. ``acks`` is Kafka's: for
+    -1 (all) ``min.insync.replicas`` in-sync replicas must hold the runs, for 1 and 0 one. ``history`` is
+    ``CommitLog.unlinked_jumps`` at the time when the producer got its id: the coordinator refuses an id that may belong
+    to another history.
     """
 
     appends: Sequence[PartitionAppend]
@@ -98,7 +98,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(NamedTuple):
-    """Where one run ended up: offsets ``[base_offset, base_offset + records)``, or at ``UNKNOWN_OFFSET``."""
+    """Offsets of one appended run: ``[base_offset, base_offset + records)``, or ``UNKNOWN_OFFSET``."""
 
     topic: str
     topic_id: str
@@ -108,9 +108,9 @@ class Appended(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """The answer to an AppendRequest. ``duplicate`` says that an earlier write had it all already.
+    """The result of an AppendRequest. ``duplicate``: an earlier write had already appended everything.
 
-    ``producer`` is whom a transactional producer writes its next transaction as.
+    ``producer`` is the identity for a transactional producer's next transaction.
     """
 
     appended: list[Appended]
@@ -118,73 +118,74 @@ class AppendResult(NamedTuple):
     producer: ProducerIdentity | None = None
 
 
-# -- topics
-
-
-# -- records
-
-
 def decide_append(state: State, request: AppendRequest) -> Decision:
     """Assign offsets to written runs.
 
-    Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError when a topic was deleted or re-created
-    since the data were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError when they have to
+    Raises InvalidTopicError for internal topics, UnknownTopicOrPartitionError if a topic was deleted or re-created
+    since the records were written, NotLeaderOrFollowerError, NotEnoughReplicasError and StaleWriteError if they have to
     be written again, ProducerFencedError and OutOfOrderSequenceNumberError by Kafka's rules for idempotent producers,
-    UnknownProducerIdError where an earlier try of the same may have been forgotten, and what ``commit_group_offsets``
-    does.
+    UnknownProducerIdError if an earlier attempt at the same append may have been forgotten, and the errors of
+    ``commit_group_offsets``.
     """
     if request.application:
         validate_application_id(request.application)
-        known = state.applications.get(request.application)
-        if known is not None and _is_repeated(request, known):
-            return Decision([], AppendResult([Appended(*_range_fields(r)) for r in known.ranges], duplicate=True))
+        newest = state.applications.get(request.application)
+        if newest is not None and _is_repeated(request, newest):
+            return Decision([], AppendResult([Appended(*_range_fields(r)) for r in newest.ranges], duplicate=True))
     if request.transaction is not None and is_committed(state, request.transaction):
-        return Decision([], _repeated(state, request, request.transaction))
-    creations = [decided for new in request.new_topics for decided in _creation_if_missing(state, new)]
+        return Decision([], _repeat_result(state, request, request.transaction))
+    creations = [creation for new in request.new_topics for creation in _create_if_missing(state, new)]
     _check_distinct(creations)
     created = {action.topic: action for action in creations}
     cursor = _Cursor(state, created, request.acks)
     appended = [cursor.append(item) for item in request.appends]
-    wrote = bool(cursor.actions)
+    has_appends = bool(cursor.actions)
     actions: list[Action] = [*creations, *cursor.actions]
     if request.application:
-        actions.append(_application_write(request, appended))
+        actions.append(_make_application_write(request, appended))
     for commit in request.groups:
         actions += commit_group_offsets(state, commit).actions
     producer = None
     if request.transaction is not None:
         producer = after_transaction(request.transaction)
         actions.append(transaction_end(state, request.transaction))
-    return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not wrote, producer=producer))
+    return Decision(actions, AppendResult(appended, duplicate=bool(appended) and not has_appends, producer=producer))
 
 
-def _is_repeated(request: AppendRequest, known: ApplicationState) -> bool:
-    return request.application_version <= known.version and request.application_replaces != known.commit_version
+def _is_repeated(request: AppendRequest, newest: ApplicationState) -> bool:
+    return request.application_version <= newest.version and request.application_replaces != newest.commit_version
 
 
-def _repeated(state: State, request: AppendRequest, transaction: ProducerIdentity) -> AppendResult:
-    """What a transaction got that was committed before: its producer has written nothing since.
+def _repeat_result(state: State, request: AppendRequest, transaction: ProducerIdentity) -> AppendResult:
+    """Return the result of a transaction that is committed already; its producer has written nothing since.
 
-    Runs without sequences were written all the same; where, nobody remembers.
+    Runs without sequences were appended as well, but their offsets are not recorded.
     """
     appended = [
-        Appended(item.topic, item.topic_id, item.partition, _offset_got(state, item, transaction), item.run.records)
+        Appended(
+            item.topic,
+            item.topic_id,
+            item.partition,
+            _find_committed_offset(state, item, transaction),
+            item.run.records,
+        )
         for item in request.appends
         if item.producer_id >= 0
     ]
     return AppendResult(appended, duplicate=True, producer=after_transaction(transaction))
 
 
-def _offset_got(state: State, item: PartitionAppend, transaction: ProducerIdentity) -> int:
-    """Where a run of a committed transaction is, ``UNKNOWN_OFFSET`` where its topic is gone or does not remember it."""
+def _find_committed_offset(state: State, item: PartitionAppend, transaction: ProducerIdentity) -> int:
+    """Return the base offset of a run of a committed transaction; ``UNKNOWN_OFFSET`` if its topic was deleted or no
+    longer records it."""
     topic = state.topics.get(item.topic)
     if topic is None or item.topic_id not in ("", topic.topic_id) or item.partition >= len(topic.partitions):
         return UNKNOWN_OFFSET
-    known = topic.partitions[item.partition].producers.get(transaction.producer_id)
-    if known is None or known.epoch != transaction.producer_epoch:
+    producer = topic.partitions[item.partition].producers.get(transaction.producer_id)
+    if producer is None or producer.epoch != transaction.producer_epoch:
         return UNKNOWN_OFFSET
-    # Of many runs for a partition only the last are remembered; all of them got consecutive offsets.
-    last = known.appends[-1]
+    # Only the last of many runs for a partition are recorded; all of them got consecutive offsets.
+    last = producer.appends[-1]
     return last.base_offset - (last.first - item.base_sequence)
 
 
@@ -192,48 +193,54 @@ def _range_fields(written: WrittenRange) -> tuple[str, str, int, int, int]:
     return written.topic, written.topic_id, written.partition, written.base_offset, written.records
 
 
-def _application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
-    """Runs of one request for a partition get consecutive offsets: they are one range, however many tasks wrote."""
+def _make_application_write(request: AppendRequest, appended: list[Appended]) -> ApplicationWrite:
+    """Return the action that records an application's write, with one range per partition: runs of one request get
+    consecutive offsets, however many tasks wrote them."""
     first: dict[tuple[str, str, int], int] = {}
     records: Counter[tuple[str, str, int]] = Counter()
-    for one in appended:
-        where = (one.topic, one.topic_id, one.partition)
-        first.setdefault(where, one.base_offset)
-        records[where] += one.records
+    for run in appended:
+        partition = (run.topic, run.topic_id, run.partition)
+        first.setdefault(partition, run.base_offset)
+        records[partition] += run.records
     return ApplicationWrite(
         application=request.application,
         application_version=request.application_version,
         ranges=[
             WrittenRange(
-                topic=where[0], topic_id=where[1], partition=where[2], base_offset=base_offset, records=records[where]
+                topic=partition[0],
+                topic_id=partition[1],
+                partition=partition[2],
+                base_offset=base_offset,
+                records=records[partition],
             )
-            for where, base_offset in first.items()
+            for partition, base_offset in first.items()
         ],
         source_digest=request.source_digest,
     )
 
 
-def _creation_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
-    """Nothing where somebody created the topic meanwhile with as many partitions, by which keys were spread."""
-    found = state.topics.get(new.name)
-    if found is None:
+def _create_if_missing(state: State, new: NewTopic) -> list[CreateTopic]:
+    """Return no action if another writer has already created the topic with the same partition count, by which keys
+    were partitioned."""
+    existing = state.topics.get(new.name)
+    if existing is None:
         return [action for action in create_topic(state, new).actions if isinstance(action, CreateTopic)]
-    if len(found.partitions) != new.partitions:
+    if len(existing.partitions) != new.partitions:
         raise InvalidPartitionsError(
-            f"topic {new.name!r} was created with {len(found.partitions)} partitions while records were written for "
-            f"{new.partitions}, so keys would be in the wrong ones; run the write again",
+            f"topic {new.name!r} was created with {len(existing.partitions)} partitions while records were written for "
+            f"{new.partitions}, so keys would be in the wrong partitions; run the write again",
             topic=new.name,
         )
     return []
 
 
 def _check_distinct(creations: Sequence[CreateTopic]) -> None:
-    """Names that are created together must not collide either."""
+    """Check that names of topics that are created together do not collide."""
     first: dict[str, CreateTopic] = {}
     for action in creations:
         other = first.setdefault(collision_key(action.topic), action)
         if other.topic == action.topic and other is not action:
-            raise InvalidTopicError(f"topic {action.topic!r} is to be created twice; name it once", topic=action.topic)
+            raise InvalidTopicError(f"topic {action.topic!r} would be created twice; name it once", topic=action.topic)
         if other is not action:
             raise InvalidTopicError(
                 f"topics {other.topic!r} and {action.topic!r} cannot be created together: names may not differ only "
@@ -243,7 +250,7 @@ def _check_distinct(creations: Sequence[CreateTopic]) -> None:
 
 
 class _Cursor:
-    """The partitions as the appends of one request change them. Lives for one decision."""
+    """State of the partitions while the appends of one request are decided. Lives for one decision."""
 
     def __init__(self, state: State, created: Mapping[str, CreateTopic], acks: int) -> None:
         self.actions: list[Action] = []
@@ -257,17 +264,17 @@ class _Cursor:
     def append(self, item: PartitionAppend) -> Appended:
         validate_written_topic(item.topic)
         topic_id, partition = self._find(item)
-        place = (item.topic, item.partition)
+        topic_partition = (item.topic, item.partition)
         if item.producer_id >= 0:
-            earlier = self._check_producer(item, partition)
-            if earlier is not None:
-                return Appended(item.topic, topic_id, item.partition, earlier, item.run.records)
-        check_not_stale(self._state, item.run, *place)
-        run = with_counted_copies(self._state, item.run, *place)
+            earlier_offset = self._check_producer(item, partition)
+            if earlier_offset is not None:
+                return Appended(item.topic, topic_id, item.partition, earlier_offset, item.run.records)
+        check_not_stale(self._state, item.run, *topic_partition)
+        run = with_counted_copies(self._state, item.run, *topic_partition)
         if not is_led_alone(partition, run):
             partition = self._with_copies(item, run, topic_id, partition)
-        end = self._ends.get(place, partition.log_end_offset)
-        self._ends[place] = end + item.run.records
+        end = self._ends.get(topic_partition, partition.log_end_offset)
+        self._ends[topic_partition] = end + item.run.records
         self.actions.append(
             Append(
                 topic=item.topic,
@@ -285,24 +292,24 @@ class _Cursor:
         return Appended(item.topic, topic_id, item.partition, end, item.run.records)
 
     def _with_copies(self, item: PartitionAppend, run: Run, topic_id: str, partition: PartitionState) -> PartitionState:
-        """The partition as the run leaves it; where that takes another leader, it is elected before the run."""
-        place = (item.topic, item.partition)
-        before = self._led.get(place, partition)
+        """Return the partition after the run; if that needs another leader, the election comes before the append."""
+        topic_partition = (item.topic, item.partition)
+        before = self._led.get(topic_partition, partition)
         created = self._created.get(item.topic)
         configs = self._state.topics[item.topic].configs if created is None else created.configs
-        after = with_copies(self._state, configs, *place, before, run, self._acks)
+        after = with_copies(self._state, configs, *topic_partition, before, run, self._acks)
         if after.leader != before.leader:
             self.actions.append(election(item.topic, topic_id, item.partition, after))
-        self._led[place] = after
+        self._led[topic_partition] = after
         return after
 
     def _find(self, item: PartitionAppend) -> tuple[str, PartitionState]:
-        created = self._created.get(item.topic)
-        if created is not None:
-            if not 0 <= item.partition < len(created.replicas):
-                raise _no_partition(item, len(created.replicas))
-            replicas = tuple(created.replicas[item.partition])
-            return created.topic_id, PartitionState(replicas=replicas, isr=replicas, leader=replicas[0])
+        creation = self._created.get(item.topic)
+        if creation is not None:
+            if not 0 <= item.partition < len(creation.replicas):
+                raise _no_partition(item, len(creation.replicas))
+            replicas = tuple(creation.replicas[item.partition])
+            return creation.topic_id, PartitionState(replicas=replicas, isr=replicas, leader=replicas[0])
         topic = self._state.topic(item.topic)
         if item.topic_id and topic.topic_id != item.topic_id:
             raise UnknownTopicOrPartitionError(
@@ -316,20 +323,20 @@ class _Cursor:
         return topic.topic_id, topic.partitions[item.partition]
 
     def _check_producer(self, item: PartitionAppend, partition: PartitionState) -> int | None:
-        """The base offset this very append got before, or None if it is the next one; raises if it is neither."""
+        """Return the base offset of this append if it is a duplicate, None if it is the next one; raise otherwise."""
         global_state = self._state.producers.get(item.producer_id)
         if global_state is not None and item.producer_epoch < global_state.epoch:
             raise _fenced(item, global_state.epoch)
         last = last_sequence(item.base_sequence, item.run.records)
         key = (item.topic, item.partition, item.producer_id)
-        known = partition.producers.get(item.producer_id)
+        producer = partition.producers.get(item.producer_id)
         epoch, expected = -1, 0
         if key in self._sequences:
             epoch, expected = self._sequences[key]
-        elif known is not None:
-            epoch, expected = known.epoch, last_sequence(known.appends[-1].last, 2)
+        elif producer is not None:
+            epoch, expected = producer.epoch, last_sequence(producer.appends[-1].last, 2)
             if epoch == item.producer_epoch:
-                for earlier in known.appends:
+                for earlier in producer.appends:
                     if (earlier.first, earlier.last) == (item.base_sequence, last):
                         return earlier.base_offset
         elif global_state is None or not global_state.transactional_id:  # a transaction commits once by its epoch
@@ -340,8 +347,9 @@ class _Cursor:
 
     @staticmethod
     def _check_sequence(item: PartitionAppend, epoch: int, expected: int) -> None:
-        """Kafka's ProducerAppendInfo: a new epoch starts at 0, the same epoch goes on; an unknown producer may do
-        either, since what the partition knew of it may have expired (before its file, see ``_check_not_forgotten``)."""
+        """Check the sequence as Kafka's ProducerAppendInfo: a new epoch starts at 0, the same epoch continues; an
+        unknown producer may do either, since its state in the partition may have expired (before its file was begun,
+        see ``_check_not_forgotten``)."""
         if epoch < 0:
             return
         if item.producer_epoch < epoch:
@@ -367,17 +375,17 @@ def _no_partition(item: PartitionAppend, count: int) -> UnknownTopicOrPartitionE
 
 
 def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> None:
-    """Raise UnknownProducerIdError where this append may be in the log, and the partition has forgotten it.
+    """Raise UnknownProducerIdError if this append may already be in the log, but the partition has forgotten it.
 
-    Whoever began the file at the version of the newest such commit, or later, first asked after that commit.
+    The first attempt for a file begun at or after the newest commit that forgot producers came after that commit.
     """
     begun = begun_at(item.run.path)
     if NO_VERSION < begun < partition.producers_forgotten_at:
         raise UnknownProducerIdError(
             f"{item.topic}-{item.partition} does not know producer {item.producer_id}: {item.run.path} was begun at "
             f"version {begun} of the cluster, and version {partition.producers_forgotten_at} forgot producers that "
-            "were silent for producer.id.expiration.ms, so whether an earlier try has appended these records is not "
-            "known. This one has not: write them again under a new producer id only if no earlier try can have "
+            "were idle for producer.id.expiration.ms, so it is unknown whether an earlier attempt has appended these "
+            "records. This one has not: write them again under a new producer id only if no earlier attempt can have "
             "succeeded",
             topic=item.topic,
             partition=item.partition,
@@ -388,8 +396,8 @@ def _check_not_forgotten(item: PartitionAppend, partition: PartitionState) -> No
 
 def _fenced(item: PartitionAppend, epoch: int) -> ProducerFencedError:
     return ProducerFencedError(
-        f"producer {item.producer_id} has epoch {item.producer_epoch}, and epoch {epoch} writes to "
-        f"{item.topic}-{item.partition} now: a newer instance has taken over; stop this one",
+        f"producer {item.producer_id}: epoch {item.producer_epoch} is fenced, the current epoch of "
+        f"{item.topic}-{item.partition} is {epoch}: a newer instance has taken over; stop this one",
         topic=item.topic,
         partition=item.partition,
     )

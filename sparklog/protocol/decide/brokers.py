@@ -1,7 +1,7 @@
-"""What a coordinator answers to requests about brokers, which are storage locations, and about the controller.
+"""Decisions about brokers, which are storage locations, and about the controller.
 
-Rules: as in ``decide``. Addresses come in as stores spell them; whether a location is fit for it is looked at before.
-Not for: what follows when a broker goes offline (``elections``), replicas that move (``decide_replicas``).
+Rules: as in ``decide``. URLs are spelled as stores normalize them; the caller has checked that the location is usable.
+Not for: the consequences of a broker going offline (``elections``), reassignment of replicas (``replicas``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BROKER_ID = 2**31 - 1
 
 
 def location(broker: BrokerState, root: str) -> str:
-    """Where a broker is."""
+    """Return the folder or URL of a broker."""
     return broker.url or root
 
 
@@ -34,10 +34,13 @@ def register_broker(state: State, broker: int | None, url: str, root: str) -> De
     """
     number = max(state.brokers, default=-1) + 1 if broker is None else broker
     if not 0 <= number <= MAX_BROKER_ID:
-        raise InvalidRequestError(f"broker id {number} is not in 0 to {MAX_BROKER_ID}; choose another, or leave it out")
+        raise InvalidRequestError(
+            f"invalid broker id {number}: it must be from 0 to {MAX_BROKER_ID}; choose another, or leave it out"
+        )
     if number in state.brokers:
         raise DuplicateBrokerRegistrationError(
-            f"broker {number} is {location(state.brokers[number], root)} already; choose another id, or leave it out",
+            f"broker {number} is already registered at {location(state.brokers[number], root)}; choose another id, or "
+            "leave it out",
             broker=number,
         )
     check_apart(state, url, root, number)
@@ -45,48 +48,48 @@ def register_broker(state: State, broker: int | None, url: str, root: str) -> De
 
 
 def check_apart(state: State, url: str, root: str, number: int = -1) -> None:
-    """No two locations overlap, that of broker ``number`` aside: what one deletes would be the other's.
+    """Check that ``url`` overlaps no other location, ignoring broker ``number``: one would delete the other's files.
 
     Raises DuplicateBrokerRegistrationError.
     """
     taken = {location(broker, root): f"broker {other}" for other, broker in state.brokers.items() if other != number}
-    for place, whose in {root: "the root of the cluster", **taken}.items():
-        if url == place:
-            raise DuplicateBrokerRegistrationError(f"{url} is {whose} already; give another location", path=url)
-        if f"{url}/".startswith(f"{place}/") or f"{place}/".startswith(f"{url}/"):
+    for other_url, owner in {root: "the root of the cluster", **taken}.items():
+        if url == other_url:
+            raise DuplicateBrokerRegistrationError(f"{url} is already {owner}; give another location", path=url)
+        if f"{url}/".startswith(f"{other_url}/") or f"{other_url}/".startswith(f"{url}/"):
             raise DuplicateBrokerRegistrationError(
-                f"{url} and {place}, which is {whose}, lie one inside the other; give a location apart from all others",
+                f"{url} and {other_url}, which is {owner}, are nested; give a location outside all others",
                 path=url,
             )
 
 
-def known_broker(state: State, broker: int) -> BrokerState:
-    """The broker, or BrokerIdNotRegisteredError."""
-    found = state.brokers.get(broker)
-    if found is None:
+def find_broker(state: State, broker: int) -> BrokerState:
+    """Return the broker, or raise BrokerIdNotRegisteredError."""
+    broker_state = state.brokers.get(broker)
+    if broker_state is None:
         raise BrokerIdNotRegisteredError(
-            f"there is no broker {broker}; there are {sorted(state.brokers)}", broker=broker
+            f"broker {broker} is not registered; registered brokers: {sorted(state.brokers)}", broker=broker
         )
-    return found
+    return broker_state
 
 
 def unregister_broker(state: State, broker: int) -> Decision:
-    """Let a location go that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
-    if not known_broker(state, broker).url:
-        raise PolicyViolationError(f"broker {broker} is the root of the cluster, which stays", broker=broker)
-    held = replicas_on(state, broker)
-    if held:
-        shown = ", ".join(map(str, held[:5])) + (", …" if len(held) > 5 else "")
+    """Remove a location that holds no replica. Raises BrokerIdNotRegisteredError, PolicyViolationError."""
+    if not find_broker(state, broker).url:
+        raise PolicyViolationError(f"broker {broker} is the root of the cluster and cannot be removed", broker=broker)
+    partitions = replicas_on(state, broker)
+    if partitions:
+        shown = ", ".join(map(str, partitions[:5])) + (", …" if len(partitions) > 5 else "")
         raise PolicyViolationError(
-            f"broker {broker} holds replicas of {len(held)} partitions ({shown}); move them to other brokers first "
-            "(sparklog reassign-partitions)",
+            f"broker {broker} holds replicas of {len(partitions)} partitions ({shown}); move them to other brokers "
+            "first (sparklog reassign-partitions)",
             broker=broker,
         )
     return Decision([UnregisterBroker(broker=broker)], None)
 
 
 def replicas_on(state: State, broker: int) -> list[TopicPartition]:
-    """The partitions that a broker holds a replica of, or is to."""
+    """Return the partitions with a replica at a broker, including replicas that are being added."""
     return [
         TopicPartition(topic.name, number)
         for topic in state.topics_in_order()
@@ -96,25 +99,26 @@ def replicas_on(state: State, broker: int) -> list[TopicPartition]:
 
 
 def cordon(state: State, broker: int, cordoned: bool) -> Decision:
-    """Let a broker keep its replicas and get no new ones, or lift that. Raises BrokerIdNotRegisteredError."""
-    if known_broker(state, broker).cordoned == cordoned:
+    """Cordon a broker, so that it keeps its replicas and gets no new ones, or lift that. Raises
+    BrokerIdNotRegisteredError."""
+    if find_broker(state, broker).cordoned == cordoned:
         return Decision([], False)
     return Decision([ChangeBroker(broker=broker, cordoned=cordoned)], True)
 
 
 def move_broker(state: State, broker: int, url: str, root: str) -> Decision:
-    """Say where a location is now, whose files were moved or are mounted elsewhere. Errors as ``register_broker``."""
-    found = known_broker(state, broker)
-    if location(found, root) == url:
+    """Set the URL of a location whose files were moved or are mounted elsewhere. Raises as ``register_broker``."""
+    if location(find_broker(state, broker), root) == url:
         return Decision([], False)
     check_apart(state, url, root, broker)
     return Decision([ChangeBroker(broker=broker, url=url)], True)
 
 
 def may_lack(state: State, broker: int, path: str) -> bool:
-    """Whether a file that a broker got may be gone: begun before its location was found to have lost files."""
-    found = state.brokers.get(broker)
-    return found is not None and found.lost_files_at >= 0 and begun_at(path) < found.lost_files_at
+    """Return whether a file may be missing at a broker: it was begun before the location was found to have lost
+    files."""
+    broker_state = state.brokers.get(broker)
+    return broker_state is not None and broker_state.lost_files_at >= 0 and begun_at(path) < broker_state.lost_files_at
 
 
 # -- the controller
@@ -123,7 +127,7 @@ def may_lack(state: State, broker: int, path: str) -> bool:
 def elect_controller(state: State, controller: str, after_epoch: int) -> Decision:
     """Take over from the controller of ``after_epoch``; the result is the new epoch.
 
-    Raises ControllerMovedError where somebody else was faster.
+    Raises ControllerMovedError if another process took over first.
     """
     if state.controller.epoch != after_epoch:
         raise _moved(state, after_epoch)
@@ -132,14 +136,14 @@ def elect_controller(state: State, controller: str, after_epoch: int) -> Decisio
 
 
 def check_controller(state: State, epoch: int) -> None:
-    """Raises ControllerMovedError unless this is the epoch of the newest controller."""
+    """Raise ControllerMovedError unless this is the epoch of the current controller."""
     if state.controller.epoch != epoch:
         raise _moved(state, epoch)
 
 
 def _moved(state: State, epoch: int) -> ControllerMovedError:
     return ControllerMovedError(
-        f"controller epoch {epoch} is over: {state.controller.controller or 'nobody'} is the controller of epoch "
-        f"{state.controller.epoch}",
+        f"controller epoch {epoch} is fenced: the current epoch is {state.controller.epoch}, of "
+        f"{state.controller.controller or 'no controller'}",
         controller_epoch=epoch,
     )

@@ -1,4 +1,4 @@
-"""What every decision comes to."""
+"""The type of every decision. Not for: making one (the other modules of ``decide``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparklog.protocol.commits import Action
 
 
 class Decision(NamedTuple):
-    """The actions a request comes to, and what to answer once they are committed. No actions: answer at once."""
+    """The actions to commit for a request, and its result once they are committed; immediately if there are none."""
 
     actions: list[Action]
     result: Any

@@ -1,14 +1,14 @@
-"""Who leads a partition and who is in sync, once brokers fail, come back, or a leader is asked for.
+"""Leader elections and ISR changes when brokers go offline, come back, or an election is requested.
 
-A broker that does not pass its checks is offline: it leaves the ISR of all its partitions, and a leader among them
-gives way to the first of the replica list that is in sync and online. The last in-sync replicas stay in the ISR while
-they are offline, as in Kafka: they hold all there is, and one of them leads again once it is back. With
-``unclean.leader.election.enable`` another replica may take over; the segments it lacks leave the log in the same
-commit, and their offsets are never given to other records.
+A broker that fails its checks is offline: it leaves the ISR of all its partitions, and where it led, the first replica
+in the list that is in sync and online is elected. The last in-sync replicas stay in the ISR while they are offline, as
+in Kafka: they hold all records, and one of them leads again once it is back. With ``unclean.leader.election.enable``
+another replica may take over; the segments it lacks leave the log in the same commit, and their offsets are never
+reused.
 
-Rules: as in ``decide``. What checks found out comes in as arguments, and is compared with the newest state here. Each
-partition that changes is one ``ChangePartition``; its leader epoch grows when its leader changes.
-Not for: who checks (``coordinator.controller``), what an append does to the ISR (``decide_append``).
+Rules: as in ``decide``. Results of checks are arguments, and are compared with the newest state here. Each partition
+that changes is one ``ChangePartition``; its leader epoch grows when its leader changes.
+Not for: running checks (``coordinator.controller``), the effect of an append on the ISR (``append``, ``acks``).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from sparklog.types import TopicPartition
 NO_LEADER = -1
 
 MAX_CHANGES = 10_000
-"""Partitions whose leader or ISR one commit changes at most, so that it stays below ``limits.MAX_COMMIT_BYTES``."""
+"""Most partitions whose leader or ISR one commit changes, so that it stays below ``limits.MAX_COMMIT_BYTES``."""
 
 
 class Checked(NamedTuple):
-    """What the checks of the brokers came to. ``went_back`` are locations that hold less than they did before."""
+    """Results of the checks of brokers. ``went_back`` are locations that hold less than they did before."""
 
     online: Collection[int] = ()
     offline: Collection[int] = ()
@@ -44,14 +44,14 @@ class Checked(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """What a decision on many partitions came to. ``more``: there are others, which another commit has to change."""
+    """Partitions that a decision changes. ``more``: there are others, which another commit has to change."""
 
     partitions: list[TopicPartition]
     more: bool = False
 
 
 class UncleanElection(NamedTuple):
-    """A replica that is not in sync is to lead; ``lost`` takes the segments it lacks out of the log."""
+    """Election of a replica that is not in sync; ``lost`` removes the segments it lacks from the log."""
 
     topic: str
     topic_id: str
@@ -63,8 +63,8 @@ class UncleanElection(NamedTuple):
 
 
 def is_online(state: State, broker: int) -> bool:
-    found = state.brokers.get(broker)
-    return found is not None and found.online
+    broker_state = state.brokers.get(broker)
+    return broker_state is not None and broker_state.online
 
 
 def online_brokers(state: State) -> set[int]:
@@ -72,10 +72,10 @@ def online_brokers(state: State) -> set[int]:
 
 
 class PartitionChange:
-    """The replicas of one partition on their way to the next commit. Not thread-safe; lives for one decision.
+    """Builds a change of one partition's replicas. Not thread-safe; lives for one decision.
 
-    Change ``isr``, ``replicas``, ``adding``, ``removing`` and ``leader``; ``finish`` completes a reassignment that can
-    be, chooses a leader where the present one cannot stay, and says what that comes to.
+    Modify ``isr``, ``replicas``, ``adding``, ``removing`` and ``leader``; ``finish`` completes a reassignment if
+    possible, elects a leader if the current one cannot stay, and returns the action.
     """
 
     def __init__(self, topic: TopicState, number: int, online: Collection[int]) -> None:
@@ -90,21 +90,21 @@ class PartitionChange:
         self.leader = self.before.leader
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic.name, self.number)
 
     def leave_isr(self, brokers: Collection[int]) -> None:
-        """Take these out of the ISR, unless nobody would be left in it."""
-        left = [broker for broker in self.isr if broker not in brokers]
-        if left:
-            self.isr = left
+        """Remove brokers from the ISR, unless it would become empty."""
+        remaining = [broker for broker in self.isr if broker not in brokers]
+        if remaining:
+            self.isr = remaining
 
     def join_isr(self, broker: int) -> None:
         in_sync = {*self.isr, broker}
         self.isr = [replica for replica in self.replicas if replica in in_sync]
 
     def finish(self) -> ChangePartition | None:
-        """The action, None where nothing changes."""
+        """Return the action, or None if nothing changes."""
         self._complete_reassignment()
         if self.leader not in self.isr or self.leader not in self.online:
             eligible = [broker for broker in self.replicas if broker in self.isr and broker in self.online]
@@ -126,7 +126,8 @@ class PartitionChange:
         )
 
     def _complete_reassignment(self) -> None:
-        """Kafka's ``PartitionReassignmentReplicas.maybeCompleteReassignment``."""
+        """Complete the reassignment if it can be, as Kafka's
+        ``PartitionReassignmentReplicas.maybeCompleteReassignment``."""
         if not (self.adding or self.removing) or not set(self.adding) <= set(self.isr):
             return
         isr = [broker for broker in self.isr if broker not in self.removing]
@@ -137,9 +138,9 @@ class PartitionChange:
 
 
 def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_CHANGES) -> Decision:
-    """Brokers go offline and come back, and whatever follows for leaders and ISRs; the result is ``Elected``.
+    """Set brokers online or offline, and change leaders and ISRs accordingly; the result is ``Elected``.
 
-    Also what an earlier pass left undone follows. Raises ControllerMovedError.
+    Includes changes that an earlier pass left undone. Raises ControllerMovedError.
     """
     check_controller(state, epoch)
     actions: list[Action] = []
@@ -153,7 +154,7 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
         ChangeBroker(broker=number, lost_files=True) for number in sorted({*checked.went_back} & {*state.brokers})
     ]
     elected = Elected([])
-    for change in _changes(state, online, checked.went_back):
+    for change in _find_changes(state, online, checked.went_back):
         if len(elected.partitions) == limit:
             elected = Elected(elected.partitions, more=True)
             break
@@ -162,16 +163,17 @@ def broker_checks(state: State, epoch: int, checked: Checked, limit: int = MAX_C
     return Decision(actions, elected)
 
 
-def _changes(state: State, online: Collection[int], went_back: Collection[int]) -> Iterator[ChangePartition]:
-    """What follows from who is online, for partitions that are not as they should be.
+def _find_changes(state: State, online: Collection[int], went_back: Collection[int]) -> Iterator[ChangePartition]:
+    """Yield the changes that follow from the set of online brokers.
 
-    Who has lost files leaves before who is merely offline, and so does not stay as the last one in sync.
+    Brokers that have lost files leave an ISR before those that are only offline, so that they do not stay in it as the
+    last one in sync.
     """
     offline = [number for number in state.brokers if number not in online]
-    gone = {*offline, *went_back}
+    unavailable = {*offline, *went_back}
     for topic in state.topics_in_order():
         for number, partition in enumerate(topic.partitions):
-            if partition.leader in online and not any(broker in gone for broker in partition.isr):
+            if partition.leader in online and not any(broker in unavailable for broker in partition.isr):
                 continue
             change = PartitionChange(topic, number, online)
             change.leave_isr(went_back)
@@ -182,17 +184,17 @@ def _changes(state: State, online: Collection[int], went_back: Collection[int]) 
 
 
 def elect_preferred(state: State, partitions: Sequence[tuple[str, int]] | None = None) -> Decision:
-    """Let the first of the replica list lead, where it is online and in sync.
+    """Elect the preferred leader, the first in the replica list, where it is online and in sync.
 
-    The result has an error or None by partition, without those of all partitions (None) that need no election:
-    UnknownTopicOrPartitionError, ElectionNotNeededError, PreferredLeaderNotAvailableError.
+    The result has an error or None by partition: UnknownTopicOrPartitionError, ElectionNotNeededError,
+    PreferredLeaderNotAvailableError. For all partitions (None) it omits those that need no election.
     """
     online = online_brokers(state)
     actions: list[Action] = []
     outcome: dict[TopicPartition, SparklogError | None] = {}
     for topic, number in every_partition(state) if partitions is None else partitions:
         try:
-            actions.append(_preferred(state, topic, number, online))
+            actions.append(_elect_preferred_leader(state, topic, number, online))
         except ElectionNotNeededError as error:
             if partitions is not None:
                 outcome[TopicPartition(topic, number)] = error
@@ -211,12 +213,12 @@ def partitions_of(state: State, topic: str) -> range:
     return range(len(state.topics[topic].partitions))
 
 
-def _preferred(state: State, topic: str, number: int, online: Collection[int]) -> ChangePartition:
+def _elect_preferred_leader(state: State, topic: str, number: int, online: Collection[int]) -> ChangePartition:
     partition = state.partition(topic, number)
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise ElectionNotNeededError(
-            f"broker {preferred}, the preferred leader of {topic}-{number}, leads it already",
+            f"broker {preferred}, the preferred leader of {topic}-{number}, already leads it",
             topic=topic,
             partition=number,
         )
@@ -234,7 +236,7 @@ def _preferred(state: State, topic: str, number: int, online: Collection[int]) -
 
 
 def imbalance(state: State) -> dict[int, float]:
-    """Of the partitions that each broker is the preferred leader of, the share that others lead (0 to 1)."""
+    """Return for each broker the share (0 to 1) of the partitions it should lead that other brokers lead."""
     preferred: dict[int, int] = {}
     others: dict[int, int] = {}
     for topic in state.topics_in_order():
@@ -246,7 +248,8 @@ def imbalance(state: State) -> dict[int, float]:
 
 
 def needs_unclean_election(state: State, topic: str, number: int) -> list[int]:
-    """The replicas that could lead a partition whose in-sync replicas are all offline, in order of preference."""
+    """Return the replicas that could lead a partition whose in-sync replicas are all offline, in order of
+    preference."""
     partition = state.partition(topic, number)
     if partition.leader >= 0 or any(is_online(state, broker) for broker in partition.isr):
         return []
@@ -254,49 +257,50 @@ def needs_unclean_election(state: State, topic: str, number: int) -> list[int]:
 
 
 def elect_unclean(state: State, elections: Sequence[UncleanElection], epoch: int | None = None) -> Decision:
-    """Let replicas lead that are not in sync. The result has an error or None by partition.
+    """Elect leaders that are not in sync. The result has an error or None by partition.
 
-    ``epoch`` is the controller's, where it is the controller that asks. Segments that the new leader lacks leave the
-    log; the offsets stay unused. ElectionNotNeededError where there is a leader, EligibleLeadersNotAvailableError where
-    the partition has changed since it was looked at: look again.
+    ``epoch`` is the controller's if the controller requests it. Segments that the new leader lacks leave the log; their
+    offsets stay unused. Errors: ElectionNotNeededError if there is a leader, EligibleLeadersNotAvailableError if the
+    partition has changed since it was inspected: inspect it again.
     """
     if epoch is not None:
         check_controller(state, epoch)
     actions: list[Action] = []
     outcome: dict[TopicPartition, SparklogError | None] = {}
-    for one in elections:
+    for election in elections:
+        topic_partition = TopicPartition(election.topic, election.partition)
         try:
-            actions += _unclean(state, one)
+            actions += _elect_unclean_leader(state, election)
         except SparklogError as error:
-            outcome[TopicPartition(one.topic, one.partition)] = error
+            outcome[topic_partition] = error
         else:
-            outcome[TopicPartition(one.topic, one.partition)] = None
+            outcome[topic_partition] = None
     return Decision(actions, outcome)
 
 
-def _unclean(state: State, one: UncleanElection) -> list[Action]:
-    partition = state.partition(one.topic, one.partition)
-    where = f"{one.topic}-{one.partition}"
+def _elect_unclean_leader(state: State, election: UncleanElection) -> list[Action]:
+    partition = state.partition(election.topic, election.partition)
+    name = f"{election.topic}-{election.partition}"
     if partition.leader >= 0:
         raise ElectionNotNeededError(
-            f"broker {partition.leader} leads {where}", topic=one.topic, partition=one.partition
+            f"broker {partition.leader} leads {name}", topic=election.topic, partition=election.partition
         )
-    topic = state.topics[one.topic]
-    same = topic.topic_id == one.topic_id and partition.log_end_offset == one.log_end_offset
-    same = same and not changed_since(partition, one.version, 0, partition.log_end_offset)
-    removals = change_segments(state, SegmentsRequest(version=one.version, changes=one.lost))
+    topic = state.topics[election.topic]
+    unchanged = topic.topic_id == election.topic_id and partition.log_end_offset == election.log_end_offset
+    unchanged = unchanged and not changed_since(partition, election.version, 0, partition.log_end_offset)
+    removals = change_segments(state, SegmentsRequest(version=election.version, changes=election.lost))
     if (
-        not same
+        not unchanged
         or removals.result.left_out
-        or one.broker not in needs_unclean_election(state, one.topic, one.partition)
+        or election.broker not in needs_unclean_election(state, election.topic, election.partition)
     ):
         raise EligibleLeadersNotAvailableError(
-            f"{where} has changed since broker {one.broker} was looked at for it; look again",
-            topic=one.topic,
-            partition=one.partition,
+            f"{name} has changed since broker {election.broker} was inspected as its leader; retry the election",
+            topic=election.topic,
+            partition=election.partition,
         )
-    change = PartitionChange(topic, one.partition, {one.broker})
-    change.isr = [one.broker]
+    change = PartitionChange(topic, election.partition, {election.broker})
+    change.isr = [election.broker]
     action = change.finish()
     assert action is not None
     return [*removals.actions, action]

@@ -1,11 +1,11 @@
-"""What is forgotten of producers and applications: after a long silence, or because somebody asks for it.
+"""Expiry of idle producers and applications, and their removal by an administrator.
 
-Nothing else forgets them: the fold expires nothing by itself, since a commit's time is one client's clock. The
-maintenance asks here, and commits what the answer names one by one, so that every reader of the log forgets the same.
+Nothing else forgets them: the fold expires nothing by itself, since a commit's time is one client's clock. Maintenance
+asks for these decisions and commits actions that name each producer, so that every reader of the log forgets the same.
 
-Rules: as in ``decide``. Silence is counted by the log's own time where the caller's is ahead of it (``expiry_now_ms``),
-so a maintainer whose clock is wrong expires nothing early. A decision forgets ``limits.MAX_FORGOTTEN_PER_COMMIT`` at
-most; ask again until it has no actions.
+Rules: as in ``decide``. Idle time is measured by the log's own time if the caller's is ahead of it (``expiry_now_ms``),
+so a maintainer with a wrong clock expires nothing early. A decision forgets at most
+``limits.MAX_FORGOTTEN_PER_COMMIT``; repeat until it has no actions.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ APPLICATION_ID_EXPIRATION = "application.id.expiration.ms"
 
 
 def expiry_now_ms(state: State, now_ms: int) -> int:
-    """The time that silence is counted up to: the caller's, but no later than the log's newest commit."""
+    """Return the time up to which idle time is measured: the caller's, but at most that of the newest commit."""
     return min(state.timestamp_ms, now_ms)
 
 
 def expiration_ms(state: State, name: str) -> int:
-    """One of the settings above; -1: never."""
+    """Return one of the settings above, in ms; -1: never."""
     return cast(int, ClusterConfig.resolve(state.configs).get(name))
 
 
 def expire_transactional_ids(state: State, now_ms: int) -> Decision:
-    """Forget producers that did nothing for ``transactional.id.expiration.ms``: with such an id, or fenced.
+    """Forget transactional or fenced producers that are idle for ``transactional.id.expiration.ms``.
 
-    The result is how many.
+    The result is their number.
     """
     before_ms = expiry_now_ms(state, now_ms) - expiration_ms(state, TRANSACTIONAL_ID_EXPIRATION)
-    silent = sorted(number for number, known in state.producers.items() if known.timestamp_ms < before_ms)
-    return _forget_producers(silent[: limits.MAX_FORGOTTEN_PER_COMMIT])
+    idle = sorted(number for number, producer in state.producers.items() if producer.timestamp_ms < before_ms)
+    return _forget_producers(idle[: limits.MAX_FORGOTTEN_PER_COMMIT])
 
 
 def expire_partition_producers(state: State, now_ms: int) -> Decision:
-    """Let partitions forget producers silent for ``producer.id.expiration.ms``; the result is how many."""
+    """Let partitions forget producers that are idle for ``producer.id.expiration.ms``; the result is their number."""
     before_ms = expiry_now_ms(state, now_ms) - expiration_ms(state, PRODUCER_ID_EXPIRATION)
     actions: dict[tuple[str, int], ForgetPartitionProducers] = {}
     count = 0
-    for topic, partition, producer in islice(_silent(state, before_ms), limits.MAX_FORGOTTEN_PER_COMMIT):
+    for topic, partition, producer in islice(_find_idle(state, before_ms), limits.MAX_FORGOTTEN_PER_COMMIT):
         action = actions.get((topic, partition))
         if action is None:
             topic_id = state.topics[topic].topic_id
@@ -62,49 +62,49 @@ def expire_partition_producers(state: State, now_ms: int) -> Decision:
     return Decision(list[Action](actions.values()), count)
 
 
-def _silent(state: State, before_ms: int) -> Iterator[tuple[str, int, int]]:
+def _find_idle(state: State, before_ms: int) -> Iterator[tuple[str, int, int]]:
     for name in sorted(state.topics):
         for number, partition in enumerate(state.topics[name].partitions):
             if partition.producers:
-                for producer, known in sorted(partition.producers.items()):
-                    if known.timestamp_ms < before_ms:
-                        yield name, number, producer
+                for producer_id, producer in sorted(partition.producers.items()):
+                    if producer.timestamp_ms < before_ms:
+                        yield name, number, producer_id
 
 
 def expire_applications(state: State, before_version: int) -> Decision:
-    """Forget applications whose newest write is of a commit before this one; the result is how many.
+    """Forget applications whose newest write is in a commit before this version; the result is their number.
 
-    Which version ``application.id.expiration.ms`` comes to, the commits say.
+    The caller derives the version from ``application.id.expiration.ms`` and the times of commits.
     """
-    silent = sorted(name for name, known in state.applications.items() if known.commit_version < before_version)
-    return _forget_applications(silent[: limits.MAX_FORGOTTEN_PER_COMMIT])
+    idle = sorted(name for name, newest in state.applications.items() if newest.commit_version < before_version)
+    return _forget_applications(idle[: limits.MAX_FORGOTTEN_PER_COMMIT])
 
 
-# -- what administrators do
+# -- requests of administrators
 
 
 def forget_transactional_ids(state: State, transactional_ids: Iterable[str]) -> Decision:
-    """Forget these transactional ids; the result is how many. Raises TransactionalIdNotFoundError."""
+    """Forget these transactional ids; the result is their number. Raises TransactionalIdNotFoundError."""
     numbers = []
     for name in dict.fromkeys(transactional_ids):
         number = state.indexes.transactional_ids.get(name)
         if number is None:
             raise TransactionalIdNotFoundError(
-                f"transactional id {name!r} is not known: no producer has called init_transactions() with it, or not "
-                "for transactional.id.expiration.ms"
+                f"transactional id {name!r} is not known: no producer has called init_transactions() with it within "
+                "transactional.id.expiration.ms"
             )
         numbers.append(number)
     return _forget_producers(numbers)
 
 
 def forget_applications(state: State, applications: Iterable[str]) -> Decision:
-    """Forget these applications; the result is how many. Raises NotFoundError for one that is not known."""
+    """Forget these applications; the result is their number. Raises NotFoundError for an unknown one."""
     names = list(dict.fromkeys(applications))
     for name in names:
         if name not in state.applications:
             raise NotFoundError(
-                f"application {name!r} is not known: no write has carried this id; `sparklog applications --list` "
-                "shows those that are"
+                f"unknown application {name!r}: no write has used this id; `sparklog applications --list` shows the "
+                "known ones"
             )
     return _forget_applications(names)
 

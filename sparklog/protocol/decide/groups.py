@@ -1,6 +1,6 @@
-"""What a coordinator answers about consumer groups: who may join, and who may commit which offsets.
+"""Decisions about consumer groups: which members may join, and who may commit which offsets.
 
-As in ``decide``: pure, and valid only against the very state it was made from.
+Rules: as in ``decide``. Not for: how a group changes (``group.membership``), liveness (``coordinator.group_liveness``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Offsets = Mapping[tuple[str, int], "OffsetAndMetadata | int"]
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that joins, or one that subscribes to something else. Timeouts are milliseconds."""
+    """A member that joins, or changes its subscription. Timeouts are milliseconds."""
 
     group: str
     member: str
@@ -63,7 +63,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(NamedTuple):
-    """Who the member is, and the generation it is in."""
+    """The member's id and its generation."""
 
     member: str
     generation: int
@@ -72,8 +72,8 @@ class Joined(NamedTuple):
 class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of a group. Without a member they come from outside its membership, as from a tool or a query.
 
-    ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was made again since are
-    refused, since they would pass over its records.
+    ``topic_ids`` are those of the topics that were read, by name: offsets of a topic that was re-created since are
+    refused, since they would skip its records.
     """
 
     group: str
@@ -88,7 +88,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join_group(state: State, request: JoinRequest) -> Decision:
-    """Let a member in, or change its subscription; nothing happens where it is in with the same one.
+    """Add a member, or change its subscription; no action if it is a member with the same subscription.
 
     Raises InvalidSessionTimeoutError, InconsistentGroupProtocolError, GroupMaxSizeReachedError, InvalidTopicError,
     InvalidRequestError.
@@ -105,15 +105,15 @@ def join_group(state: State, request: JoinRequest) -> Decision:
     _check_limits(state, group, request)
     _check_assignors(group, request)
     topics = sorted(set(request.topics))
-    known = group.members.get(request.member)
-    if known is not None and known.instance_id != request.instance_id:
+    member = group.members.get(request.member)
+    if member is not None and member.instance_id != request.instance_id:
         raise InvalidRequestError(
-            f"member {request.member!r} of group {request.group!r} has group.instance.id {known.instance_id!r} and "
+            f"member {request.member!r} of group {request.group!r} has group.instance.id {member.instance_id!r} and "
             f"cannot take {request.instance_id!r}; join under another member id",
             group=request.group,
             member=request.member,
         )
-    if known is not None and (known.topics, known.assignors) == (tuple(topics), tuple(request.assignors)):
+    if member is not None and (member.topics, member.assignors) == (tuple(topics), tuple(request.assignors)):
         return Decision([], Joined(request.member, group.generation))
     action = JoinGroup(
         group=request.group,
@@ -130,7 +130,7 @@ def join_group(state: State, request: JoinRequest) -> Decision:
 
 
 def _generation_after(group: GroupState, join: JoinGroup) -> int:
-    """A new process for a static member with the same subscription begins no generation."""
+    """Return the generation after a join: a new process for a static member with the same subscription keeps it."""
     old = group.members.get(member_of_instance(group, join.instance_id))
     same = old is not None and (old.topics, old.assignors) == (tuple(join.topics), tuple(join.assignors))
     return group.generation if same else group.generation + 1
@@ -158,49 +158,48 @@ def _check_assignors(group: GroupState, request: JoinRequest) -> None:
     unknown = [name for name in request.assignors if name not in ASSIGNORS]
     if unknown or not request.assignors:
         raise InvalidRequestError(
-            f"assignor {unknown[0] if unknown else ''!r} of a member of group {request.group!r} is none of "
+            f"unknown assignor {unknown[0] if unknown else ''!r} of a member of group {request.group!r}; choose from "
             f"{', '.join(ASSIGNORS)}",
             group=request.group,
         )
     others = {name: member.assignors for name, member in group.members.items() if name != request.member}
     others.pop(member_of_instance(group, request.instance_id), None)
     if not choose_assignor({**others, request.member: tuple(request.assignors)}):
-        have = sorted({name for assignors in others.values() for name in assignors})
+        supported = sorted({name for assignors in others.values() for name in assignors})
         raise InconsistentGroupProtocolError(
             f"a member with the assignors {', '.join(request.assignors)} cannot join group {request.group!r}, whose "
-            f"members have {', '.join(have)}: all need one in common (partition_assignment_strategy)",
+            f"members have {', '.join(supported)}: all members need one in common (partition_assignment_strategy)",
             group=request.group,
         )
 
 
 def leave_group(state: State, group: str, members: Sequence[str], reason: str, generation: int = -1) -> Decision:
-    """Take members out; those who are out already are passed over, and the result names who was taken out.
+    """Remove members from a group; the result names those that were removed, others are ignored.
 
-    With a ``generation`` nothing happens unless the group is still in it: an expiry was decided by what was seen then.
+    With a ``generation``, nothing happens unless it is the current one: an expiry is based on what was seen in it.
     """
-    known = state.groups.get(group, GroupState())
-    gone = [member for member in members if member in known.members]
-    if not gone or generation not in (-1, known.generation):
+    group_state = state.groups.get(group, GroupState())
+    leaving = [member for member in members if member in group_state.members]
+    if not leaving or generation not in (-1, group_state.generation):
         return Decision([], [])
-    return Decision([LeaveGroup(group=group, members=gone, reason=reason)], gone)
+    return Decision([LeaveGroup(group=group, members=leaving, reason=reason)], leaving)
 
 
 def acknowledge_revocation(state: State, group: str, member: str, generation: int, offsets: Offsets) -> Decision:
-    """Commit a member's last offsets of what it gives up, and let others have it. Raises as a commit of offsets."""
-    found = _member(state, GroupCommit(group=group, offsets=offsets, member=member, generation=generation))
-    if not found.revoking:
-        return Decision([], None)
+    """Commit a member's last offsets of its revoked partitions and release them. Raises as ``commit_group_offsets``."""
     commit = GroupCommit(group=group, offsets=offsets, member=member, generation=generation)
+    if not _find_member(state, commit).revoking:
+        return Decision([], None)
     return Decision(
         [*commit_group_offsets(state, commit).actions, AcknowledgeRevocation(group=group, member=member)], None
     )
 
 
-def _member(state: State, commit: GroupCommit) -> MemberState:
-    """The member that acts, if it may act in this generation."""
+def _find_member(state: State, commit: GroupCommit) -> MemberState:
+    """Return the member that acts, if it is in the group's current generation."""
     group = state.groups.get(commit.group, GroupState())
-    found = group.members.get(commit.member)
-    if found is None:
+    member = group.members.get(commit.member)
+    if member is None:
         if member_of_instance(group, commit.instance_id):
             raise FencedInstanceIdError(
                 f"member {commit.member!r} of group {commit.group!r} has lost its group.instance.id "
@@ -209,7 +208,7 @@ def _member(state: State, commit: GroupCommit) -> MemberState:
                 member=commit.member,
             )
         raise UnknownMemberIdError(
-            f"member {commit.member!r} is not in group {commit.group!r} (any more): it has left, or was expired since "
+            f"member {commit.member!r} is not in group {commit.group!r} (any more): it has left, or it expired since "
             "it sent no heartbeat within its session timeout; nothing was committed, poll to join again",
             group=commit.group,
             member=commit.member,
@@ -222,22 +221,23 @@ def _member(state: State, commit: GroupCommit) -> MemberState:
             member=commit.member,
             generation=group.generation,
         )
-    return found
+    return member
 
 
 # -- offsets
 
 
 def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
-    """Positions of a group, of a member in the present generation or, while it has no members, of anybody.
+    """Commit positions of a group, for a member in the current generation or, if the group has no members, for any
+    caller.
 
     Raises IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError, CommitFailedError for a partition that
-    another member has, UnknownTopicOrPartitionError, and InvalidRequestError for an offset that none can be.
+    another member has, UnknownTopicOrPartitionError, and InvalidRequestError for an invalid offset.
     """
     validate_group_id(commit.group)
     group = state.groups.get(commit.group, GroupState())
     if commit.member:
-        _member(state, commit)
+        _find_member(state, commit)
         _check_held_by_no_other(group, commit)
     elif group.members:
         raise UnknownMemberIdError(
@@ -246,7 +246,9 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
             group=commit.group,
         )
     _check_same_topics(state, commit)
-    committed = [_committed(state, topic, partition, at) for (topic, partition), at in sorted(commit.offsets.items())]
+    committed = [
+        _make_committed_offset(state, topic, partition, at) for (topic, partition), at in sorted(commit.offsets.items())
+    ]
     if not committed:
         return Decision([], None)
     generation = commit.generation if commit.member else -1
@@ -254,14 +256,16 @@ def commit_group_offsets(state: State, commit: GroupCommit) -> Decision:
 
 
 def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
-    """Partitions change hands within a generation, too: what a member has let go of, its late commits must not move."""
+    """Refuse offsets of partitions that another member has: partitions change owners within a generation, too, and late
+    commits of a former owner must not move them."""
     for topic, partition in commit.offsets:
         for name, member in group.members.items():
             holds = partition in member.assigned.get(topic, ()) or partition in member.revoking.get(topic, ())
             if holds and name != commit.member:
                 raise CommitFailedError(
                     f"member {commit.member!r} of group {commit.group!r} cannot commit the offset of "
-                    f"{topic}-{partition}: member {name!r} has it by now, and reads on from what was committed before",
+                    f"{topic}-{partition}: it is assigned to member {name!r} now, which reads on from the previously "
+                    "committed offset",
                     group=commit.group,
                     member=commit.member,
                     topic=topic,
@@ -271,11 +275,11 @@ def _check_held_by_no_other(group: GroupState, commit: GroupCommit) -> None:
 
 def _check_same_topics(state: State, commit: GroupCommit) -> None:
     for topic, partition in commit.offsets:
-        found, read = state.topics.get(topic), commit.topic_ids.get(topic)
-        if found is not None and read is not None and found.topic_id != read:
+        topic_state, read_id = state.topics.get(topic), commit.topic_ids.get(topic)
+        if topic_state is not None and read_id is not None and topic_state.topic_id != read_id:
             raise CommitFailedError(
                 f"group {commit.group!r} cannot commit the offset of {topic}-{partition}: the topic was deleted and "
-                f"created again (id {read} then, {found.topic_id} now), and what was read is of the former one",
+                f"created again (id {read_id} then, {topic_state.topic_id} now), and the offset is of the former one",
                 group=commit.group,
                 member=commit.member,
                 topic=topic,
@@ -283,20 +287,22 @@ def _check_same_topics(state: State, commit: GroupCommit) -> None:
             )
 
 
-def _committed(state: State, topic: str, partition: int, position: OffsetAndMetadata | int) -> CommittedOffset:
+def _make_committed_offset(
+    state: State, topic: str, partition: int, position: OffsetAndMetadata | int
+) -> CommittedOffset:
     state.partition(topic, partition)
-    at = OffsetAndMetadata(*position) if isinstance(position, tuple) else OffsetAndMetadata(position)
-    metadata = at.metadata or ""
-    if not 0 <= at.offset < 2**63:
+    committed = OffsetAndMetadata(*position) if isinstance(position, tuple) else OffsetAndMetadata(position)
+    metadata = committed.metadata or ""
+    if not 0 <= committed.offset < 2**63:
         raise InvalidRequestError(
-            f"offset {at.offset!r} of {topic}-{partition} is not a whole number from 0 to 2^63 - 1",
+            f"invalid offset {committed.offset!r} of {topic}-{partition}: it must be from 0 to 2^63 - 1",
             topic=topic,
             partition=partition,
         )
     if len(metadata) > MAX_METADATA_CHARACTERS:
         raise OffsetMetadataTooLargeError(
-            f"the metadata of the offset of {topic}-{partition} has {len(metadata)} characters, and "
-            f"{MAX_METADATA_CHARACTERS} are the most",
+            f"the metadata of the offset of {topic}-{partition} has {len(metadata)} characters, more than the limit of "
+            f"{MAX_METADATA_CHARACTERS}",
             topic=topic,
             partition=partition,
         )
@@ -304,77 +310,82 @@ def _committed(state: State, topic: str, partition: int, position: OffsetAndMeta
         topic=topic,
         topic_id=state.topics[topic].topic_id,
         partition=partition,
-        offset=at.offset,
-        leader_epoch=-1 if at.leader_epoch is None else at.leader_epoch,
+        offset=committed.offset,
+        leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
         metadata=metadata,
     )
 
 
-# -- what administrators do
+# -- requests of administrators
 
 
 def delete_group(state: State, group: str) -> Decision:
-    """Forget a group. Raises GroupIdNotFoundError, NonEmptyGroupError."""
-    known = _existing(state, group)
-    if known.members:
+    """Delete a group. Raises GroupIdNotFoundError, NonEmptyGroupError."""
+    group_state = _find_group(state, group)
+    if group_state.members:
         raise NonEmptyGroupError(
-            f"group {group!r} has {len(known.members)} members; stop them before you delete it", group=group
+            f"group {group!r} has {len(group_state.members)} members; stop them before you delete it", group=group
         )
     return Decision([DeleteGroup(group=group)], None)
 
 
 def delete_group_offsets(state: State, group: str, partitions: Sequence[tuple[str, int]]) -> Decision:
-    """Forget a group's offsets in these partitions; the result says of which there were any.
+    """Delete a group's offsets of these partitions; the result lists the partitions that had one.
 
-    Raises GroupIdNotFoundError, and NonEmptyGroupError where a member subscribes to one of the topics.
+    Raises GroupIdNotFoundError, and NonEmptyGroupError if a member subscribes to one of the topics.
     """
-    known = _existing(state, group)
-    subscribed = {topic for member in known.members.values() for topic in member.topics}
-    used = sorted({topic for topic, _ in partitions} & subscribed)
-    if used:
+    group_state = _find_group(state, group)
+    subscribed = {topic for member in group_state.members.values() for topic in member.topics}
+    subscribed_topics = sorted({topic for topic, _ in partitions} & subscribed)
+    if subscribed_topics:
         raise NonEmptyGroupError(
-            f"members of group {group!r} subscribe to topic {used[0]!r}; stop them before you delete its offsets",
+            f"members of group {group!r} subscribe to topic {subscribed_topics[0]!r}; stop them before you delete its "
+            "offsets",
             group=group,
-            topic=used[0],
+            topic=subscribed_topics[0],
         )
     wanted = set(partitions)
-    gone = [offset for _, offset in sorted(known.offsets.items()) if (offset.topic, offset.partition) in wanted]
-    return _deletion(group, gone)
+    offsets = [
+        offset for _, offset in sorted(group_state.offsets.items()) if (offset.topic, offset.partition) in wanted
+    ]
+    return _delete_offsets(group, offsets)
 
 
-def _deletion(group: str, gone: Sequence[GroupOffset]) -> Decision:
-    found = [GroupPartition(topic=one.topic, topic_id=one.topic_id, partition=one.partition) for one in gone]
-    if not found:
+def _delete_offsets(group: str, offsets: Sequence[GroupOffset]) -> Decision:
+    if not offsets:
         return Decision([], [])
-    places = [(one.topic, one.partition) for one in gone]
-    return Decision([DeleteOffsets(group=group, partitions=found)], places)
+    partitions = [
+        GroupPartition(topic=offset.topic, topic_id=offset.topic_id, partition=offset.partition) for offset in offsets
+    ]
+    deleted = [(offset.topic, offset.partition) for offset in offsets]
+    return Decision([DeleteOffsets(group=group, partitions=partitions)], deleted)
 
 
-def _existing(state: State, group: str) -> GroupState:
-    known = state.groups.get(group)
-    if known is None:
+def _find_group(state: State, group: str) -> GroupState:
+    group_state = state.groups.get(group)
+    if group_state is None:
         raise GroupIdNotFoundError(
-            f"group {group!r} does not exist; `sparklog consumer-groups --list` shows what does", group=group
+            f"group {group!r} does not exist; `sparklog consumer-groups --list` shows the groups", group=group
         )
-    return known
+    return group_state
 
 
 def expire_offsets(state: State, now_ms: int) -> Decision:
-    """Forget offsets of groups that have been without members for ``offsets.retention.minutes``, and empty groups.
+    """Delete offsets of groups that have had no members for ``offsets.retention.minutes``, and groups without offsets.
 
-    An offset's time runs from its commit or from when the last member left, whichever is later, as in Kafka.
+    An offset's age counts from its commit or from when the last member left, whichever is later, as in Kafka.
     """
     oldest_ms = now_ms - ClusterConfig.resolve(state.configs).offsets_retention_minutes * 60_000
-    decided: Decision = Decision([], [])
+    decision: Decision = Decision([], [])
     for name, group in sorted(state.groups.items()):
         if group.members or group.empty_since_ms > oldest_ms:
             continue
-        stale = [offset for _, offset in sorted(group.offsets.items()) if offset.timestamp_ms <= oldest_ms]
-        if len(stale) == len(group.offsets):
-            decided.actions.append(DeleteGroup(group=name))
-        elif stale:
-            decided.actions.extend(_deletion(name, stale).actions)
+        expired = [offset for _, offset in sorted(group.offsets.items()) if offset.timestamp_ms <= oldest_ms]
+        if len(expired) == len(group.offsets):
+            decision.actions.append(DeleteGroup(group=name))
+        elif expired:
+            decision.actions.extend(_delete_offsets(name, expired).actions)
         else:
             continue
-        decided.result.append(name)
-    return decided
+        decision.result.append(name)
+    return decision

@@ -1,10 +1,10 @@
-"""What a coordinator answers to producers: their ids and epochs, and whose transaction may be committed.
+"""Decisions about producers: their ids and epochs, and whether a transaction may be committed.
 
-A transaction is one commit, which also raises the producer's epoch. So an epoch commits once at most: whoever repeats a
-transaction whose answer was lost finds ``committed_epoch`` at its own epoch, and an instance that was replaced finds
-another one. Nothing is stored of a transaction before its commit, so nothing can hang and nothing has to be aborted.
+A transaction is one commit, which also raises the producer's epoch, so an epoch commits at most once. A producer that
+retries a transaction whose outcome is unknown finds its own epoch in ``committed_epoch``; an instance that was replaced
+finds a different one. Nothing of a transaction is stored before its commit, so none can hang or has to be aborted.
 
-Rules: as in ``decide``.
+Rules: as in ``decide``. Not for: sequences of a partition (``append``), expiry (``expiry``).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MAX_PRODUCER_EPOCH = limits.MAX_PRODUCER_EPOCH
 
 
 class ProducerIdentity(NamedTuple):
-    """What InitProducerId answers in Kafka."""
+    """A producer id and epoch: Kafka's response to InitProducerId."""
 
     producer_id: int
     producer_epoch: int
 
 
 def init_producer(state: State, transactional_id: str = "", present: ProducerIdentity | None = None) -> Decision:
-    """A new producer id, or for a known transactional id its own with the next epoch, which fences older instances.
+    """Assign a new producer id, or for a known transactional id its own with the next epoch, which fences older
+    instances.
 
-    Where epochs are used up, a new id too, as in Kafka. An instance that is at work already says who it is at
-    ``present``: it raises ProducerFencedError where another one has taken over, which it must not fence in turn
-    (KIP-360), and UnknownProducerIdError for an expired producer. InvalidRequestError for a transactional id that no
-    producer may have.
+    When epochs are exhausted, a new id is assigned, as in Kafka. A running instance passes its identity as ``present``:
+    this raises ProducerFencedError if another instance has taken over, which it must not fence in turn (KIP-360), and
+    UnknownProducerIdError for an expired producer. Raises InvalidRequestError for an invalid transactional id.
     """
     if present is not None:
         _check_is_present(state, present)
@@ -45,24 +45,25 @@ def init_producer(state: State, transactional_id: str = "", present: ProducerIde
         producer = state.producers[number]
         identity = ProducerIdentity(number, producer.epoch + 1)
         if identity.producer_epoch < MAX_PRODUCER_EPOCH:
-            return Decision([_init(identity, transactional_id, producer.committed_epoch)], identity)
-        fence = [_init(identity, "", producer.committed_epoch)]  # nobody is given this epoch, so it fences all others
-    elif transactional_id:  # one that is known already may be of a time when more was allowed
+            return Decision([_make_action(identity, transactional_id, producer.committed_epoch)], identity)
+        fence = [_make_action(identity, "", producer.committed_epoch)]  # never assigned, so it fences all
+    elif transactional_id:  # known ones may predate the current rules
         validate_transactional_id(transactional_id)
     identity = ProducerIdentity(state.next_producer_id, 0)
-    return Decision([*fence, _init(identity, transactional_id)], identity)
+    return Decision([*fence, _make_action(identity, transactional_id)], identity)
 
 
 def _check_is_present(state: State, present: ProducerIdentity) -> None:
-    """Nobody has begun anything since this instance did: it is at its epoch, or its transaction was the last step."""
-    known, following = _known(state, present), present.producer_epoch + 1
-    if known.epoch == following and known.committed_epoch == present.producer_epoch:
+    """Check that no other instance was initialised since: the epoch is this one's, or its transaction was the last
+    change."""
+    producer, following = _find_producer(state, present), present.producer_epoch + 1
+    if producer.epoch == following and producer.committed_epoch == present.producer_epoch:
         return
-    if known.epoch != present.producer_epoch:
-        raise _replaced(present, known)
+    if producer.epoch != present.producer_epoch:
+        raise _fenced(present, producer)
 
 
-def _init(identity: ProducerIdentity, transactional_id: str, committed_epoch: int = -1) -> InitProducer:
+def _make_action(identity: ProducerIdentity, transactional_id: str, committed_epoch: int = -1) -> InitProducer:
     return InitProducer(
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
@@ -75,45 +76,45 @@ def _init(identity: ProducerIdentity, transactional_id: str, committed_epoch: in
 
 
 def is_committed(state: State, transaction: ProducerIdentity) -> bool:
-    """Whether this very transaction is in the log already.
+    """Return whether this transaction is already in the log.
 
-    Raises ProducerFencedError when another instance has taken over, UnknownProducerIdError for an expired producer.
+    Raises ProducerFencedError if another instance has taken over, UnknownProducerIdError for an expired producer.
     """
-    known = _known(state, transaction)
-    if known.epoch == transaction.producer_epoch:
+    producer = _find_producer(state, transaction)
+    if producer.epoch == transaction.producer_epoch:
         return False
-    if known.committed_epoch == transaction.producer_epoch:
+    if producer.committed_epoch == transaction.producer_epoch:
         return True
-    raise _replaced(transaction, known)
+    raise _fenced(transaction, producer)
 
 
-def _replaced(identity: ProducerIdentity, known: ProducerState) -> ProducerFencedError:
+def _fenced(identity: ProducerIdentity, producer: ProducerState) -> ProducerFencedError:
     return ProducerFencedError(
-        f"producer {identity.producer_id} of transactional id {known.transactional_id!r} has epoch "
-        f"{identity.producer_epoch}, and the cluster knows {known.epoch}: a newer instance has taken over; stop "
-        "this one",
+        f"producer {identity.producer_id} of transactional id {producer.transactional_id!r}: epoch "
+        f"{identity.producer_epoch} is fenced, the current epoch is {producer.epoch}: a newer instance has taken over; "
+        "stop this one",
         producer_id=identity.producer_id,
     )
 
 
 def transaction_end(state: State, transaction: ProducerIdentity) -> InitProducer:
-    """What ends a transaction: its producer in the next epoch."""
+    """Return the action that ends a transaction: its producer with the next epoch."""
     following = ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
-    return _init(following, _known(state, transaction).transactional_id, transaction.producer_epoch)
+    return _make_action(following, _find_producer(state, transaction).transactional_id, transaction.producer_epoch)
 
 
 def after_transaction(transaction: ProducerIdentity) -> ProducerIdentity | None:
-    """Whom the producer writes as after this transaction; None where epochs are used up: initialise it anew."""
+    """Return the producer's identity after this transaction; None if epochs are exhausted: initialise it again."""
     following = ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
     return following if following.producer_epoch < MAX_PRODUCER_EPOCH else None
 
 
-def _known(state: State, transaction: ProducerIdentity) -> ProducerState:
-    known = state.producers.get(transaction.producer_id)
-    if known is None:
+def _find_producer(state: State, transaction: ProducerIdentity) -> ProducerState:
+    producer = state.producers.get(transaction.producer_id)
+    if producer is None:
         raise UnknownProducerIdError(
-            f"producer {transaction.producer_id} is not known to the cluster: its transactional id was not used for "
+            f"producer {transaction.producer_id} is unknown to the cluster: its transactional id was not used within "
             "transactional.id.expiration.ms; start a new producer",
             producer_id=transaction.producer_id,
         )
-    return known
+    return producer

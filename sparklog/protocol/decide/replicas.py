@@ -1,10 +1,10 @@
-"""Replicas that come and go: into the ISR once they have caught up, and from one broker to another.
+"""Decisions to expand the ISR by replicas that have caught up, and to reassign replicas.
 
-A replica is in sync when it holds every live segment. The replication job finds out that it did at some version; what
-was appended since, it holds as well if every append since then went to it too (``PartitionState.followed_from``).
+A replica is in sync when it holds every live segment. The replication job verifies that for some version; the replica
+holds later appends as well if every one of them was also written to it (``PartitionState.followed_from``).
 
-Rules: as in ``decide``; a reassignment is Kafka's: while it is under way the replica list has the old and the new ones,
-and it is complete once all new ones are in sync.
+Rules: as in ``decide``. A reassignment works as in Kafka: while it is in progress the replica list has the old and the
+new ones, and it is complete once all new ones are in sync.
 Not for: copying (``maintenance.replication``).
 """
 
@@ -31,7 +31,7 @@ from sparklog.types import TopicPartition
 class CaughtUp(NamedTuple):
     """A broker holds every segment that a partition had at ``version``, when its log ended at ``log_end_offset``.
 
-    ``lacking`` are brokers in the ISR that were seen not to: the last one in sync stays in it whatever it has lost.
+    ``lacking`` are brokers in the ISR that were found not to; the last one in sync stays in the ISR nevertheless.
     """
 
     topic: str
@@ -44,58 +44,57 @@ class CaughtUp(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """Who came into an ISR, and who has to copy more first, with the reason."""
+    """Replicas that joined an ISR, and those that did not, with the reason."""
 
     joined: list[CaughtUp]
     left_out: list[tuple[CaughtUp, str]]
 
 
 def expand_isr(state: State, caught_up: Sequence[CaughtUp]) -> Decision:
-    """Let replicas into the ISR that hold every live segment; the result is ``Expanded``.
+    """Add replicas that hold every live segment to the ISR; the result is ``Expanded``.
 
-    Such a replica also holds what was appended since it was looked at, if every append since then went to it as well,
-    unless its location lost files meanwhile.
-    Completes reassignments whose new replicas are all in sync then.
+    A replica also holds the records appended since it was verified if every append since then was written to it as
+    well, unless its location has lost files since. Completes reassignments whose new replicas are then all in sync.
     """
     online = online_brokers(state)
     result = Expanded([], [])
     changes: dict[tuple[str, int], PartitionChange] = {}
-    for one in caught_up:
-        why = _why_not_in_sync(state, one)
-        if why:
-            result.left_out.append((one, why))
+    for replica in caught_up:
+        reason = _find_obstacle(state, replica)
+        if reason:
+            result.left_out.append((replica, reason))
             continue
-        place = (one.topic, one.partition)
-        if place not in changes:
-            changes[place] = PartitionChange(state.topics[one.topic], one.partition, online)
-        changes[place].join_isr(one.broker)
-        changes[place].leave_isr(one.lacking)
-        result.joined.append(one)
+        partition = (replica.topic, replica.partition)
+        if partition not in changes:
+            changes[partition] = PartitionChange(state.topics[replica.topic], replica.partition, online)
+        changes[partition].join_isr(replica.broker)
+        changes[partition].leave_isr(replica.lacking)
+        result.joined.append(replica)
     actions = [action for change in changes.values() if (action := change.finish()) is not None]
     return Decision([*actions], result)
 
 
-def _why_not_in_sync(state: State, one: CaughtUp) -> str:
-    topic = state.topics.get(one.topic)
-    if topic is None or topic.topic_id != one.topic_id:
+def _find_obstacle(state: State, replica: CaughtUp) -> str:
+    topic = state.topics.get(replica.topic)
+    if topic is None or topic.topic_id != replica.topic_id:
         return "the topic was deleted"
-    partition = topic.partitions[one.partition]
-    if one.broker not in partition.replicas:
-        return f"broker {one.broker} is no replica any more"
-    if not is_online(state, one.broker):
-        return f"broker {one.broker} is offline"
-    if one.version < state.brokers[one.broker].lost_files_at:
-        return f"broker {one.broker} has lost files since version {one.version}"
-    if changed_since(partition, one.version, 0, partition.log_end_offset):
-        return f"segments were replaced or deleted since version {one.version}"
-    followed_from = partition.followed_from.get(one.broker, partition.log_end_offset)
-    if one.broker not in partition.isr and followed_from > one.log_end_offset:
-        return f"records were appended from offset {one.log_end_offset} on"
+    partition = topic.partitions[replica.partition]
+    if replica.broker not in partition.replicas:
+        return f"broker {replica.broker} is no longer a replica"
+    if not is_online(state, replica.broker):
+        return f"broker {replica.broker} is offline"
+    if replica.version < state.brokers[replica.broker].lost_files_at:
+        return f"broker {replica.broker} has lost files since version {replica.version}"
+    if changed_since(partition, replica.version, 0, partition.log_end_offset):
+        return f"segments were replaced or deleted since version {replica.version}"
+    followed_from = partition.followed_from.get(replica.broker, partition.log_end_offset)
+    if replica.broker not in partition.isr and followed_from > replica.log_end_offset:
+        return f"records were appended from offset {replica.log_end_offset} on"
     return ""
 
 
 class Reassignment(NamedTuple):
-    """The replicas of a partition that is being reassigned: all of them, those to come, those to go."""
+    """The replicas of a partition that is being reassigned: all, those being added, those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -105,30 +104,30 @@ class Reassignment(NamedTuple):
 def reassignments(
     state: State, partitions: Sequence[tuple[str, int]] | None = None
 ) -> dict[TopicPartition, Reassignment]:
-    """Those under way, of all partitions or of these; ones that do not exist have none."""
-    found: dict[TopicPartition, Reassignment] = {}
+    """Return the reassignments in progress, of all partitions or of the given ones; unknown partitions are ignored."""
+    active: dict[TopicPartition, Reassignment] = {}
     for topic, number in every_partition(state) if partitions is None else partitions:
         if topic in state.topics and number in partitions_of(state, topic):
             partition = state.partition(topic, number)
             if partition.adding or partition.removing:
-                place = TopicPartition(topic, number)
-                found[place] = Reassignment(partition.replicas, partition.adding, partition.removing)
-    return found
+                topic_partition = TopicPartition(topic, number)
+                active[topic_partition] = Reassignment(partition.replicas, partition.adding, partition.removing)
+    return active
 
 
 def alter_reassignments(
     state: State, wanted: Mapping[tuple[str, int], Sequence[int] | None], allow_replication_factor_change: bool = True
 ) -> Decision:
-    """Begin to move replicas, or cancel that (None). The result has an error or None by partition:
+    """Begin reassignments, or cancel them (None). The result has an error or None by partition:
 
-    UnknownTopicOrPartitionError, InvalidReplicaAssignmentError, NoReassignmentInProgressError. A reassignment under way
-    is changed to the new target. One that adds nothing is complete at once.
+    UnknownTopicOrPartitionError, InvalidReplicaAssignmentError, NoReassignmentInProgressError. A reassignment in
+    progress gets the new target. One that adds no replica completes immediately.
     """
     online = online_brokers(state)
     actions: list[Action] = []
     outcome: dict[TopicPartition, SparklogError | None] = {}
     for (topic, number), target in wanted.items():
-        place = TopicPartition(topic, number)
+        topic_partition = TopicPartition(topic, number)
         try:
             state.partition(topic, number)
             change = PartitionChange(state.topics[topic], number, online)
@@ -138,23 +137,23 @@ def alter_reassignments(
                 _retarget(state, change, target, allow_replication_factor_change)
             action = change.finish()
         except SparklogError as error:
-            outcome[place] = error
+            outcome[topic_partition] = error
         else:
-            outcome[place] = None
+            outcome[topic_partition] = None
             if action is not None:
                 actions.append(action)
     return Decision(actions, outcome)
 
 
 def _retarget(state: State, change: PartitionChange, target: Sequence[int], factor_may_change: bool) -> None:
-    """Kafka's ``PartitionReassignmentReplicas``: the target first, then what it lets go."""
+    """Set the replicas as Kafka's ``PartitionReassignmentReplicas``: first the target, then those being removed."""
     original = [broker for broker in change.replicas if broker not in change.adding]
     settled = [broker for broker in change.replicas if broker not in change.removing]
-    _check_target(state, change.place, target, original)
+    _check_target(state, change.topic_partition, target, original)
     if not factor_may_change and len(target) != len(settled):
         raise InvalidReplicaAssignmentError(
-            f"{change.place} has replication factor {len(settled)}, and {list(target)} would change it, which the "
-            "request does not allow",
+            f"{change.topic_partition} has replication factor {len(settled)}; {list(target)} would change it, which "
+            "the request does not allow",
             topic=change.topic.name,
             partition=change.number,
         )
@@ -165,19 +164,19 @@ def _retarget(state: State, change: PartitionChange, target: Sequence[int], fact
 
 
 def _keep_in_sync(change: PartitionChange) -> None:
-    """The ISR without brokers that are no replicas any more. Raises InvalidReplicaAssignmentError if it were empty."""
+    """Remove brokers that are no longer replicas from the ISR. Raises InvalidReplicaAssignmentError if none is left."""
     isr = [broker for broker in change.isr if broker in change.replicas]
     if not isr:
         raise InvalidReplicaAssignmentError(
-            f"{change.place} is in sync on {change.isr} alone, none of which would be left; wait until another has "
-            "caught up",
+            f"the only in-sync replicas of {change.topic_partition} are {change.isr}, and none of them would be kept; "
+            "wait until another has caught up",
             topic=change.topic.name,
             partition=change.number,
         )
     change.isr = isr
 
 
-def _check_target(state: State, place: TopicPartition, target: Sequence[int], present: Sequence[int]) -> None:
+def _check_target(state: State, topic_partition: TopicPartition, target: Sequence[int], present: Sequence[int]) -> None:
     unknown = [broker for broker in target if broker not in state.brokers]
     cordoned = [
         broker
@@ -186,18 +185,21 @@ def _check_target(state: State, place: TopicPartition, target: Sequence[int], pr
     ]
     if not target or unknown or cordoned or len(set(target)) != len(target):
         raise InvalidReplicaAssignmentError(
-            f"{list(target)} cannot be the replicas of {place}: name registered brokers ({sorted(state.brokers)}), "
-            f"each once, and as new ones none that is cordoned{f' ({cordoned})' if cordoned else ''}",
-            topic=place.topic,
-            partition=place.partition,
+            f"{list(target)} cannot be the replicas of {topic_partition}: name registered brokers "
+            f"({sorted(state.brokers)}), each once, and no cordoned one as a new replica"
+            f"{f' ({cordoned} are cordoned)' if cordoned else ''}",
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
         )
 
 
 def _cancel(change: PartitionChange) -> None:
-    """Kafka's ``PartitionReassignmentRevert``."""
+    """Cancel the reassignment as Kafka's ``PartitionReassignmentRevert``."""
     if not (change.adding or change.removing):
         raise NoReassignmentInProgressError(
-            f"the replicas of {change.place} are not being moved", topic=change.topic.name, partition=change.number
+            f"the replicas of {change.topic_partition} are not being reassigned",
+            topic=change.topic.name,
+            partition=change.number,
         )
     change.replicas = [broker for broker in change.replicas if broker not in change.adding]
     change.adding, change.removing = [], []

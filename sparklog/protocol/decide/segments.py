@@ -1,11 +1,11 @@
-"""What a coordinator answers to jobs that roll, compact, delete or repair segments: (state, request) -> actions.
+"""Decisions about changes of segments by jobs that roll, compact, delete or repair them.
 
-Such a job reads the list of segments at one version, works for minutes, and then asks for its changes. They are taken
-if nobody replaced or deleted any of the same offsets since; what cannot be taken is left out and named, while the rest
-of the request goes on: the job plans that part again. Appends never stand in the way.
+A job reads the list of segments at one version, works for minutes, and then requests its changes. A change is accepted
+if no other job has replaced or deleted segments of the same offsets since; a rejected one is left out and reported, and
+the job plans it again, while the rest of the request is committed. Appends never conflict.
 
-Rules: the check needs the heads alone (``PartitionState.changes``), never the lists. Pure, without a clock.
-Not for: which segments to change (``rolling``, ``compaction``, ``retention``).
+Rules: as in ``decide``. The check needs only the partition's state (``PartitionState.changes``), never lists of
+segments. Not for: which segments to change (``plan``).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from sparklog.protocol.segments import Segment
 from sparklog.protocol.state import PartitionState, State
 
 HIGH_WATERMARK = -1
-"""The offset that means all records there are, as in Kafka's ``deleteRecords``."""
+"""The offset that means all records, as in Kafka's ``deleteRecords``."""
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Put ``added`` in place of the segments inside ``[start_offset, end_offset)``; fields as ``ReplaceSegments``.
+    """Replace the segments inside ``[start_offset, end_offset)`` by ``added``; fields as in ``ReplaceSegments``.
 
-    Those of a partition that say ``together`` are made all or none: a compaction that took a tombstone out in one place
-    and not the older records of its key in another would bring these back.
+    Replacements of a partition with ``together`` are made all or none: a compaction that removed a tombstone in one
+    segment but not the older records of its key in another would make these visible again.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Let all segments that end at or before ``end_offset`` leave the log; fields as ``DeleteSegments``."""
+    """Remove all segments that end at or before ``end_offset`` from the log; fields as in ``DeleteSegments``."""
 
     topic: str
     topic_id: str
@@ -68,10 +68,9 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SegmentsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes planned at ``version``, in one commit. ``files``: what may be deleted later, already stored as a listing.
+    """Changes planned at ``version``, in one commit. ``files`` is the stored listing of files to delete later.
 
-    A listing may name files of changes that are left out: whoever deletes looks whether a file is still part of the
-    log.
+    A listing may name files of changes that are left out: a sweep checks whether a file is still part of the log.
     """
 
     version: int
@@ -80,7 +79,7 @@ class SegmentsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(NamedTuple):
-    """A change that was not made, and why."""
+    """A change that was not made, and the reason."""
 
     change: Replacement | Deletion
     why: str
@@ -94,7 +93,7 @@ class SegmentsResult(NamedTuple):
 
 
 def removed(topic_id: str, segments: Iterable[Segment]) -> RemovedSegments:
-    """What these live segments amount to, as a change that removes them has to say."""
+    """Return count, bytes and checksum of live segments, which a change that removes them has to state."""
     count = size = 0
     hashes: list[int] = []
     for segment in segments:
@@ -107,82 +106,86 @@ def removed(topic_id: str, segments: Iterable[Segment]) -> RemovedSegments:
 
 
 def change_segments(state: State, request: SegmentsRequest) -> Decision:
-    """Take the changes that nothing stands in the way of. The result is a ``SegmentsResult``."""
+    """Accept the changes that conflict with no other. The result is a ``SegmentsResult``."""
     actions: list[Action] = []
     result = SegmentsResult([], [])
     taken: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    refused = _refused_together(state, request)
+    refused = _find_refused_together(state, request)
     for change in request.changes:
-        start, end = _range(change)
-        place = (change.topic, change.partition)
-        why = _why_not(state, change, request.version)
-        if not why and place in refused and isinstance(change, Replacement) and change.together:
-            why = refused[place]
-        if not why and any(start < other_end and other_start < end for other_start, other_end in taken.get(place, ())):
+        start, end = _find_range(change)
+        partition = (change.topic, change.partition)
+        why = _find_conflict(state, change, request.version)
+        if not why and partition in refused and isinstance(change, Replacement) and change.together:
+            why = refused[partition]
+        if not why and any(
+            start < other_end and other_start < end for other_start, other_end in taken.get(partition, ())
+        ):
             why = "the request changes the same offsets twice"
         if why:
             result.left_out.append(LeftOut(change, why))
             continue
-        taken.setdefault(place, []).append((start, end))
-        actions.append(_action(change))
+        taken.setdefault(partition, []).append((start, end))
+        actions.append(_make_action(change))
         result.done.append(change)
     if actions and request.files is not None:
         actions.append(request.files)
     return Decision(actions, result)
 
 
-def _refused_together(state: State, request: SegmentsRequest) -> dict[tuple[str, int], str]:
-    """By partition, why the changes that are made together are not."""
+def _find_refused_together(state: State, request: SegmentsRequest) -> dict[tuple[str, int], str]:
+    """Return by partition the reason why its changes that are made together are refused."""
     refused: dict[tuple[str, int], str] = {}
     for change in request.changes:
         if isinstance(change, Replacement) and change.together:
-            why = _why_not(state, change, request.version)
+            why = _find_conflict(state, change, request.version)
             if why:
                 refused.setdefault((change.topic, change.partition), why)
     return refused
 
 
-def _range(change: Replacement | Deletion) -> tuple[int, int]:
+def _find_range(change: Replacement | Deletion) -> tuple[int, int]:
     return (0 if isinstance(change, Deletion) else change.start_offset), change.end_offset
 
 
-def _why_not(state: State, change: Replacement | Deletion, version: int) -> str:
+def _find_conflict(state: State, change: Replacement | Deletion, version: int) -> str:
     topic = state.topics.get(change.topic)
     if topic is None or topic.topic_id != change.topic_id or change.partition >= len(topic.partitions):
         return "the topic was deleted"
     if version <= state.writer_fence:
-        return f"a vacuum at version {state.writer_fence} may have taken away what was prepared at version {version}"
+        return (
+            f"a vacuum at version {state.writer_fence} may have deleted files that were prepared at version {version}"
+        )
     partition = topic.partitions[change.partition]
-    start, end = _range(change)
+    start, end = _find_range(change)
     if changed_since(partition, version, start, end):
-        return f"other segments make up offsets {start} to {end} since version {version}"
+        return f"segments of offsets {start} to {end} have changed since version {version}"
     if isinstance(change, Deletion):
         return ""
-    return _why_not_held(state, partition, change)
+    return _find_missing_copy(state, partition, change)
 
 
 def changed_since(partition: PartitionState, version: int, start: int, end: int) -> bool:
-    """Whether segments of ``[start, end)`` may have been replaced or deleted after ``version``."""
+    """Return whether segments of ``[start, end)`` may have been replaced or deleted after ``version``."""
     changes = partition.changes
     if len(changes) == limits.SEGMENT_CHANGES_KEPT and changes[0].version > version:
-        return True  # there may have been others, which are forgotten
+        return True  # earlier changes may have been forgotten
     return any(change.version > version and change.start < end and start < change.end for change in changes)
 
 
-def _why_not_held(state: State, partition: PartitionState, change: Replacement) -> str:
+def _find_missing_copy(state: State, partition: PartitionState, change: Replacement) -> str:
     for added in change.added:
         missing = [broker for broker in partition.isr if broker not in holders(added.run)]
         if missing:
-            return f"{added.run.path} is not on brokers {missing}, which came into the ISR since"
+            return f"{added.run.path} is not on brokers {missing}, which have joined the ISR since"
         lost = [broker for broker in holders(added.run) if may_lack(state, broker, added.run.path)]
         if lost:
             return f"{added.run.path} is on brokers {lost}, which have lost files since"
         if begun_at(added.run.path) <= state.writer_fence:
-            return f"{added.run.path} was begun before a vacuum at version {state.writer_fence}, which may take it away"
+            return f"{added.run.path} was begun before a vacuum at version {state.writer_fence}, which may delete it"
     return ""
 
 
-def _action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegments:
+def _make_action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegments:
     if isinstance(change, Deletion):
         return DeleteSegments(
             topic=change.topic,
@@ -204,33 +207,33 @@ def _action(change: Replacement | Deletion) -> ReplaceSegments | DeleteSegments:
 
 
 def delete_records(state: State, offsets: Mapping[tuple[str, int], int]) -> Decision:
-    """Start partitions at later offsets; ``HIGH_WATERMARK`` deletes all records there are.
+    """Move log start offsets of partitions forward; ``HIGH_WATERMARK`` deletes all records.
 
-    The result is the low watermark of each partition: where its log starts now. Raises UnknownTopicOrPartitionError,
-    OffsetOutOfRangeError above the high watermark, PolicyViolationError where ``cleanup.policy`` does not delete; all
-    of them before anything is deleted. Kafka: ``ReplicaManager.deleteRecords``.
+    The result is the low watermark of each partition: its new log start offset. Raises UnknownTopicOrPartitionError,
+    OffsetOutOfRangeError above the high watermark, PolicyViolationError if ``cleanup.policy`` does not contain delete;
+    all of them before anything is deleted. Kafka: ``ReplicaManager.deleteRecords``.
     """
     actions: list[Action] = []
-    low: dict[tuple[str, int], int] = {}
-    for (topic, number), asked in offsets.items():
+    low_watermarks: dict[tuple[str, int], int] = {}
+    for (topic, number), requested in offsets.items():
         partition = state.partition(topic, number)
-        found = state.topics[topic]
-        if "delete" not in TopicConfig.resolve(found.configs, state.configs).cleanup_policy:
+        topic_state = state.topics[topic]
+        if "delete" not in TopicConfig.resolve(topic_state.configs, state.configs).cleanup_policy:
             raise PolicyViolationError(
-                f"records of topic {topic!r} are not deleted: its cleanup.policy does not contain delete", topic=topic
+                f"records of topic {topic!r} cannot be deleted: its cleanup.policy does not contain delete", topic=topic
             )
-        offset = partition.high_watermark if asked == HIGH_WATERMARK else asked
+        offset = partition.high_watermark if requested == HIGH_WATERMARK else requested
         if not 0 <= offset <= partition.high_watermark:
             raise OffsetOutOfRangeError(
-                f"{topic}-{number} cannot start at offset {asked}: its records go from {partition.log_start_offset} to "
+                f"{topic}-{number} cannot start at offset {requested}: it has offsets {partition.log_start_offset} to "
                 f"{partition.high_watermark - 1}; nothing was deleted",
                 topic=topic,
                 partition=number,
-                offset=asked,
+                offset=requested,
             )
-        low[topic, number] = max(offset, partition.log_start_offset)
+        low_watermarks[topic, number] = max(offset, partition.log_start_offset)
         if offset > partition.log_start_offset:
             actions.append(
-                DeleteRecords(topic=topic, topic_id=found.topic_id, partition=number, log_start_offset=offset)
+                DeleteRecords(topic=topic, topic_id=topic_state.topic_id, partition=number, log_start_offset=offset)
             )
-    return Decision(actions, low)
+    return Decision(actions, low_watermarks)

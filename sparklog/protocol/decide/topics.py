@@ -1,4 +1,4 @@
-"""What a coordinator answers to requests about topics: creation, more partitions, deletion and configs."""
+"""Decisions about topics: creation, more partitions, deletion and configs. Rules: as in ``decide``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sparklog.protocol.state import State, TopicState
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic to create. ``assignment`` is one list of broker ids per partition, else they are spread evenly."""
+    """A topic to create. ``assignment`` has one list of broker ids per partition; None spreads replicas evenly."""
 
     name: str
     topic_id: str
@@ -62,41 +62,42 @@ def create_topic(state: State, new: NewTopic) -> Decision:
         )
     configs = validate_topic_configs(new.configs, state.configs)
     check_misleading(new.name, configs)
-    replicas = _assignment(state, new.partitions, new.replication_factor, new.assignment, new)
+    replicas = _choose_assignment(state, new.partitions, new.replication_factor, new.assignment, new)
     return Decision(
         [CreateTopic(topic=new.name, topic_id=new.topic_id, replicas=replicas, configs=configs)], new.topic_id
     )
 
 
-def assigned(state: State, new: NewTopic) -> NewTopic:
-    """The topic with its brokers chosen, for who writes to it before it is created. Errors as ``create_topic``."""
+def choose_replicas(state: State, new: NewTopic) -> NewTopic:
+    """Return the topic with its brokers chosen, for a writer that writes before it creates the topic. Raises as
+    ``create_topic``."""
     if new.assignment is not None:
         return new
-    chosen = _assignment(state, new.partitions, new.replication_factor, None, new)
+    chosen = _choose_assignment(state, new.partitions, new.replication_factor, None, new)
     return msgspec.structs.replace(new, assignment=chosen)
 
 
 def create_partitions(
     state: State, topic: str, total: int, assignment: Sequence[Sequence[int]] | None = None
 ) -> Decision:
-    """Raise a topic's partition count to ``total``. Raises InvalidPartitionsError when it would not grow, and
+    """Increase a topic's partition count to ``total``. Raises InvalidPartitionsError if it would not grow, and
     InvalidTopicError for an internal topic."""
     validate_written_topic(topic)
     found = state.topic(topic)
-    now = len(found.partitions)
-    validate_partition_increase(topic, now, total)
-    if assignment is not None and len(assignment) != total - now:
+    current = len(found.partitions)
+    validate_partition_increase(topic, current, total)
+    if assignment is not None and len(assignment) != total - current:
         raise InvalidPartitionsError(
-            f"the replica assignment names {len(assignment)} partitions, and {total - now} are added to {topic!r}",
+            f"the replica assignment names {len(assignment)} partitions, and {total - current} are added to {topic!r}",
             topic=topic,
         )
     like = found.partitions[0]
     factor = len(like.replicas) - len(like.removing)
-    replicas = _assignment(state, total - now, factor, assignment, found, first=now)
+    replicas = _choose_assignment(state, total - current, factor, assignment, found, first=current)
     return Decision([CreatePartitions(topic=topic, topic_id=found.topic_id, replicas=replicas)], total)
 
 
-def _assignment(
+def _choose_assignment(
     state: State,
     partitions: int,
     factor: int,
@@ -104,16 +105,16 @@ def _assignment(
     topic: NewTopic | TopicState,
     first: int = 0,
 ) -> list[list[int]]:
-    """One replica list per partition: the given one, or spread over the brokers as Kafka does it (``placement``)."""
+    """Return one replica list per partition: the given ones, or replicas spread as in Kafka (``placement``)."""
     if assignment is not None:
-        return _checked_assignment(state, assignment, topic.name)
+        return _check_assignment(state, assignment, topic.name)
     validate_partition_count(first + partitions, topic.name)
     brokers = available_brokers(state)
     if not 1 <= factor <= len(brokers):
         raise InvalidReplicationFactorError(
-            f"replication factor {factor} of topic {topic.name!r} needs 1 to {len(brokers)}: that many "
-            f"brokers (storage locations) of {len(state.brokers)} are online and not cordoned; `sparklog brokers add "
-            "--location …` adds one",
+            f"invalid replication factor {factor} of topic {topic.name!r}: it must be 1 to {len(brokers)}, the number "
+            f"of brokers (storage locations), of {len(state.brokers)}, that are online and not cordoned; `sparklog "
+            "brokers add --location …` adds one",
             topic=topic.name,
         )
     if isinstance(topic, NewTopic):
@@ -123,7 +124,7 @@ def _assignment(
     return spread(brokers, partitions, factor, start=start, shift=shift, first=first)
 
 
-def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic: str) -> list[list[int]]:
+def _check_assignment(state: State, assignment: Sequence[Sequence[int]], topic: str) -> list[list[int]]:
     if not 1 <= len(assignment) <= limits.MAX_PARTITIONS_PER_TOPIC:
         raise InvalidPartitionsError(f"the replica assignment of {topic!r} names no partition", topic=topic)
     for partition, replicas in enumerate(assignment):
@@ -140,20 +141,20 @@ def _checked_assignment(state: State, assignment: Sequence[Sequence[int]], topic
 
 
 def delete_topic(state: State, topic: str) -> Decision:
-    """Delete a topic with all its records. Raises PolicyViolationError where ``delete.topic.enable`` is false."""
+    """Delete a topic with all its records. Raises PolicyViolationError if ``delete.topic.enable`` is false."""
     found = state.topic(topic)
     if not ClusterConfig.resolve(state.configs).delete_topic_enable:
         raise PolicyViolationError(
-            f"topic {topic!r} is not deleted: delete.topic.enable is false for this cluster", topic=topic
+            f"topic {topic!r} cannot be deleted: delete.topic.enable is false for this cluster", topic=topic
         )
     return Decision([DeleteTopic(topic=topic, topic_id=found.topic_id)], found.topic_id)
 
 
 def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletions: Sequence[str]) -> Decision:
-    """Set and delete dynamic configs of a topic, or of the cluster where ``topic`` is empty.
+    """Set and delete dynamic configs of a topic, or of the cluster if ``topic`` is empty.
 
-    Raises InvalidConfigurationError for unknown names, bad values, and ones that would mislead, also for deletions of
-    what is not set.
+    Raises InvalidConfigurationError for unknown names, for invalid or misleading values, and for deletions of configs
+    that are not set.
     """
     current = state.topic(topic).configs if topic else state.configs
     absent = [name for name in deletions if name not in current]
@@ -163,7 +164,7 @@ def alter_configs(state: State, topic: str, changes: Mapping[str, str], deletion
     canonical = canonical_topic_configs(changes) if topic else validate_cluster_configs(changes)
     check_misleading(topic, canonical)
     kept = {name: value for name, value in current.items() if name not in deletions}
-    if topic:  # some values only make sense together
+    if topic:  # some values have to fit each other
         sound = {name: value for name, value in kept.items() if name not in misleading(topic, kept)}
         validate_topic_configs({**sound, **canonical}, state.configs)
     if not canonical and not deletions:

@@ -1,13 +1,14 @@
-"""Which member of a group reads which partition: the assignors of Apache Kafka, with its results.
+"""The assignors of Apache Kafka: which member of a group reads which partition.
 
 ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky`` give for the same members, subscriptions and partitions
-what Kafka's Java clients give, down to the order in a member's list (tests/golden/assignors was written by those).
+the same result as Kafka's Java clients, including the order in a member's list (tests/golden/assignors was written by
+those).
 
-Where Kafka's own result would be wrong, partitions are assigned rightly instead: no member is ever given a partition
-that does not exist or of a topic it does not subscribe to, whatever it claims to have owned.
+Where Kafka's own result would be wrong, the correct one is given instead: no member gets a partition that does not
+exist or of a topic it does not subscribe to, whatever it claims to have owned.
 
-Pure, and the same for any order of the arguments' entries. Racks are not looked at. Not for: generations, members
-that come and go, and what to do with a new assignment (the group's state).
+Rules: pure, and independent of the order of the arguments' entries. Racks are ignored. Not for: generations, joining
+and leaving members, and the transition to a new assignment (``membership``).
 """
 
 from __future__ import annotations
@@ -34,46 +35,49 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 def assign(assignor: str, partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
-    """The partitions of each member; every member is a key, some perhaps with nothing.
+    """Return the partitions of each member; every member is a key, possibly with an empty list.
 
     Args:
         assignor: one of ``ASSIGNORS``.
-        partitions: the number of partitions of each topic that exists; other topics are assigned to nobody.
-        members: what each member asks for and owns, by member id.
+        partitions: the partition count of each existing topic; other topics are not assigned.
+        members: subscription and owned partitions of each member, by member id.
 
-    For ``cooperative-sticky`` this is where the group is going: ``withhold_owned`` says what of it the members may
-    have while others still own some.
+    For ``cooperative-sticky`` this is the target: ``withhold_owned`` returns the part of it that members may have
+    while others still own some.
 
     Raises:
         InconsistentGroupProtocolError: there is no such assignor.
     """
     if assignor not in ASSIGNORS:
-        raise InconsistentGroupProtocolError(f"no assignor is called {assignor!r}; take one of {', '.join(ASSIGNORS)}")
+        raise InconsistentGroupProtocolError(f"unknown assignor {assignor!r}; choose from {', '.join(ASSIGNORS)}")
     if not members:
         return {}
     order = member_order(members)
     topics = subscribed_partitions(partitions, members, order)
     if assignor == "range":
-        return _by_range(topics, members, order)
+        return _assign_ranges(topics, members, order)
     if assignor == "roundrobin":
-        return _by_round_robin(topics, members, order)
+        return _assign_round_robin(topics, members, order)
     return sticky.assign(topics, members, order, grouped=assignor == "sticky")
 
 
 def withhold_owned(target: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]) -> Assignment:
-    """What of a ``cooperative-sticky`` target the members may have now: not what another member has to give up first.
+    """Return the part of a ``cooperative-sticky`` target without partitions that another member must release first.
 
-    ``members`` is what ``target`` was made from. The order of each member's partitions is kept.
+    ``members`` is the argument that ``target`` was computed from. The order of each member's partitions is kept.
     """
     withheld = sticky.changing_owner(target, members, member_order(members))
-    return {member: [one for one in given if one not in withheld] for member, given in target.items()}
+    return {
+        member: [partition for partition in partitions if partition not in withheld]
+        for member, partitions in target.items()
+    }
 
 
 def choose_assignor(preferences: Mapping[str, Sequence[str]]) -> str:
-    """The assignor of a group whose members support these, each in its order of preference; "" if none is common.
+    """Return the assignor of a group whose members support these, each in order of preference; "" if none is common.
 
-    Each member votes for the first of its assignors that all support; most votes win. Kafka takes the one that comes
-    first in its hash table of votes if several have as many (``ClassicGroup.selectProtocol``), and so does this.
+    Each member votes for the first of its assignors that all support; most votes win. As in Kafka, a tie goes to the
+    one that comes first in a hash table of the votes (``ClassicGroup.selectProtocol``).
     """
     lists = list(preferences.values())
     common = set(lists[0]).intersection(*lists[1:]) if lists else set()
@@ -84,7 +88,7 @@ def choose_assignor(preferences: Mapping[str, Sequence[str]]) -> str:
 
 
 def _static_first(members: Mapping[str, Subscription], order: Sequence[str]) -> list[str]:
-    """Static members by ``group.instance.id``, then the others by member id."""
+    """Sort static members first, by ``group.instance.id``, then the others by member id."""
 
     def key(member: str) -> tuple[bool, bytes]:
         instance_id = members[member].instance_id
@@ -93,9 +97,9 @@ def _static_first(members: Mapping[str, Subscription], order: Sequence[str]) -> 
     return sorted(order, key=key)
 
 
-def _by_range(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
-    """Each topic is cut into as many runs as it has subscribers; the first ones are longer by one if need be."""
-    subscribers = _subscribers(topics, members, _static_first(members, order))
+def _assign_ranges(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
+    """Split each topic into as many ranges as it has subscribers; the first ones are longer by one if necessary."""
+    subscribers = _find_subscribers(topics, members, _static_first(members, order))
     assigned: Assignment = {member: [] for member in members}
     for topic, count in topics.items():
         size, longer = divmod(count, len(subscribers[topic]))
@@ -109,22 +113,24 @@ def _by_range(topics: Mapping[str, int], members: Mapping[str, Subscription], or
     return assigned
 
 
-def _subscribers(
+def _find_subscribers(
     topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Who subscribes to each topic, in this order of the members."""
+    """Return the subscribers of each topic, in this order of the members."""
     if len({members[member].topics for member in order}) == 1:
         return dict.fromkeys(topics, order)
-    found: dict[str, list[str]] = {topic: [] for topic in topics}
+    subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
     for member in order:
         for topic in dict.fromkeys(members[member].topics):
-            if topic in found:
-                found[topic].append(member)
-    return found
+            if topic in subscribers:
+                subscribers[topic].append(member)
+    return subscribers
 
 
-def _by_round_robin(topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]) -> Assignment:
-    """All partitions in order are dealt to the members in turn; who does not subscribe to the topic is passed over."""
+def _assign_round_robin(
+    topics: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
+) -> Assignment:
+    """Assign all partitions in order to the members in turn; members that do not subscribe to the topic are skipped."""
     circle = _static_first(members, order)
     wanted = {names: frozenset(names) for names in {members[member].topics for member in circle}}
     turns = [wanted[members[member].topics] for member in circle]

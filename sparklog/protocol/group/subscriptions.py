@@ -1,14 +1,13 @@
-"""What an assignor is given, and the order in which Kafka's Java clients go through it.
+"""The input of an assignor, and the order in which Kafka's Java clients iterate over it.
 
-Kafka's assignors keep members and topics in hash tables and go through them in the order of the table. Who keeps a
-partition and who gives one up depends on that order, so that whoever wants the same result needs the same order:
-``table_order`` computes it from the hash codes that Java gives to strings. It is the same on every machine and in
-every run, and does not depend on the order in which the caller lists its members.
+Kafka's assignors keep members and topics in hash tables and iterate in the order of the table. Which member keeps or
+loses a partition depends on that order, so the same result requires the same order: ``table_order`` computes it from
+Java's hash codes of strings. It is deterministic, and independent of the order in which the caller lists its members.
 
-One detail is left out: Java reorganizes a table in which nine names or more fall into the same slot. Such names have
-to be made on purpose; they are then gone through in another order than Java's, and always in the same.
+One detail is omitted: Java reorganizes a table in which nine names or more fall into the same slot. Such names only
+occur on purpose; their order then differs from Java's, but is still deterministic.
 
-Pure. Not for: deciding anything (``assignors``, ``sticky``).
+Rules: pure. Not for: assigning partitions (``assignors``, ``sticky``).
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _MASK = 0xFFFFFFFF
 
 
 class Subscription(NamedTuple):
-    """What a member asks for and what it says it has.
+    """What a member subscribes to, and what it claims to own.
 
     Attributes:
-        topics: what it subscribes to; the order does not matter.
-        owned: the partitions it was assigned last.
-        generation: the generation in which it was assigned them; -1 if it does not know.
+        topics: the topics it subscribes to, in any order.
+        owned: the partitions of its last assignment.
+        generation: the generation of that assignment; -1 if it does not know.
         instance_id: ``group.instance.id`` of a static member, else "".
     """
 
@@ -41,7 +40,7 @@ class Subscription(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def java_hash(text: str) -> int:
-    """``String.hashCode`` as an unsigned number: over UTF-16 code units."""
+    """Return ``String.hashCode`` as an unsigned number: over UTF-16 code units."""
     data = text.encode("utf-16-le", "surrogatepass")
     value = 0
     for unit in memoryview(data).cast("H") if data else ():
@@ -50,12 +49,12 @@ def java_hash(text: str) -> int:
 
 
 def partition_hash(topic: str, partition: int) -> int:
-    """``TopicPartition.hashCode`` as an unsigned number."""
+    """Return ``TopicPartition.hashCode`` as an unsigned number."""
     return (31 * (31 + partition) + java_hash(topic)) & _MASK
 
 
 def slots(entries: int) -> int:
-    """The size of a Java hash table that has held this many entries: three in four slots taken at most."""
+    """Return the size of a Java hash table that has held this many entries: at most three in four slots are used."""
     size = _FEWEST_SLOTS
     while entries * 4 > size * 3:
         size *= 2
@@ -63,19 +62,19 @@ def slots(entries: int) -> int:
 
 
 def slot(hashed: int, size: int) -> int:
-    """Where a Java hash table of this size keeps a hash code."""
+    """Return the slot of a hash code in a Java hash table of this size."""
     return (hashed ^ (hashed >> 16)) & (size - 1)
 
 
 def table_order(names: Iterable[str]) -> list[str]:
-    """The distinct names as a Java hash table gives them back after they were put into it in this order."""
+    """Return the distinct names in the iteration order of a Java hash table to which they were added in this order."""
     distinct = list(dict.fromkeys(names))
     size = slots(len(distinct))
     return sorted(distinct, key=lambda name: slot(java_hash(name), size))
 
 
 def java_sorted(names: Iterable[str]) -> list[str]:
-    """The names in the order of ``String.compareTo``: by UTF-16 code units."""
+    """Return the names in the order of ``String.compareTo``: by UTF-16 code units."""
     names = list(names)
     if all(name.isascii() for name in names):
         return sorted(names)
@@ -83,19 +82,19 @@ def java_sorted(names: Iterable[str]) -> list[str]:
 
 
 def java_key(name: str) -> bytes:
-    """A sort key that compares like ``String.compareTo``."""
+    """Return a sort key that compares like ``String.compareTo``."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def member_order(members: Iterable[str]) -> list[str]:
-    """The members in the order in which an assignor goes through them."""
+    """Return the members in the iteration order of an assignor."""
     return table_order(java_sorted(members))
 
 
 def subscribed_partitions(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], order: Iterable[str]
 ) -> dict[str, int]:
-    """The number of partitions of each topic that exists and that somebody subscribes to, as an assignor keeps them."""
+    """Return the partition count of each existing topic with a subscriber, in the order of an assignor."""
     lists = dict.fromkeys(members[member].topics for member in order)
     named = table_order(topic for topics in lists for topic in java_sorted(topics))
     return {topic: partitions[topic] for topic in table_order(topic for topic in named if partitions.get(topic, 0) > 0)}

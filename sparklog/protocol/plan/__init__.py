@@ -1,1 +1,1 @@
-"""Plans of work on segments and of placement: what to roll, compact or delete, and where data goes. Pure."""
+"""Plans: which segments to roll, compact or delete, and where replicas and records go. Pure."""

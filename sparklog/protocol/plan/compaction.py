@@ -1,16 +1,16 @@
-"""Which logs to compact, up to which offset, and how what survives is written: Kafka's cleaner, pure.
+"""Which logs to compact, up to which offset, and into which files the survivors are written: Kafka's cleaner, pure.
 
 A compacted log keeps the latest record of each key. Its head, from ``PartitionState.cleaned_offset`` on, is *dirty*: a
 key may occur there again. One pass takes the whole log up to the first segment that must not be cleaned, keeps the
-latest record of each key in it, and notes how far it came.
+latest record of each key in it, and records how far it came.
 
-A record with a key and no value, a tombstone, says that the key is gone. It stays for ``delete.retention.ms`` from the
-first pass that keeps it, so that a reader who has seen the key learns that it is gone: that pass gives the segment a
-*delete horizon*, and the first pass after the horizon drops the tombstones in it (KIP-534). A file has one horizon, so
-tombstones come together in one only if their horizons are near each other, and then the latest holds for all.
+A tombstone, a record with a key and no value, marks the key as deleted. It is kept for ``delete.retention.ms`` after
+the first pass that keeps it, so that a reader that has seen the key learns of its deletion: that pass gives the segment
+a *delete horizon*, and the first pass after the horizon drops its tombstones (KIP-534). A file has one horizon, so
+tombstones share a file only if their horizons are close together, and then the latest applies to all.
 
 Rules: pure, without clock and storage; the active segment is never cleaned; offsets never change.
-Not for: finding the latest records (``maintenance.latest_records``).
+Not for: finding the latest records (``maintenance.segments.offset_map``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NO_HORIZON = -1
 """``delete_horizon_ms`` of a segment without tombstones, or that was never cleaned."""
 
 HORIZON_WINDOWS = 8
-"""Parts that ``delete.retention.ms`` is divided into: tombstones whose horizons lie in one part may share a file, so
-that some go this part of the time later than they could, and frequent passes do not leave a file each."""
+"""Windows that ``delete.retention.ms`` is divided into: tombstones with horizons in the same window may share a file.
+So frequent passes do not leave a file each, and tombstones are dropped at most one window late."""
 
 
 class CleaningRules(NamedTuple):
-    """What a topic's configs say of compaction."""
+    """The configs of a topic for compaction."""
 
     min_lag_ms: int = 0
     max_lag_ms: int = 2**63 - 1
@@ -47,8 +47,8 @@ class CleaningRules(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """The part of a log that a pass would take: all of ``segments``, of which those from ``first_dirty_offset`` on have
-    not been cleaned. ``overdue``: a record in it has waited for longer than ``max.compaction.lag.ms``."""
+    """The part of a log that a pass would clean: all of ``segments``, of which those from ``first_dirty_offset`` on
+    have not been cleaned. ``overdue``: it has a record older than ``max.compaction.lag.ms``."""
 
     segments: Sequence[Segment]
     first_dirty_offset: int
@@ -64,7 +64,7 @@ class LogToClean(NamedTuple):
 
 
 def rules_of(config: TopicConfig) -> CleaningRules | None:
-    """What a topic's configs say; None where ``cleanup.policy`` does not compact."""
+    """Return the rules from a topic's configs; None if ``cleanup.policy`` does not contain compact."""
     if COMPACT not in config.cleanup_policy:
         return None
     return CleaningRules(
@@ -79,7 +79,7 @@ def rules_of(config: TopicConfig) -> CleaningRules | None:
 def log_to_clean(
     groups: Iterable[Group], partition: PartitionState, rules: CleaningRules, now_ms: int
 ) -> LogToClean | None:
-    """What a pass would take of a partition; None where there is nothing dirty that may be cleaned.
+    """Return the part of a partition that a pass would clean; None if nothing dirty may be cleaned.
 
     ``groups`` are the partition's segments in Kafka's sense, oldest first. Kafka: LogCleanerManager.cleanableOffsets.
     """
@@ -89,7 +89,7 @@ def log_to_clean(
     earliest_ms: int | None = None
     for group in groups:
         if group.end_offset <= partition.log_start_offset:
-            continue  # about to be deleted
+            continue  # will be deleted
         if not group.complete or group.end_offset > partition.high_watermark:
             break
         if group.end_offset > dirty_from:
@@ -109,22 +109,23 @@ def log_to_clean(
 
 
 def first_dirty_offset(partition: PartitionState) -> int:
-    """Where the dirty part begins: where the last pass ended, or the log's start where that is no longer in the log."""
+    """Return the start of the dirty part: the end of the last pass, or the log start offset if that is no longer in the
+    log."""
     if partition.log_start_offset <= partition.cleaned_offset <= partition.log_end_offset:
         return partition.cleaned_offset
     return partition.log_start_offset
 
 
 def is_due(log: LogToClean, rules: CleaningRules) -> bool:
-    """Whether so much of a log is dirty, or for so long, that it is cleaned (LogCleanerManager's filter)."""
+    """Return whether a log is dirty enough, or has been for long enough, to be cleaned (LogCleanerManager's filter)."""
     return log.overdue or log.dirty_ratio > rules.min_dirty_ratio
 
 
-# -- what survives, and into which files
+# -- survivors and their files
 
 
 class Survey(NamedTuple):
-    """What a pass found in one segment: how many records survive, and whether it holds records without a value."""
+    """Result of a pass for one segment: the number of surviving records, and whether it has tombstones."""
 
     segment: Segment
     survivors: int
@@ -140,9 +141,9 @@ class Survey(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Segments whose survivors go into one file with this delete horizon; ``rewrite`` false: it is that file already.
+    """Segments whose survivors go into one file with this delete horizon; ``rewrite`` false: it already is that file.
 
-    The horizon is void where no tombstone survives.
+    The horizon does not matter if no tombstone survives.
     """
 
     members: Sequence[Survey]
@@ -158,13 +159,13 @@ class Pass(NamedTuple):
     rules: CleaningRules
 
     def drops_tombstones(self, segment: Segment) -> bool:
-        """Whether a segment's tombstones have been there for long enough."""
+        """Return whether a segment's delete horizon has passed."""
         return segment.delete_horizon_ms != NO_HORIZON and self.now_ms >= segment.delete_horizon_ms
 
-    def horizon_of(self, found: Survey) -> int:
-        """The delete horizon of what survives of a segment."""
-        segment = found.segment
-        if not found.has_tombstones or self.drops_tombstones(segment):
+    def horizon_of(self, survey: Survey) -> int:
+        """Return the delete horizon for the survivors of a segment."""
+        segment = survey.segment
+        if not survey.has_tombstones or self.drops_tombstones(segment):
             return NO_HORIZON
         if segment.delete_horizon_ms != NO_HORIZON:
             return segment.delete_horizon_ms
@@ -172,28 +173,28 @@ class Pass(NamedTuple):
 
 
 def outputs(surveys: Iterable[Survey], cleaning: Pass) -> list[Output]:
-    """How the survivors of a log are shared out to files of up to ``segment.bytes`` (Cleaner.groupSegmentsBySize).
+    """Distribute the survivors of a log over files of up to ``segment.bytes`` (Cleaner.groupSegmentsBySize).
 
-    Segments of which nothing survives are in none. A large one that nothing is taken from is not written again.
+    Segments without survivors are in no file. A large unchanged segment is not rewritten.
     """
-    found: list[Output] = []
-    gathered = _Gathered(cleaning)
+    planned: list[Output] = []
+    builder = _OutputBuilder(cleaning)
     for survey in (survey for survey in surveys if survey.survivors):
         alone = _stands_alone(survey, cleaning)
-        if gathered.members and (alone or not gathered.takes(survey)):
-            found.append(gathered.output())
-            gathered = _Gathered(cleaning)
-        gathered.add(survey)
+        if builder.members and (alone or not builder.takes(survey)):
+            planned.append(builder.output())
+            builder = _OutputBuilder(cleaning)
+        builder.add(survey)
         if alone:
-            found.append(gathered.output())
-            gathered = _Gathered(cleaning)
-    if gathered.members:
-        found.append(gathered.output())
-    return _with_progress(found, cleaning)
+            planned.append(builder.output())
+            builder = _OutputBuilder(cleaning)
+    if builder.members:
+        planned.append(builder.output())
+    return _ensure_progress(planned, cleaning)
 
 
-class _Gathered:
-    """Segments that become one file."""
+class _OutputBuilder:
+    """Collects segments that become one file."""
 
     def __init__(self, cleaning: Pass) -> None:
         self.members: list[Survey] = []
@@ -226,7 +227,7 @@ class _Gathered:
 
 
 def _stands_alone(survey: Survey, cleaning: Pass) -> bool:
-    """Whether a segment stays as it is, since it is large and nothing about it changes."""
+    """Return whether a segment is kept as it is, because it is large and unchanged."""
     large = 2 * survey.segment.size_bytes >= cleaning.rules.segment_bytes
     return large and _is_unchanged(survey, cleaning)
 
@@ -236,14 +237,14 @@ def _is_unchanged(survey: Survey, cleaning: Pass) -> bool:
     return survey.is_whole and horizon in (NO_HORIZON, survey.segment.delete_horizon_ms)
 
 
-def _with_progress(found: list[Output], cleaning: Pass) -> list[Output]:
-    """At least one dirty segment is written again: how far the pass came is noted with what takes a segment's place."""
+def _ensure_progress(planned: list[Output], cleaning: Pass) -> list[Output]:
+    """Rewrite at least one dirty segment, since the progress of a pass is recorded with a replacement."""
     dirty = [
         number
-        for number, output in enumerate(found)
+        for number, output in enumerate(planned)
         if output.members[-1].segment.end_offset > cleaning.first_dirty_offset
     ]
-    if dirty and not any(output.rewrite for output in found):
-        smallest = min(dirty, key=lambda number: found[number].members[0].segment.size_bytes)
-        found[smallest] = found[smallest]._replace(rewrite=True)
-    return found
+    if dirty and not any(output.rewrite for output in planned):
+        smallest = min(dirty, key=lambda number: planned[number].members[0].segment.size_bytes)
+        planned[smallest] = planned[smallest]._replace(rewrite=True)
+    return planned

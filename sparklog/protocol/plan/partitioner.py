@@ -1,12 +1,12 @@
-"""Which partition a record goes to.
+"""Partitioners: which partition a record goes to.
 
 ``default`` is Kafka's: a key goes to ``(murmur2(key) & 0x7fffffff) % partitions``, so that it lands where Kafka's Java
 client puts it (``BuiltInPartitioner.partitionForKey``, ``Utils.murmur2``). Records without a key are spread by
 ``StickyPartitions``: a whole batch goes to one partition, the next batch to the one with the fewest rows so far.
 ``integer_key`` sends a key that is a decimal number to that number modulo the partition count.
 
-Pure. Hashing whole Arrow arrays uses numpy, which comes with pyarrow's users that write in bulk (the ``spark`` extra);
-without it the same numbers come from the scalar code, more slowly.
+Rules: pure. Hashing whole Arrow arrays uses numpy, which the ``spark`` extra installs; without it the scalar code gives
+the same numbers, more slowly. Not for: validating records.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _INTEGER = re.compile(rb"[+-]?[0-9]+\Z")
 _EASY_INTEGER = "^-?[0-9]{1,18}$"
 _ANY_INTEGER = "^[+-]?[0-9]+$"
 _DIGITS_AT_ONCE = 1000
-"""Python refuses to turn thousands of digits into a number, and keys come from anybody."""
+"""Python refuses to convert thousands of digits at a time, and keys are untrusted."""
 _ROWS_AT_ONCE = 32768
-"""rows. What hashing them takes stays in a core's cache: measured twice as fast as a million rows at once."""
+"""rows. Their working set fits a core's cache: measured twice as fast as a million rows at once."""
 _FEW_ROWS = 16
-"""rows. Below it a vector operation for each word costs more than hashing the keys one by one."""
+"""rows. For fewer, a vector operation per word costs more than hashing the keys one by one."""
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 of ``data`` as Java's signed int."""
+    """Return Kafka's 32-bit murmur2 of ``data`` as Java's signed int."""
     length = len(data)
     value = (SEED ^ length) & _MASK
     whole = length & ~3
@@ -51,12 +51,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of one key, 0 to ``partitions - 1``, where Kafka's Java producer puts it."""
+    """Return the partition of one key, 0 to ``partitions - 1``, as Kafka's Java producer does."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_for_integer_key(key: bytes, partitions: int) -> int:
-    """The partition of one key that may be a decimal number; any other key goes where ``default`` puts it.
+    """Return the partition of one key that may be a decimal number; for any other key that of ``default``.
 
     A number is ASCII digits with an optional sign; the modulus is never negative, so -1 of 8 is 7.
     """
@@ -71,12 +71,12 @@ def partition_for_integer_key(key: bytes, partitions: int) -> int:
 
 
 def partition_keys(keys: pa.Array, partitions: int) -> pa.Array:
-    """The partition of each key (binary or string) as int32; null where the key is null."""
+    """Return the partition of each key (binary or string) as int32; null where the key is null."""
     keys = _as_binary(keys)
     numpy = _numpy()
     if numpy is None or len(keys) == 0:
-        found = [None if key is None else partition_for_key(key, partitions) for key in keys.to_pylist()]
-        return pa.array(found, pa.int32())
+        chosen_one_by_one = [None if key is None else partition_for_key(key, partitions) for key in keys.to_pylist()]
+        return pa.array(chosen_one_by_one, pa.int32())
     chosen = numpy.empty(len(keys), numpy.int32)
     for start in range(0, len(keys), _ROWS_AT_ONCE):
         hashed = _murmur2_all(numpy, keys.slice(start, _ROWS_AT_ONCE))
@@ -89,11 +89,11 @@ def partition_keys(keys: pa.Array, partitions: int) -> pa.Array:
 
 
 def partition_integer_keys(keys: pa.Array, partitions: int) -> pa.Array:
-    """Like ``partition_keys``, with keys that are decimal numbers taken modulo the partition count."""
+    """Return the partition of each key as ``partition_keys``; decimal numbers are taken modulo the partition count."""
     keys = _as_binary(keys)
     numpy = _numpy()
     if numpy is None or len(keys) == 0:
-        return _integers_one_by_one(keys, partitions)
+        return _partition_integers_one_by_one(keys, partitions)
     easy = pc.fill_null(pc.match_substring_regex(keys, _EASY_INTEGER), False)
     others = pc.if_else(easy, None, keys)
     chosen = partition_keys(others, partitions)
@@ -103,17 +103,17 @@ def partition_integer_keys(keys: pa.Array, partitions: int) -> pa.Array:
         chosen = pc.if_else(easy, pa.array(numpy.mod(numbers, partitions).astype(numpy.int32)), chosen)
     hard = pc.fill_null(pc.match_substring_regex(others, _ANY_INTEGER), False)
     if pc.any(hard).as_py():
-        chosen = pc.replace_with_mask(chosen, hard, _integers_one_by_one(keys.filter(hard), partitions))
+        chosen = pc.replace_with_mask(chosen, hard, _partition_integers_one_by_one(keys.filter(hard), partitions))
     return chosen
 
 
-def _integers_one_by_one(keys: pa.Array, partitions: int) -> pa.Array:
-    found = [None if key is None else partition_for_integer_key(key, partitions) for key in keys.to_pylist()]
-    return pa.array(found, pa.int32())
+def _partition_integers_one_by_one(keys: pa.Array, partitions: int) -> pa.Array:
+    chosen = [None if key is None else partition_for_integer_key(key, partitions) for key in keys.to_pylist()]
+    return pa.array(chosen, pa.int32())
 
 
 def _as_binary(keys: pa.Array) -> pa.Array:
-    """The same keys with plain offsets: of 64 bits where they had such, else of 32."""
+    """Return the keys as binary, with 64-bit offsets if they had such, else with 32-bit ones."""
     if pa.types.is_large_string(keys.type) or pa.types.is_large_binary(keys.type):
         return keys.cast(pa.large_binary())
     return keys if pa.types.is_binary(keys.type) else keys.cast(pa.binary())
@@ -128,11 +128,11 @@ def _numpy() -> Any:
 
 
 def _murmur2_all(numpy: Any, keys: pa.Array) -> Any:
-    """murmur2 of each key as uint32; nulls give some number.
+    """Return murmur2 of each key as uint32; nulls give an arbitrary number.
 
-    Keys with the most words first, so that those with another word left are always a prefix: one vector operation per
-    word, whatever the mix of lengths. The few longest keys are hashed one by one, so that a single large one among
-    many does not cost a vector operation for each of its words.
+    Keys are sorted by falling number of words, so that those with another word left are always a prefix: one vector
+    operation per word, whatever the mix of lengths. The few longest keys are hashed one by one, so that a single large
+    one among many does not cost a vector operation for each of its words.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     kind = numpy.int64 if pa.types.is_large_binary(keys.type) else numpy.int32
@@ -150,7 +150,7 @@ def _murmur2_all(numpy: Any, keys: pa.Array) -> Any:
 
 
 def _by_words(numpy: Any, words: Any) -> Any:
-    """The order of falling numbers of words; None where all have as many."""
+    """Return the order by falling number of words; None if all have the same."""
     most = words.max()
     if words.min() == most:
         return None
@@ -161,7 +161,7 @@ def _by_words(numpy: Any, words: Any) -> Any:
 
 
 def _murmur2_sorted(numpy: Any, data: Any, starts: Any, lengths: Any) -> Any:
-    """The hashes of keys in order of falling numbers of words. ``data`` has 4 bytes after the last key."""
+    """Return the hashes of keys sorted by falling number of words. ``data`` has 4 bytes after the last key."""
     multiplier = numpy.uint32(_MULTIPLIER)
     words = numpy.ndarray(shape=(len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
     hashed = lengths.astype(numpy.uint32)
@@ -181,13 +181,13 @@ def _murmur2_sorted(numpy: Any, data: Any, starts: Any, lengths: Any) -> Any:
     hashed ^= hashed >> numpy.uint32(13)
     hashed *= multiplier
     hashed ^= hashed >> numpy.uint32(15)
-    for row in range(count):  # these have words left, so that what was computed above is not their hash
+    for row in range(count):  # these have words left, so the value above is not their hash
         hashed[row] = murmur2(data[starts[row] : starts[row] + lengths[row]].tobytes()) & _MASK
     return hashed
 
 
 def _mix_tails(numpy: Any, hashed: Any, words: Any, starts: Any, lengths: Any) -> None:
-    """The last one to three bytes of the keys whose length is no multiple of four."""
+    """Mix in the last one to three bytes of the keys whose length is not a multiple of four."""
     odd = numpy.flatnonzero(lengths & 3)
     if not len(odd):
         return
@@ -197,7 +197,7 @@ def _mix_tails(numpy: Any, hashed: Any, words: Any, starts: Any, lengths: Any) -
 
 
 def split_by_partition(chosen: pa.Array, partitions: int) -> tuple[pa.Array, list[int]]:
-    """How to bring rows together by partition: their positions in that order, and the rows of each partition.
+    """Group rows by partition: return their positions in that order, and the number of rows of each partition.
 
     Rows keep their order within a partition. The positions are int32, for ``take``.
 
@@ -206,13 +206,15 @@ def split_by_partition(chosen: pa.Array, partitions: int) -> tuple[pa.Array, lis
     """
     if len(chosen) == 0:
         return pa.array([], pa.int32()), [0] * partitions
-    found = pc.min_max(chosen).as_py()
-    if chosen.null_count or found["min"] < 0 or found["max"] >= partitions:
-        wrong = None if chosen.null_count else found["min"] if found["min"] < 0 else found["max"]
-        raise InvalidRecordError(f"a row was given partition {wrong}; there are 0 to {partitions - 1}", partition=wrong)
+    bounds = pc.min_max(chosen).as_py()
+    if chosen.null_count or bounds["min"] < 0 or bounds["max"] >= partitions:
+        invalid = None if chosen.null_count else bounds["min"] if bounds["min"] < 0 else bounds["max"]
+        raise InvalidRecordError(
+            f"invalid partition {invalid} of a row: there are 0 to {partitions - 1}", partition=invalid
+        )
     numpy = _numpy()
     if numpy is None:
-        counts = {one["values"]: one["counts"] for one in pc.value_counts(chosen).to_pylist()}
+        counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(chosen).to_pylist()}
         rows = [counts.get(partition, 0) for partition in range(partitions)]
         return pc.array_sort_indices(chosen).cast(pa.int32()), rows
     numbers = chosen.to_numpy(zero_copy_only=False)
@@ -223,9 +225,9 @@ def split_by_partition(chosen: pa.Array, partitions: int) -> tuple[pa.Array, lis
 
 
 class StickyPartitions:
-    """Where records without a key go: each batch as a whole to the partition with the fewest rows so far.
+    """Partitioner for records without a key: each whole batch goes to the partition with the fewest rows so far.
 
-    ``first`` is the partition that gets the first batch; give each writer another one. Not thread-safe.
+    ``first`` is the partition that gets the first batch; give each writer a different one. Not thread-safe.
     """
 
     def __init__(self, partitions: int, first: int = 0) -> None:
@@ -233,7 +235,7 @@ class StickyPartitions:
         self._first = first % partitions
 
     def next_partition(self, rows: int) -> int:
-        """The partition for a batch of this many rows."""
+        """Return the partition for a batch of this many rows."""
         count = len(self._rows)
         chosen = min(range(count), key=lambda partition: (self._rows[partition], (partition - self._first) % count))
         self._rows[chosen] += rows

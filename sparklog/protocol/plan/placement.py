@@ -1,9 +1,9 @@
 """Which brokers get the replicas of new partitions: Kafka's round-robin with a shift.
 
-The first replica of partition p is broker ``start + p``, the others follow at a distance that grows by one each time
-the brokers have been gone round; so leaders are spread evenly, and the followers of one broker's partitions over all
-others. Kafka draws start and shift by lot; here they come from the topic's id, so that a decision stays pure.
-(``AdminUtils.assignReplicasToBrokersRackUnaware``.)
+The first replica of partition p is at broker ``start + p``, the others follow at a distance that grows by one after
+each round over the brokers; so leaders are spread evenly, and the followers of one broker's partitions over all others.
+Kafka chooses start and shift at random; here they are derived from the topic's id, so that a decision stays pure.
+(``AdminUtils.assignReplicasToBrokersRackUnaware``.) Not for: moving existing replicas (``decide.replicas``).
 
 Worked example: 5 brokers, replication factor 3, start 0, shift 0::
 
@@ -23,35 +23,35 @@ from sparklog.protocol.state import State
 
 
 def available_brokers(state: State) -> list[int]:
-    """The brokers that may get new replicas: online and not cordoned."""
+    """Return the brokers that may get new replicas: online and not cordoned."""
     return sorted(number for number, broker in state.brokers.items() if broker.online and not broker.cordoned)
 
 
 def spread(
     brokers: Sequence[int], partitions: int, factor: int, *, start: int, shift: int, first: int = 0
 ) -> list[list[int]]:
-    """One replica list for each of the partitions ``first`` to ``first + partitions - 1``.
+    """Return one replica list for each of the partitions ``first`` to ``first + partitions - 1``.
 
-    ``factor`` is at most ``len(brokers)``; ``start`` and ``shift`` are places in ``brokers``.
+    ``factor`` is at most ``len(brokers)``; ``start`` and ``shift`` are indexes into ``brokers``.
     """
     count = len(brokers)
-    found: list[list[int]] = []
+    assignment: list[list[int]] = []
     for partition in range(first, first + partitions):
         if partition > 0 and partition % count == 0:
             shift += 1
         leader = (partition + start) % count
         followers = [(leader + 1 + (shift + number) % (count - 1)) % count for number in range(factor - 1)]
-        found.append([brokers[place] for place in (leader, *followers)])
-    return found
+        assignment.append([brokers[index] for index in (leader, *followers)])
+    return assignment
 
 
 def first_places(topic_id: str, brokers: int) -> tuple[int, int]:
-    """Start and shift of a new topic: as good as drawn by lot, and the same for everybody who decides."""
-    drawn = zlib.crc32(topic_id.encode())
-    return drawn % brokers, drawn // brokers % brokers
+    """Return start and shift of a new topic: pseudo-random but deterministic, so that every process decides alike."""
+    hashed = zlib.crc32(topic_id.encode())
+    return hashed % brokers, hashed // brokers % brokers
 
 
 def places_after(replicas: Sequence[int], brokers: Sequence[int]) -> tuple[int, int]:
-    """Start and shift of partitions added to a topic whose partition 0 has these replicas, as in Kafka."""
-    place = next((place for place, broker in enumerate(brokers) if broker >= replicas[0]), 0)
-    return place, place
+    """Return start and shift of partitions added to a topic whose partition 0 has these replicas, as in Kafka."""
+    start = next((index for index, broker in enumerate(brokers) if broker >= replicas[0]), 0)
+    return start, start

@@ -1,17 +1,17 @@
 """Which live segments make up one segment in Kafka's sense, and which of them to merge into one file.
 
-An append adds a small file. Files that lie one after another form a *group* up to where Kafka would have rolled to the
-next segment; the last group is the active segment. Retention and compaction go by groups, so what they do is the same
-whether or not a roll has merged the files by then. A file that is ``closed`` is a group of its own for good.
+An append adds a small file. Adjacent files form a *group* up to the point where Kafka would have rolled to the next
+segment; the last group is the active segment. Retention and compaction work on groups, so their result does not depend
+on whether a roll has already merged the files. A ``closed`` file always remains a group of its own.
 
 Kafka rolls when it is about to append (``LogSegment.shouldRoll``): where the segment would grow over ``segment.bytes``,
 where the newest timestamp about to be appended is more than ``segment.ms`` after that of the segment's first batch, or
 where the offsets would not fit 32 bits. Here a file holds records of one leader epoch and one kind of timestamp, so a
-group ends where these change. Nothing rolls by the passing of time alone, as in Kafka.
+group ends where these change. As in Kafka, nothing rolls merely because time passes.
 
-Rules: pure, without clock and storage; every process that looks at the same list and configs finds the same groups, so
-the jitter comes from a hash of the place and not from chance.
-Not for: reading and writing files (``maintenance.rewrite``), and what is deleted or compacted.
+Rules: pure, without clock and storage; every process with the same list and configs finds the same groups, so the
+jitter is a hash of partition and offset, not random.
+Not for: reading and writing files (``maintenance.segments.merge``), and what is deleted or compacted.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sparklog.config.topic_configs import COMPACT, TopicConfig
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
 MERGE_FACTOR = 4
-"""Files of the active segment are merged once they make one this many times as large as the largest of them. So a
-record is written again once for each time its file grows fourfold: at most 9 times from 4 KiB to a segment of 1 GiB."""
+"""Files of the active segment are merged when the result is this many times as large as the largest of them. So a
+record is rewritten once each time its file grows fourfold: at most 9 times from 4 KiB to a segment of 1 GiB."""
 
 MAX_FILES_PER_MERGE = 20_000
-"""files that one merge takes in; the next roll goes on from there."""
+"""files that one merge reads; the next roll continues from there."""
 
 
 class RollRules(NamedTuple):
-    """When a segment of one partition is full. ``place`` names the partition, for the jitter."""
+    """When a segment of one partition is full. ``jitter_key`` identifies the partition, for the jitter."""
 
     segment_bytes: int
     segment_ms: int
     jitter_ms: int = 0
-    place: str = ""
+    jitter_key: str = ""
 
 
 class Group(NamedTuple):
     """The live segments, in offset order, that make up one segment in Kafka's sense. Never empty.
 
-    ``complete``: nothing more is added to it. At most the last group of a partition is not: the active segment.
+    ``complete``: no segment will be added to it. Only the last group of a partition, the active segment, may not be.
     """
 
     segments: Sequence[Segment]
@@ -73,16 +73,16 @@ class Group(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """Files, one after another, that become one. ``closed``: a whole segment that nothing is added to any more."""
+    """Adjacent files that become one. ``closed``: the result is a complete segment."""
 
     segments: Sequence[Segment]
     closed: bool
 
 
 def rules_of(config: TopicConfig, topic_id: str, partition: int) -> RollRules:
-    """What a topic's configs say of one partition.
+    """Return the rules for one partition from its topic's configs.
 
-    On a compacted topic ``max.compaction.lag.ms`` shortens ``segment.ms``, since only what has rolled can be compacted
+    On a compacted topic ``max.compaction.lag.ms`` shortens ``segment.ms``, since only rolled segments can be compacted
     (Kafka, ``LogConfig.maxSegmentMs``).
     """
     segment_ms = config.segment_ms
@@ -93,15 +93,15 @@ def rules_of(config: TopicConfig, topic_id: str, partition: int) -> RollRules:
 
 
 def jitter_of(rules: RollRules, base_offset: int) -> int:
-    """How many ms earlier than ``segment.ms`` the segment that begins at this offset rolls: 0 up to the jitter."""
+    """Return how many ms earlier than ``segment.ms`` the segment that begins at this offset rolls: 0 to the jitter."""
     if rules.jitter_ms <= 0:
         return 0
-    digest = blake2b(f"{rules.place}:{base_offset}".encode(), digest_size=8).digest()
+    digest = blake2b(f"{rules.jitter_key}:{base_offset}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % rules.jitter_ms
 
 
 def groups(segments: Iterable[Segment], rules: RollRules) -> Iterator[Group]:
-    """The segments of a partition in Kafka's sense, oldest first; of its live segments as they are listed."""
+    """Yield the segments of a partition in Kafka's sense, oldest first, from its live segments in offset order."""
     group: list[Segment] = []
     size = latest_us = 0
     for segment in segments:
@@ -120,10 +120,10 @@ def groups(segments: Iterable[Segment], rules: RollRules) -> Iterator[Group]:
 
 
 def _latest_us(first: Segment, rules: RollRules) -> int:
-    """The largest timestamp that still belongs to the segment that begins with this file.
+    """Return the largest timestamp that still belongs to the segment that begins with this file.
 
-    Kafka counts from its first batch. That is here the smallest timestamp of the first file, which stays the same when
-    files are merged. Where it is negative age says nothing.
+    Kafka counts from the segment's first batch; here it is the smallest timestamp of the first file, which does not
+    change when files are merged. If that is negative, age does not matter.
     """
     if first.min_timestamp_us < 0:
         return LONG_MAX
@@ -131,7 +131,7 @@ def _latest_us(first: Segment, rules: RollRules) -> int:
 
 
 def _is_full(first: Segment, size: int, latest_us: int, added: Segment, rules: RollRules) -> bool:
-    """Whether Kafka would roll before appending this, or the two cannot be in one file."""
+    """Return whether Kafka would roll before appending this, or the two cannot share a file."""
     return (
         size > rules.segment_bytes - added.size_bytes
         or added.max_timestamp_us > latest_us
@@ -142,38 +142,40 @@ def _is_full(first: Segment, size: int, latest_us: int, added: Segment, rules: R
 
 
 def plan_roll(segments: Iterable[Segment], rules: RollRules, log_start_offset: int = 0) -> list[Merge]:
-    """What to merge in a partition now: complete groups whole, and parts of the active segment that are worth it.
+    """Return the merges of a partition that are due: complete groups, and parts of the active segment worth merging.
 
-    Files that lie below the log start offset are about to go and left alone. A group of one file is as good as merged.
+    Files below the log start offset will soon be deleted and are ignored, as are groups of one file.
     """
     merges: list[Merge] = []
     for group in groups(segments, rules):
         if group.end_offset <= log_start_offset or len(group.segments) < 2:
             continue
         if group.complete:
-            merges += _closing(group.segments)
+            merges += _plan_closing(group.segments)
         else:
-            merges += [Merge(run, closed=False) for run in _tiered(group.segments)]
+            merges += [Merge(run, closed=False) for run in _find_runs(group.segments)]
     return merges
 
 
-def _closing(segments: Sequence[Segment]) -> list[Merge]:
-    """The whole, closed; only where it has too many files for one merge, parts of it that stay open until the next."""
+def _plan_closing(segments: Sequence[Segment]) -> list[Merge]:
+    """Return the merge of a complete group; if it has too many files for one, merges of its parts, which stay open
+    until the next roll."""
     if len(segments) <= MAX_FILES_PER_MERGE:
         return [Merge(segments, closed=True)]
-    return [Merge(piece, closed=False) for piece in _pieces(segments)]
+    return [Merge(piece, closed=False) for piece in _cut(segments)]
 
 
-def _pieces(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
+def _cut(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
     for start in range(0, len(segments), MAX_FILES_PER_MERGE):
         if start + 1 < len(segments):
             yield segments[start : start + MAX_FILES_PER_MERGE]
 
 
-def _tiered(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
-    """Runs of neighbours to merge: each makes a file at least ``MERGE_FACTOR`` times as large as its largest member.
+def _find_runs(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
+    """Yield runs of adjacent files to merge: each result is at least ``MERGE_FACTOR`` times as large as its largest
+    file.
 
-    The longest such runs, found by taking the files apart at the largest one until a part qualifies.
+    These are the longest such runs, found by splitting the files at the largest one until a part qualifies.
     """
     parts = [segments]
     while parts:
@@ -182,6 +184,6 @@ def _tiered(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
             continue
         at = max(range(len(part)), key=lambda index: part[index].size_bytes)
         if sum(segment.size_bytes for segment in part) >= MERGE_FACTOR * part[at].size_bytes:
-            yield from _pieces(part)
+            yield from _cut(part)
         else:
             parts += [part[at + 1 :], part[:at]]

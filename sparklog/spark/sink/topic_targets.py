@@ -18,7 +18,7 @@ from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget
 from sparklog.protocol.decide.acks import ACKS_ALL, Needs, brokers_to_write, needs
-from sparklog.protocol.decide.topics import NewTopic, assigned
+from sparklog.protocol.decide.topics import NewTopic, choose_replicas
 from sparklog.protocol.names import validate_written_topic
 from sparklog.protocol.state import State
 
@@ -127,7 +127,7 @@ def _assignment(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple
         partitions=cluster.num_partitions,
         replication_factor=cluster.default_replication_factor,
     )
-    return tuple(tuple(replicas) for replicas in assigned(state, new).assignment or ())
+    return tuple(tuple(replicas) for replicas in choose_replicas(state, new).assignment or ())
 
 
 def _codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:

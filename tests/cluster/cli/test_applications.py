@@ -33,7 +33,7 @@ def test_an_application_is_forgotten(run: Run, used: Coordinator) -> None:
 def test_one_that_is_not_known_is_an_error_and_none_is_forgotten(run: Run, used: Coordinator) -> None:
     result = run("applications", "--delete", "--application", "nightly", "--application", "nobody")
     assert (result.code, result.out) == (1, "")
-    assert "'nobody' is not known" in result.err
+    assert "unknown application 'nobody'" in result.err
     assert set(used.refresh().applications) == {"hourly", "nightly"}
 
 

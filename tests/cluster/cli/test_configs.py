@@ -194,7 +194,7 @@ def test_missing_config_file_is_named_whatever_else_is_wrong(run: Run, root: str
 
 
 def test_what_has_no_effect_is_said_when_it_is_set(run: Run, cluster: Coordinator) -> None:
-    said = "Note: stored, has no effect here: flush.messages=1 (what is committed is durable already)\n"
+    said = "Note: stored, has no effect here: flush.messages=1 (committed records are already durable)\n"
     created = run("topics", "--create", "--topic", "t", "--config", "flush.messages=1")
     assert created == (0, "Created topic t.\n", said)
     altered = run("configs", "--alter", "--topic", "t", "--add-config", "flush.messages=1,retention.ms=1000")

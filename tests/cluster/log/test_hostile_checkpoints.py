@@ -61,7 +61,7 @@ def test_a_listing_of_removed_files_that_becomes_too_much_is_refused(
     listing = removals.write_removed(store, Ids(), 1, files, 0).listing  # type: ignore[arg-type]
     assert list(removals.read_removed(store, listing)) == files
     monkeypatch.setattr(removals.limits, "MAX_LISTING_BYTES", 100_000)
-    with pytest.raises(CorruptMetadataError, match="claim to become"):
+    with pytest.raises(CorruptMetadataError, match="claim a decompressed size"):
         list(removals.read_removed(store, listing))
 
 

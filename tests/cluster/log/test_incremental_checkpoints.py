@@ -41,7 +41,7 @@ from sparklog.protocol.commits import (
     Run,
 )
 from sparklog.protocol.fold import Draft, Entry, fold
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.segments import Segment, SegmentEvent, segment_events
 from sparklog.protocol.state import State
 from sparklog.store.memory import MemoryStore
@@ -267,7 +267,7 @@ def test_what_is_read_back_is_the_state_that_random_commits_lead_to(seed: int) -
     for number in range(40):
         for _ in range(world.random.randint(0, 6)):
             world.step()
-        assert indexed(world.state).indexes == world.state.indexes
+        assert with_indexes(world.state).indexes == world.state.indexes
         base = world.checkpoint(store, base, cache if number % 3 else ListCache(store))
         levels.update(part.level for part in base.head_parts)
         assert len(base.head_parts) <= checkpoint.MAX_HEAD_PARTS

@@ -64,7 +64,7 @@ def test_every_default_of_a_topic_config_is_what_its_cluster_level_names_say() -
         ("auto.create.topics.enable", "on", "true or false"),
         ("compression.type", "brotli", "one of uncompressed"),
         ("num.partition", "2", "did you mean num.partitions?"),
-        ("retention.ms", "2", "called log.retention.ms or log.retention.minutes or log.retention.hours"),
+        ("retention.ms", "2", "is set as log.retention.ms or log.retention.minutes or log.retention.hours"),
         ("remote.storage.enable", "true", "can only be set on a topic"),
         ("log.dirs", "/data", "registered in the cluster as a broker"),
     ],

@@ -15,12 +15,12 @@ from sparklog.errors import InvalidConfigurationError
 from sparklog.protocol.commits import AlterConfig
 from sparklog.protocol.decide.decision import Decision
 
-SAID = "stored, has no effect here: flush.messages=1 (what is committed is durable already)"
+SAID = "stored, has no effect here: flush.messages=1 (committed records are already durable)"
 
 REFUSED = [
     ("orders", "remote.storage.enable", "true", "Tiered Storage functionality is disabled"),
-    ("", "create.topic.policy.class.name", "org.example.Policy", "the permissions of the storage"),
-    ("", "alter.config.policy.class.name", "org.example.Policy", "the permissions of the storage"),
+    ("", "create.topic.policy.class.name", "org.example.Policy", "The permissions of the storage"),
+    ("", "alter.config.policy.class.name", "org.example.Policy", "The permissions of the storage"),
     ("", "cordoned.log.dirs", "/mnt/disk1", "sparklog brokers cordon"),
 ]
 
@@ -34,7 +34,7 @@ def test_what_is_set_and_not_acted_on_is_named_with_the_reason() -> None:
     assert without_effect("orders", {"flush.messages": "1", "retention.ms": "1000"}) == [SAID]
     assert without_effect("", {"log.cleaner.threads": "4"}) == [
         "stored, has no effect here: log.cleaner.threads=4 "
-        "(`sparklog maintain --workers` says how many tasks run side by side)"
+        "(`sparklog maintain --workers` sets how many tasks run in parallel)"
     ]
 
 

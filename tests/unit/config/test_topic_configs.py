@@ -189,7 +189,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, said: str) -
     ("configs", "said"),
     [
         ({"min.compaction.lag.ms": 10, "max.compaction.lag.ms": 5}, "min.compaction.lag.ms (10) is greater"),
-        ({"remote.storage.enable": True, "cleanup.policy": "compact,delete"}, "cleanup.policy has compact"),
+        ({"remote.storage.enable": True, "cleanup.policy": "compact,delete"}, "cleanup.policy contains compact"),
         ({"remote.storage.enable": True, "local.retention.ms": 604800001}, "local.retention.ms (604800001)"),
         ({"remote.storage.enable": True, "local.retention.ms": -1}, "it is unlimited"),
         (

@@ -113,7 +113,7 @@ def test_each_row_is_found_in_the_batch_that_holds_it(written, data) -> None:
 
 @pytest.mark.parametrize("row", [-1, 3, 2**60])
 def test_row_that_the_file_lacks_is_an_error(row: int) -> None:
-    with pytest.raises(CorruptIndexError, match=f"it has rows 0 to 2, row {row} was asked for"):
+    with pytest.raises(CorruptIndexError, match=f"it has rows 0 to 2, row {row} was requested"):
         index_of([(1, 0), (2, 0)]).find_row(row)
 
 
@@ -144,9 +144,9 @@ def test_offset_is_looked_for_in_the_last_batch_that_begins_at_or_before_it(step
 
 @pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 3), (3, 0), (0, -1)])
 def test_run_that_the_file_lacks_is_an_error(first: int, count: int) -> None:
-    with pytest.raises(CorruptIndexError, match="were asked for"):
+    with pytest.raises(CorruptIndexError, match="were requested"):
         index_of([(1, 0), (2, 0)]).find_timestamp(first, count, 0)
-    with pytest.raises(CorruptIndexError, match="were asked for"):
+    with pytest.raises(CorruptIndexError, match="were requested"):
         index_of([(1, 0), (2, 0)]).find_offset(first, count, 0)
 
 

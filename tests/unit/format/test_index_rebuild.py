@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError
-from sparklog.format.index_rebuild import NOBODY, BatchProducer, producers_in, rebuild_index, vouches_for
+from sparklog.format.index_rebuild import NO_PRODUCER, BatchProducer, producers_in, rebuild_index, vouches_for
 from tests.unit.format.segments import ROWS, Reads, Segment, write_gapped, write_segment
 
 CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
@@ -17,7 +17,7 @@ CODECS = ["none", "lz4", "zstd", "gzip", "snappy"]
 
 def rebuilt(segment: Segment) -> bytes:
     def producer_of(batch: int, row: int) -> BatchProducer:
-        return NOBODY
+        return NO_PRODUCER
 
     return rebuild_index(Reads(segment.log), len(segment.log), "t-0/0.log", producer_of)
 
@@ -62,7 +62,7 @@ def test_of_a_damaged_file_it_is_another_one_or_none(codec: str, data: st.DataOb
 def test_a_file_that_was_cut_short_has_none(length: int) -> None:
     segment = write_segment([ROWS, ROWS])
     cut = Segment(segment.log[: min(length, len(segment.log) - 1)], segment.index)
-    with pytest.raises(CorruptRecordError, match="no index can be made"):
+    with pytest.raises(CorruptRecordError, match="cannot rebuild an index"):
         rebuilt(cut)
 
 

@@ -297,7 +297,7 @@ def test_unknown_column_is_refused() -> None:
 
 @pytest.mark.parametrize("batch", [-1, 1, 2**40])
 def test_batch_that_does_not_exist_is_an_error(batch: int) -> None:
-    with pytest.raises(CorruptIndexError, match=f"number {batch} was asked for"):
+    with pytest.raises(CorruptIndexError, match=f"number {batch} was requested"):
         write_segment([ROWS]).reader().read(batch)
 
 

@@ -30,7 +30,7 @@ from sparklog.protocol.decide.groups import GroupCommit, commit_group_offsets
 from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, init_producer
 from sparklog.protocol.decide.topics import NewTopic, alter_configs, create_partitions, create_topic, delete_topic
 from sparklog.protocol.fold import Draft, apply
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.segment_checksum import add, from_text, run_hash, to_text
 from sparklog.protocol.state import ProducerState, State
 from tests.unit.protocol.states import after, commit, item, new_cluster, request, run, with_topic
@@ -301,7 +301,7 @@ def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_
     state = after(with_topic(), init_producer(with_topic(), "tx"))
     number = next(iter(state.producers))
     last = MAX_PRODUCER_EPOCH - 1
-    state = indexed(replace(state, producers=Map({number: ProducerState(epoch=last, transactional_id="tx")})))
+    state = with_indexes(replace(state, producers=Map({number: ProducerState(epoch=last, transactional_id="tx")})))
     decision = init_producer(state, "tx")
     assert decision.result == (number + 1, 0)
     state = after(state, decision)
@@ -312,7 +312,7 @@ def test_a_producer_id_whose_epochs_are_used_up_is_fenced_and_followed_by_a_new_
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_an_offset_that_none_can_be_is_refused(offset: int) -> None:
-    with pytest.raises(InvalidRequestError, match="not a whole number"):
+    with pytest.raises(InvalidRequestError, match="invalid offset"):
         commit_group_offsets(with_topic(), GroupCommit(group="g", offsets={("orders", 0): offset}))
 
 

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.protocol.commits import Append, ChangeBroker, ChangePartition, FenceWriters, Run
 from sparklog.protocol.decide.acks import brokers_to_write, check_copies, needs
 from sparklog.protocol.decide.append import PartitionAppend, decide_append
-from sparklog.protocol.decide.topics import NewTopic, alter_configs, assigned, create_topic
+from sparklog.protocol.decide.topics import NewTopic, alter_configs, choose_replicas, create_topic
 from sparklog.protocol.file_names import file_name
 from sparklog.protocol.state import PartitionState, State
 from tests.unit.protocol.states import after, commit, new_cluster, request
@@ -288,7 +288,7 @@ def test_a_file_whose_name_tells_no_version_is_refused_once_there_is_a_fence() -
 
 def test_a_topic_created_with_the_append_has_the_brokers_that_its_writer_was_told() -> None:
     state = new_cluster(3)
-    new = assigned(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
+    new = choose_replicas(state, NewTopic(name="orders", topic_id="t1", partitions=2, replication_factor=2))
     assert new.assignment is not None
     assert [len(replicas) for replicas in new.assignment] == [2, 2]
     more = decide_append(state, request(on(new.assignment[0]), new_topics=[new]))
@@ -313,4 +313,4 @@ def test_min_insync_replicas_holds_for_a_topic_created_with_the_append() -> None
 
 def test_more_replicas_than_brokers_are_refused_before_anything_is_written() -> None:
     with pytest.raises(InvalidReplicationFactorError):
-        assigned(new_cluster(1), NewTopic(name="orders", topic_id="t1", replication_factor=2))
+        choose_replicas(new_cluster(1), NewTopic(name="orders", topic_id="t1", replication_factor=2))

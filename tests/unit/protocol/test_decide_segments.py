@@ -71,7 +71,7 @@ def test_the_second_of_two_jobs_at_the_same_offsets_is_left_out(start: int, end:
     first, _ = asked(planned, planned.version, merged(0, 9))
     state, result = asked(first, planned.version, merged(start, end))
     assert state is first
-    assert "other segments make up" in result.left_out[0].why
+    assert "have changed since version" in result.left_out[0].why
 
 
 def test_two_jobs_at_other_offsets_both_have_their_way() -> None:

@@ -13,7 +13,7 @@ from sparklog.protocol.decide.append import PartitionAppend, decide_append
 from sparklog.protocol.decide.expiry import forget_transactional_ids
 from sparklog.protocol.decide.groups import GroupCommit
 from sparklog.protocol.decide.producers import MAX_PRODUCER_EPOCH, ProducerIdentity, init_producer
-from sparklog.protocol.indexes import indexed
+from sparklog.protocol.indexes import with_indexes
 from sparklog.protocol.state import State
 from tests.unit.protocol.states import after, commit, item, request, with_topic
 
@@ -118,7 +118,7 @@ def test_a_producer_whose_epochs_are_used_up_is_to_be_initialised_anew_and_the_o
     state, producer = begun()
     last = ProducerIdentity(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
     known = replace(state.producers[producer.producer_id], epoch=last.producer_epoch)
-    state = indexed(replace(state, producers=Map({producer.producer_id: known})))
+    state = with_indexes(replace(state, producers=Map({producer.producer_id: known})))
     transaction = request(run_of(last), transaction=last)
     decision = decide_append(state, transaction)
     assert decision.result.producer is None
