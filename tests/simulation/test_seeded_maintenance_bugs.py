@@ -21,7 +21,7 @@ from sparklog.maintenance.gc import retired_files as deletion
 from sparklog.maintenance.segments import compact
 from sparklog.maintenance.segments import merge as rewrite
 from sparklog.maintenance.segments import replacement as replacing
-from sparklog.protocol import fold, partition_fold
+from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide
 from sparklog.protocol.decide import segments as decide_segments
@@ -81,26 +81,25 @@ def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
 
 
 def a_vacuum_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(vacuum._Needed, "has", lambda self, key: False)
+    patch.setattr(vacuum._NeededFiles, "has", lambda self, key: False)
 
 
 def a_vacuum_leaves_indexes(patch: Patch) -> None:
-    real = vacuum._orphans
-    patch.setattr(vacuum, "_orphans", lambda *rest: [found for found in real(*rest) if found.path.endswith(".log")])
+    real = vacuum._find_orphans
+    patch.setattr(vacuum, "_find_orphans", lambda *rest: [file for file in real(*rest) if file.path.endswith(".log")])
 
 
 def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(deletion, "live_places", lambda *_: {})
+    patch.setattr(deletion, "live_brokers", lambda *_: {})
 
 
 def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
-    real = deletion._forgotten
+    real = deletion._forget_listings
 
-    def forgotten(state: State, listings: Sequence[str]) -> object:
-        raise_later = real(state, listings)
-        return raise_later._replace(actions=[])
+    def forget_listings(state: State, listings: Sequence[str]) -> object:
+        return real(state, listings)._replace(actions=[])
 
-    patch.setattr(deletion, "_forgotten", forgotten)
+    patch.setattr(deletion, "_forget_listings", forget_listings)
 
 
 def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
@@ -130,11 +129,11 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
 def a_log_without_segments_begins_again(patch: Patch) -> None:
     real = partition_fold.apply_deletion
 
-    def deleted(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
+    def apply_deletion(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
         after = real(partition, action, version)
         return after if after.segments else replace(after, log_start_offset=0, log_end_offset=0)
 
-    patch.setattr(fold.changes, "deleted", deleted)
+    patch.setattr(partition_fold, "apply_deletion", apply_deletion)
 
 
 def a_reader_does_not_look_where_records_went(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.reader_leases import READERS, ReaderLease
 from sparklog.maintenance.gc.expiry import Expired, expire
-from sparklog.maintenance.gc.retired_files import EXPIRED_ANNOUNCEMENTS_KEPT_MS, sweep
+from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
 from sparklog.store.memory import MemoryStore
@@ -113,7 +113,7 @@ def test_a_sweep_removes_announcements_that_are_long_over_and_no_others(
 ) -> None:
     for number in range(30):
         ReaderLease(f"old-{number}", 1, 60_000).renewed(cluster.store, clock)
-    clock.advance((EXPIRED_ANNOUNCEMENTS_KEPT_MS + 200_000) / 1000)
+    clock.advance((EXPIRED_LEASES_KEPT_MS + 200_000) / 1000)
     ReaderLease("young", 1, 60_000).renewed(cluster.store, clock)
     cluster.alter_configs("", {"num.partitions": "2"})
     sweep(cluster)
