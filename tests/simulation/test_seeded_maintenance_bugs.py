@@ -18,8 +18,7 @@ from sparklog.log.commits.retired_files import RemovedFile
 from sparklog.log.records import ranges
 from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import retired_files as deletion
-from sparklog.maintenance.segments import compact
-from sparklog.maintenance.segments import merge as rewrite
+from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
 from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
@@ -49,10 +48,10 @@ def conflicts_are_not_looked_for(patch: Patch) -> None:
 
 
 def jobs_give_their_files_the_same_name(patch: Patch) -> None:
-    def new_key(self: rewrite.Target, base_offset: int) -> str:
+    def new_key(self: merge.Target, base_offset: int) -> str:
         return f"{self.topic}-{self.partition}/{file_name(base_offset, self.version // 10 * 10, 'same')}"
 
-    patch.setattr(rewrite.Target, "new_key", new_key)
+    patch.setattr(merge.Target, "new_key", new_key)
 
 
 # -- vacuum and sweep
@@ -165,16 +164,18 @@ def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
 
 
 def the_times_of_commits_are_not_kept(patch: Patch) -> None:
-    real = rewrite._columns
+    real = merge._convert_batch
 
-    def columns(source: Any, entry: Any, batch: pa.RecordBatch, names: Sequence[str], base: int) -> pa.RecordBatch:
+    def convert_batch(
+        source: Any, entry: Any, batch: pa.RecordBatch, names: Sequence[str], base: int
+    ) -> pa.RecordBatch:
         stamped, source.segment = source.segment, replace(source.segment, append_time_ms=-1)
         try:
             return real(source, entry, batch, names, base)
         finally:
             source.segment = stamped
 
-    patch.setattr(rewrite, "_columns", columns)
+    patch.setattr(merge, "_convert_batch", convert_batch)
 
 
 def compaction_keeps_the_first_record_of_a_key(patch: Patch) -> None:

@@ -185,7 +185,7 @@ def test_limits_that_are_raised_while_retention_is_at_work_are_kept() -> None:
     slow = interrupted(coordinator, lambda other: other.alter_configs("orders", {"retention.ms": "-1"}))
     result = retain(slow)
     assert result.segments == 0
-    assert "limits were changed" in result.left_out[0]
+    assert "limits have changed" in result.left_out[0]
     assert len(values(coordinator)) == 5
     assert list(coordinator.store.list(REMOVED)) == []
 
