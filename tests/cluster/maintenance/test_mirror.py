@@ -198,7 +198,7 @@ def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp
     (tmp_path / "away").rename(tmp_path / "root")
     cluster = open_cluster(target.root)
     late = _Copier(open_store(root_of(replicas)), target)
-    with pytest.raises(CorruptMetadataError, match="another commit"):
+    with pytest.raises(CorruptMetadataError, match="not the same commit"):
         late.commit(cluster.state.version, "")
     assert open_cluster(target.root).state.version == cluster.state.version
 
