@@ -36,7 +36,7 @@ from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.expiry import expire
 from sparklog.maintenance.gc.retired_files import sweep
 from sparklog.maintenance.loop import Report, Step, describe_error
-from sparklog.maintenance.replicas.mirror import mirror_of
+from sparklog.maintenance.replicas.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import Check, TaskRunner
 from sparklog.maintenance.segments.compact import compact
@@ -228,7 +228,7 @@ def _run_expiry(context: MaintenanceContext, report: Report) -> None:
 
 
 def _run_mirror(context: MaintenanceContext, report: Report) -> None:
-    done = mirror_of(context.coordinator, context.mirror)
+    done = mirror_cluster(context.coordinator, context.mirror)
     report.count(commits_copied=done.commits, bytes_copied=done.size_bytes)
 
 

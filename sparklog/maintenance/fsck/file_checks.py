@@ -114,29 +114,29 @@ def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
 
 def _check_log(store: Store, copy: FileCopy, index: Index, data: bytes, fast: bool) -> CopyResult:
     try:
-        found = _verify(store, copy.path, index, fast)
+        verification = _verify(store, copy.path, index, fast)
     except ObjectNotFoundError:
         missing = list(_missing(store, copy, kinds.MISSING_LOG, copy.path))
         fits = not any(run_fault(run.segment, index, {}) for run in copy.runs)
         return CopyResult(copy, missing, index_crc32c=crc32c(data), bytes_read=len(data), has_index=fits)
     except StorageError as error:
         return CopyResult(copy, list(_of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))))
-    faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, found.offsets))}
+    faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, verification.offsets))}
     return CopyResult(
         copy,
-        findings=list(_wrong_runs(copy, index, found, faults) if faults else _damage(copy, index, found)),
-        log_crc32c=UNKNOWN if fast else found.crc32c,
+        findings=list(_wrong_runs(copy, index, verification, faults) if faults else _damage(copy, index, verification)),
+        log_crc32c=UNKNOWN if fast else verification.crc32c,
         index_crc32c=crc32c(data),
         batches=0 if fast else len(index),
-        bytes_read=len(data) + found.bytes_read,
+        bytes_read=len(data) + verification.bytes_read,
         has_index=not faults,
-        bad_batches=_bad_batches(index, found),
+        bad_batches=_bad_batches(index, verification),
     )
 
 
-def _bad_batches(index: Index, found: Verification) -> tuple[int, ...]:
-    bad = [damage.batch for damage in found.damage]
-    if found.cut_short:
+def _bad_batches(index: Index, verification: Verification) -> tuple[int, ...]:
+    bad = [damage.batch for damage in verification.damage]
+    if verification.cut_short:
         bad += [*range(bad[-1], len(index)), -1] if bad[-1] >= 0 else []
     return tuple(sorted(set(bad)))
 
@@ -297,10 +297,12 @@ def _finding(
     )
 
 
-def _wrong_runs(copy: FileCopy, index: Index, found: Verification, faults: dict[LiveRun, str]) -> Iterator[Finding]:
+def _wrong_runs(
+    copy: FileCopy, index: Index, verification: Verification, faults: dict[LiveRun, str]
+) -> Iterator[Finding]:
     """Return findings for an index that is not that of the committed file: either the index alone, or both files are
     wrong."""
-    fits = not found.damage
+    fits = not verification.damage
     kind, key = (kinds.WRONG_SEGMENT, copy.path) if fits else (kinds.INDEX_MISMATCH, index_path(copy.path))
     for run, fault in faults.items():
         message = f"the file is not the one that commit {run.segment.version} names: {fault}"
@@ -309,9 +311,9 @@ def _wrong_runs(copy: FileCopy, index: Index, found: Verification, faults: dict[
         yield _finding(copy, run, kind, key, message, (run.segment.base_offset, run.segment.end_offset))
 
 
-def _damage(copy: FileCopy, index: Index, found: Verification) -> Iterator[Finding]:
-    for number, damage in enumerate(found.damage):
-        if found.cut_short and number == len(found.damage) - 1:
+def _damage(copy: FileCopy, index: Index, verification: Verification) -> Iterator[Finding]:
+    for number, damage in enumerate(verification.damage):
+        if verification.cut_short and number == len(verification.damage) - 1:
             yield from _cut_short(copy, index, damage.batch, damage.what)
         elif damage.batch < 0:
             yield _around_batches(copy, damage.what)

@@ -19,7 +19,7 @@ SHOWN = 5
 
 _HEADINGS = {
     ERROR: "ERRORS: records or history are lost, unless they are restored from elsewhere",
-    WARNING: "WARNINGS: all records are there, but a redundant copy or something that saves time is not",
+    WARNING: "WARNINGS: all records are intact, but a redundant copy or something that saves time is missing",
     INFO: "NOTES: nothing is wrong",
 }
 

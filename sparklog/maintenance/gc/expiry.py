@@ -21,7 +21,7 @@ from sparklog.protocol.decide.decision import Decision
 from sparklog.protocol.state import State
 
 
-class Expired(NamedTuple):
+class ExpiryResult(NamedTuple):
     """The number of transactional ids, producers of partitions and applications that were removed."""
 
     transactional_ids: int
@@ -29,7 +29,7 @@ class Expired(NamedTuple):
     applications: int
 
 
-def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> Expired:
+def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> ExpiryResult:
     """Remove what has expired. ``check`` is called between commits and may raise to stop. Errors as ``submit``."""
     state, now_ms = coordinator.refresh(), coordinator.expiry_time_ms()
 
@@ -48,4 +48,4 @@ def expire(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -
         before_ms = decide_expiry.expiry_now_ms(state, now_ms) - expiration_ms
         before_version = newest_version_before(coordinator.store, state.version, before_ms) + 1
         applications = submit_until_none(lambda newest: decide_expiry.expire_applications(newest, before_version))
-    return Expired(transactional_ids, partition_producers, applications)
+    return ExpiryResult(transactional_ids, partition_producers, applications)

@@ -87,7 +87,7 @@ class MirrorFile(msgspec.Struct, frozen=True):
     time_ms: int
 
 
-class Mirrored(NamedTuple):
+class MirrorResult(NamedTuple):
     """What a run copied: the version of the mirror afterwards, commits and bytes."""
 
     version: int
@@ -112,7 +112,7 @@ def read_mirror_file(store: Store) -> MirrorFile | None:
 
 def mirror(
     root: Store, target: Store, clock: Clock | None = None, progress: Callable[[int, int], None] = lambda done, of: None
-) -> Mirrored:
+) -> MirrorResult:
     """Bring a mirror up to date with a root, or start one at an empty location.
 
     ``progress`` is called with the version copied last and the newest one. Raises ClusterAlreadyExistsError if the
@@ -143,7 +143,7 @@ def mirror(
     if state.version != present:
         copier.mark(MirrorFile(FORMAT, state.cluster_id, root.root, state.version, state.timestamp_ms))
         _remove_old_commits(target, log.expiry_clock, state.configs)
-    return Mirrored(state.version, max(0, state.version + 1 - first), copier.size_bytes)
+    return MirrorResult(state.version, max(0, state.version + 1 - first), copier.size_bytes)
 
 
 def _mirrored_version(root: Store, target: Store, cluster_id: str) -> int:
@@ -305,7 +305,7 @@ def _remove_old_commits(target: Store, clock: Times, configs: Mapping[str, str])
         logger.warning("could not remove old commits from mirror %s, the next run retries it: %s", target.root, error)
 
 
-class Promoted(NamedTuple):
+class PromotionResult(NamedTuple):
     """The result of a promotion: the version at which the cluster continues, and whether later commits may be lost."""
 
     version: int
@@ -320,7 +320,7 @@ def promote(
     force: bool = False,
     clock: Clock | None = None,
     ids: Ids | None = None,
-) -> Promoted:
+) -> PromotionResult:
     """Make a mirror the root of its cluster. If interrupted, run it again.
 
     The old root becomes the location of broker 0. Raises InvalidRequestError if the target is not a mirror, or if the
@@ -362,7 +362,7 @@ def promote(
     version = _open_at_new_root(target, old, clock, ids)
     target.delete(MIRROR_KEY)
     _close_old_root(old, mirror_file.cluster_id, target.root, clock, ids)
-    return Promoted(version, old.root, may_have_lost)
+    return PromotionResult(version, old.root, may_have_lost)
 
 
 def _check_same_cluster(target: Store, cluster_id: str) -> None:
@@ -385,7 +385,9 @@ def _is_source(old: Store, target: Store, mirror_file: MirrorFile) -> bool:
         return False
 
 
-def _finish_promotion(target: Store, old: Store, mirror_file: MirrorFile | None, clock: Clock, ids: Ids) -> Promoted:
+def _finish_promotion(
+    target: Store, old: Store, mirror_file: MirrorFile | None, clock: Clock, ids: Ids
+) -> PromotionResult:
     """Finish a promotion that was interrupted after ``cluster.json`` was written."""
     try:
         cluster = read_cluster_file(target)
@@ -402,7 +404,7 @@ def _finish_promotion(target: Store, old: Store, mirror_file: MirrorFile | None,
     version = _open_at_new_root(target, old, clock, ids)
     target.delete(MIRROR_KEY)
     _close_old_root(old, cluster.cluster_id, target.root, clock, ids)
-    return Promoted(version, old.root, False)
+    return PromotionResult(version, old.root, False)
 
 
 def _is_cluster(store: Store) -> bool:
@@ -445,6 +447,6 @@ def _describe(error: SparklogError) -> str:
     return f"it has no {CLUSTER_KEY}" if isinstance(error, ClusterNotFoundError) else error.message
 
 
-def mirror_of(coordinator: Coordinator, target_url: str) -> Mirrored:
+def mirror_cluster(coordinator: Coordinator, target_url: str) -> MirrorResult:
     """Mirror a cluster that is open, with its storage options. As ``mirror``."""
     return mirror(coordinator.store, coordinator.brokers.open(target_url), coordinator.log.clock)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import InvalidReplicaAssignmentError, SparklogError
-from sparklog.maintenance.replicas.replication import Progress, Replicated, replicate
+from sparklog.maintenance.replicas.replication import Progress, ReplicationResult, replicate
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.protocol.decide.brokers import replicas_on
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
@@ -25,12 +25,12 @@ from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
 
-class Reassigned(NamedTuple):
+class ReassignmentResult(NamedTuple):
     """The result of a run: refused partitions with the error, those still being moved, and what was copied."""
 
     refused: dict[TopicPartition, SparklogError]
     under_way: list[TopicPartition]
-    replicated: Replicated
+    replicated: ReplicationResult
 
 
 def reassign(
@@ -39,7 +39,7 @@ def reassign(
     runner: TaskRunner,
     bytes_per_second: float | None = None,
     progress: Progress = lambda done, total: None,
-) -> Reassigned:
+) -> ReassignmentResult:
     """Move partitions to brokers, or cancel their reassignment (None), and copy until they are complete. Errors as
     ``replicate``."""
     outcome = coordinator.submit(partial(alter_reassignments, wanted=wanted))
@@ -47,10 +47,10 @@ def reassign(
     topics = {topic for topic, number in wanted if TopicPartition(topic, number) not in refused}
     replicated = replicate(coordinator, runner, topics, bytes_per_second=bytes_per_second, progress=progress)
     under_way = list(reassignments(coordinator.refresh(), list(wanted)))
-    return Reassigned(refused, under_way, replicated)
+    return ReassignmentResult(refused, under_way, replicated)
 
 
-def off_broker(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
+def plan_drain(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
     """Return new replicas for all partitions of a broker, so that it holds none: each replica goes to the broker with
     the fewest replicas.
 

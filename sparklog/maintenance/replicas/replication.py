@@ -48,7 +48,7 @@ _MAX_SINGLE_LOOKUPS = 8
 
 
 @dataclass
-class Replicated:
+class ReplicationResult:
     """What a run did. ``behind`` are replicas that are still not in sync, ``problems`` are messages that say why."""
 
     rounds: int = 0
@@ -85,7 +85,7 @@ def replicate(
     brokers: Collection[int] | None = None,
     bytes_per_second: float | None = None,
     progress: Progress = lambda done, total: None,
-) -> Replicated:
+) -> ReplicationResult:
     """Bring the replicas of these topics on these brokers up to date. Raises StorageError of the root, and errors of
     the runner.
 
@@ -108,7 +108,7 @@ class _Run:
     def __init__(
         self, coordinator: Coordinator, runner: TaskRunner, bytes_per_second: float | None, progress: Progress
     ) -> None:
-        self.result = Replicated()
+        self.result = ReplicationResult()
         self._coordinator = coordinator
         self._runner = runner
         self._rate = bytes_per_second
