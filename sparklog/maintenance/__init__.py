@@ -1,8 +1,8 @@
-"""What keeps a log healthy for years: rolling, retention, compaction, replicas, repair, and the loop that runs them.
+"""Maintenance: rolling, retention, compaction, replication, garbage collection, fsck, and the loop that runs them.
 
-Each job is a plan (decided in ``protocol``), tasks that write files, and one commit. Tasks are run by whatever is
-passed in: this process, a pool of processes (``runner``), or Spark (``sparklog.spark.jobs.runner``).
+Each job is a plan (decided in ``protocol``), tasks that write files, and one commit. The caller passes in a task
+runner: this process, a pool of processes (``runner``), or Spark (``sparklog.spark.jobs.runner``).
 
-Rules: nothing here has to run for reads and writes to go on; a job that is killed at any step leaves files that are not
-part of the log and nothing else; no pyspark.
+Rules: reads and writes work without any of this running; a job that is killed at any step leaves only files that are
+not part of the log; no pyspark.
 """

@@ -1,19 +1,19 @@
-"""The steps of maintenance, as the loop runs them: each asks its job for work on the whole cluster and reports it.
+"""The maintenance steps that the loop runs: each runs one job on the whole cluster and reports what it did.
 
-    elections     the controller: which brokers are well, who leads
-    replication   copies what replicas lack, and lets those in sync that have caught up
+    elections     as the controller: checks the brokers and elects leaders
+    replication   copies missing files to replicas, and adds replicas that have caught up to the ISR
     roll          merges small files into segments
-    retention     takes out of the log what is too old or too much
+    retention     removes segments that are too old or exceed the size limit
     compaction    keeps the latest record of each key
-    deletion      deletes the files that left the log a while ago
-    cleanup       forgets old commits, checkpoints, dead members of groups, and the offsets of groups that are gone
-    expiry        forgets transactional ids, producers and applications that have been silent for long
-    mirror        copies what is new of the commit log to a mirror, where there is to be one
+    deletion      deletes retired files after their delay
+    cleanup       removes old commits and checkpoints, dead group members, and offsets of groups without members
+    expiry        removes transactional ids, producers and applications that have been inactive for too long
+    mirror        copies new commits to a mirror, if one is configured
 
 Elections have a lane of their own in a loop, so that a leader is elected within one check interval however long other
-work takes; and so has replication, so that a location that is back catches up beside a long compaction.
+steps take; so has replication, so that a location that is back catches up during a long compaction.
 
-Rules: what concerns one topic does not stop the others: where the work on all of them fails, it is done again topic by
+Rules: an error in one topic does not stop the others: if the work on all topics together fails, it is repeated topic by
 topic. Not for: when a step runs (``loop``), and how its work is done.
 """
 
@@ -35,8 +35,8 @@ from sparklog.errors import SparklogError
 from sparklog.log.commits.cleanup import clean_up
 from sparklog.maintenance.gc.expiry import expire
 from sparklog.maintenance.gc.retired_files import sweep
-from sparklog.maintenance.loop import Report, Step, place_and_message
-from sparklog.maintenance.replicas.mirror import mirror_of
+from sparklog.maintenance.loop import Report, Step, describe_error
+from sparklog.maintenance.replicas.mirror import mirror_cluster
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import Check, TaskRunner
 from sparklog.maintenance.segments.compact import compact
@@ -47,18 +47,18 @@ from sparklog.maintenance.segments.roll import roll
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 1.0
-"""seconds between two looks at members of groups that have to be watched."""
+"""Seconds between two checks of group members that may be dead."""
 
-LONGEST_WATCH_MS = 60_000
-"""ms that one pass watches members of groups at most."""
+MAX_WATCH_MS = 60_000
+"""Maximum time in ms that a single pass watches group members."""
 
 
 class MaintenanceContext:
-    """What the steps work with: a cluster, runners by description, and the topics it is about (None: all).
+    """What the steps work with: a cluster, a factory of task runners by description, and a topic pattern (None: all).
 
-    ``once``: one pass, which waits for as long as it takes to know that no other controller is alive. ``check`` is
-    called often and ends the work by what it raises. ``mirror`` is the address of a mirror to keep up. Each lane of
-    steps may have a thread of its own.
+    ``once`` means a single pass, which waits until it is certain that no other controller is alive. ``check`` is called
+    often; an exception that it raises ends the work. ``mirror`` is the root of a mirror to keep up to date. Each lane
+    of steps may have a thread of its own.
     """
 
     def __init__(
@@ -80,57 +80,58 @@ class MaintenanceContext:
         self._pattern = pattern
 
     def close(self) -> None:
-        """Let another controller take over at once, if this was it."""
+        """Resign as the controller, so that another process can take over immediately. Best effort."""
         with suppress(SparklogError):
             self.controller.resign()
 
     def topics(self) -> list[str]:
-        """The names that match now, in order."""
+        """Return the names of the topics that match now, sorted."""
         names = sorted(self.coordinator.refresh().topics)
         return [name for name in names if self._pattern is None or self._pattern.fullmatch(name)]
 
     def setting(self, name: str) -> int:
-        """A whole number among the cluster's settings."""
+        """Return an integer setting of the cluster."""
         return cast(int, ClusterConfig.resolve(self.coordinator.state.configs).get(name))
 
 
 def steps(context: MaintenanceContext, only: Sequence[str] = ()) -> list[Step]:
-    """All steps in the order of a pass, or these of them."""
+    """Return all steps, or ``only`` these, in the order of a pass."""
     return [
-        Step(name, partial(kind.work, context), partial(context.setting, kind.interval), kind.lane)
-        for name, kind in STEPS.items()
+        Step(name, partial(step.work, context), partial(context.setting, step.interval), step.lane)
+        for name, step in STEPS.items()
         if (not only or name in only) and (name != "mirror" or context.mirror)
     ]
 
 
-def _by_topic(context: MaintenanceContext, report: Report, work: Callable[[list[str]], None]) -> None:
-    """Work on all topics at once; where that fails, on one after the other."""
+def _run_by_topic(context: MaintenanceContext, report: Report, work: Callable[[list[str]], None]) -> None:
+    """Work on all topics together; if that fails, on one after the other."""
     names = context.topics()
     try:
         work(names)
     except Exception as error:
         if len(names) < 2:
             raise
-        logger.debug("%s: one topic after the other, since all together failed: %s", report.step, error)
-        context.coordinator.refresh()  # or the storage does not answer, which no other topic would change
+        logger.debug("%s: failed for all topics together, retrying topic by topic: %s", report.step, error)
+        context.coordinator.refresh()  # raises if the storage is unavailable: then every topic would fail
         for name in names:
             try:
                 work([name])
-            except Exception as failed:
-                message = place_and_message(failed)
-                says_where = getattr(failed, "topic", None) == name or f"{name}-" in message
-                report.problems.append(message if says_where else f"{name}: {message}")
+            except Exception as topic_error:
+                message = describe_error(topic_error)
+                names_topic = getattr(topic_error, "topic", None) == name or f"{name}-" in message
+                report.problems.append(message if names_topic else f"{name}: {message}")
 
 
-def _elections(context: MaintenanceContext, report: Report) -> None:
+def _run_elections(context: MaintenanceContext, report: Report) -> None:
     brokers = context.coordinator.refresh().brokers
     if all(not broker.url for broker in brokers.values()):
-        return  # the root alone, which nobody can take the place of
+        return  # broker 0 at the root is the only one; no other can lead in its place
     done = context.controller.check(wait=context.once)
     if context.once:
         report.count(brokers_checked=len(done.findings))
     if not done.epoch:
-        report.notes.append(f"{context.coordinator.state.controller.controller} is the controller and does this")
+        controller = context.coordinator.state.controller.controller
+        report.notes.append(f"skipped: {controller} is the active controller")
     report.count(
         partitions_with_another_leader_or_isr=len(done.elected),
         unclean_leaders_elected=len(done.unclean),
@@ -138,47 +139,49 @@ def _elections(context: MaintenanceContext, report: Report) -> None:
     )
     for finding in done.findings:
         if finding.health is not Health.OK:
-            said = report.problems if finding.health in (Health.UNANSWERED, Health.FAILED) else report.notes
-            said.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
+            remarks = report.problems if finding.health in (Health.UNANSWERED, Health.FAILED) else report.notes
+            remarks.append(f"broker {finding.broker}: {finding.health.value}: {finding.why}")
 
 
-def _replication(context: MaintenanceContext, report: Report) -> None:
+def _run_replication(context: MaintenanceContext, report: Report) -> None:
     names = context.topics()
     done = replicate(context.coordinator, context.runner("replication"), names)
     report.count(files_copied=done.files, replicas_in_sync_again=len(done.joined), bytes_copied=done.size_bytes)
     report.problems += done.problems
-    report.notes += [f"{place} on broker {broker} is not in sync yet" for place, broker in done.behind]
+    report.notes += [f"{partition} on broker {broker} is not in sync yet" for partition, broker in done.behind]
 
 
-def _roll(context: MaintenanceContext, report: Report) -> None:
+def _run_roll(context: MaintenanceContext, report: Report) -> None:
     def work(names: list[str]) -> None:
-        _count(report, roll(context.coordinator, context.runner("roll"), names))
+        _add_counts(report, roll(context.coordinator, context.runner("roll"), names))
 
-    _by_topic(context, report, work)
+    _run_by_topic(context, report, work)
 
 
-def _retention(context: MaintenanceContext, report: Report) -> None:
+def _run_retention(context: MaintenanceContext, report: Report) -> None:
     done = retain(context.coordinator, context.topics(), context.check)
     report.count(segments_out_of_the_log=done.segments, partitions=done.partitions, bytes=done.size_bytes)
     report.notes += done.left_out
 
 
-def _compaction(context: MaintenanceContext, report: Report) -> None:
+def _run_compaction(context: MaintenanceContext, report: Report) -> None:
     def work(names: list[str]) -> None:
-        _count(report, compact(context.coordinator, context.runner("compaction"), names))
+        _add_counts(report, compact(context.coordinator, context.runner("compaction"), names))
 
-    _by_topic(context, report, work)
+    _run_by_topic(context, report, work)
 
 
-def _deletion(context: MaintenanceContext, report: Report) -> None:
+def _run_deletion(context: MaintenanceContext, report: Report) -> None:
     done = sweep(context.coordinator, context.check)
     report.count(files_deleted=done.files, bytes_freed=done.size_bytes)
     if done.listings_held_by_readers:
-        report.notes.append(f"files of {done.listings_held_by_readers} commits stay until readers let go of them")
+        report.notes.append(
+            f"files of {done.listings_held_by_readers} commits are kept: readers still hold leases on them"
+        )
     report.problems += done.problems
 
 
-def _count(report: Report, counts: Counts) -> None:
+def _add_counts(report: Report, counts: Counts) -> None:
     report.count(
         files_rewritten=counts.files_in,
         into_files=counts.files_out,
@@ -189,7 +192,7 @@ def _count(report: Report, counts: Counts) -> None:
     report.notes += counts.left_out
 
 
-def _cleanup(context: MaintenanceContext, report: Report) -> None:
+def _run_cleanup(context: MaintenanceContext, report: Report) -> None:
     coordinator = context.coordinator
     configs = coordinator.refresh().configs
     done = clean_up(coordinator.store, coordinator.log.expiry_clock, configs)
@@ -200,19 +203,22 @@ def _cleanup(context: MaintenanceContext, report: Report) -> None:
 
 
 def _expire_members(context: MaintenanceContext) -> int:
-    """How many dead members were taken out of groups. One pass waits for those that have to be watched to be judged,
-    unless their session timeout is long; a loop sees them again the next time."""
-    clock, dead = context.coordinator.log.clock, context.dead_members
-    gone = len(dead.expire())
-    deadline = clock.monotonic() + min(dead.unknown_ms, LONGEST_WATCH_MS) / 1000 + 2 * WATCH_SECONDS
-    while context.once and dead.unknown_ms and clock.monotonic() < deadline:
+    """Remove dead members from their groups; return how many.
+
+    A single pass waits until it is known whether a silent member is dead, unless its session timeout is longer than
+    ``MAX_WATCH_MS``; a loop checks it again in its next pass.
+    """
+    clock, dead_members = context.coordinator.log.clock, context.dead_members
+    removed = len(dead_members.expire())
+    deadline = clock.monotonic() + min(dead_members.unknown_ms, MAX_WATCH_MS) / 1000 + 2 * WATCH_SECONDS
+    while context.once and dead_members.unknown_ms and clock.monotonic() < deadline:
         context.check()
         clock.sleep(WATCH_SECONDS)
-        gone += len(dead.expire())
-    return gone
+        removed += len(dead_members.expire())
+    return removed
 
 
-def _expiry(context: MaintenanceContext, report: Report) -> None:
+def _run_expiry(context: MaintenanceContext, report: Report) -> None:
     done = expire(context.coordinator, context.check)
     report.count(
         transactional_ids_expired=done.transactional_ids,
@@ -221,13 +227,13 @@ def _expiry(context: MaintenanceContext, report: Report) -> None:
     )
 
 
-def _mirror(context: MaintenanceContext, report: Report) -> None:
-    done = mirror_of(context.coordinator, context.mirror)
+def _run_mirror(context: MaintenanceContext, report: Report) -> None:
+    done = mirror_cluster(context.coordinator, context.mirror)
     report.count(commits_copied=done.commits, bytes_copied=done.size_bytes)
 
 
-class Kind(NamedTuple):
-    """A step: its work, the setting of the cluster that says how often a loop does it, and its lane."""
+class StepDefinition(NamedTuple):
+    """A step: its work, the cluster setting that holds its interval in a loop, and its lane."""
 
     work: Callable[[MaintenanceContext, Report], None]
     interval: str
@@ -237,15 +243,15 @@ class Kind(NamedTuple):
 HEARTBEAT_INTERVAL = "broker.heartbeat.interval.ms"
 RETENTION_INTERVAL = "log.retention.check.interval.ms"
 
-STEPS: dict[str, Kind] = {
-    "elections": Kind(_elections, HEARTBEAT_INTERVAL, "elections"),
-    "replication": Kind(_replication, HEARTBEAT_INTERVAL, "replication"),
-    "roll": Kind(_roll, RETENTION_INTERVAL),
-    "retention": Kind(_retention, RETENTION_INTERVAL),
-    "compaction": Kind(_compaction, "log.cleaner.backoff.ms"),
-    "deletion": Kind(_deletion, "log.segment.delete.delay.ms"),
-    "cleanup": Kind(_cleanup, "offsets.retention.check.interval.ms"),
-    "expiry": Kind(_expiry, "offsets.retention.check.interval.ms"),
-    "mirror": Kind(_mirror, HEARTBEAT_INTERVAL, "mirror"),
+STEPS: dict[str, StepDefinition] = {
+    "elections": StepDefinition(_run_elections, HEARTBEAT_INTERVAL, "elections"),
+    "replication": StepDefinition(_run_replication, HEARTBEAT_INTERVAL, "replication"),
+    "roll": StepDefinition(_run_roll, RETENTION_INTERVAL),
+    "retention": StepDefinition(_run_retention, RETENTION_INTERVAL),
+    "compaction": StepDefinition(_run_compaction, "log.cleaner.backoff.ms"),
+    "deletion": StepDefinition(_run_deletion, "log.segment.delete.delay.ms"),
+    "cleanup": StepDefinition(_run_cleanup, "offsets.retention.check.interval.ms"),
+    "expiry": StepDefinition(_run_expiry, "offsets.retention.check.interval.ms"),
+    "mirror": StepDefinition(_run_mirror, HEARTBEAT_INTERVAL, "mirror"),
 }
 """In the order of a pass."""

@@ -1,15 +1,15 @@
-"""The maintenance loop: runs the steps that are due, one after the other, and goes on whatever one of them meets.
+"""The maintenance loop: runs the steps that are due, one after the other, and continues when one of them fails.
 
     report = Loop(steps, clock).once()          # every step once, as cron would
     Loop(steps, clock, check=stop.check).forever()
 
-A step is one kind of work on the whole cluster (see ``steps``). An error in one is noted with what it concerns, and the
-others go on. Several loops may run at the same time, on any machines: what two of them do to the same partition is
-decided by the commit log.
+A step is one kind of work on the whole cluster (see ``jobs``). An error in a step is reported with the topic, partition
+or broker that it concerns, and the other steps run all the same. Several loops may run at the same time, on any
+machines: conflicts between them are resolved by the commit log.
 
-Rules: nothing here decides what is to be done to a log. Stopping is always safe: a step has either made its commit or
+Rules: nothing here decides what to change in a log. Stopping is always safe: a step has either made its commit or
 changed nothing.
-Not for: the work itself.
+Not for: the work of the steps.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from sparklog.maintenance.runner import StopRequested
 logger = logging.getLogger(__name__)
 
 SLEEP_SECONDS = 0.5
-"""How long the loop sleeps between two looks whether it is to stop."""
+"""Seconds that the loop sleeps between two checks for a stop request."""
 
-MAX_PROBLEMS_SAID = 20
-"""lines about errors of one step in a report; the rest are counted."""
+MAX_PROBLEM_LINES = 20
+"""Error lines of one step in a report; further errors are only counted."""
 
 
 @dataclass
 class Report:
-    """What a step has done: facts in the order they were noted, and what went wrong, each with its place."""
+    """What a step did: counts in the order in which they were added, and problems, each with the place it concerns."""
 
     step: str
     counts: dict[str, int] = field(default_factory=dict)
@@ -47,48 +47,51 @@ class Report:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def count(self, **facts: int) -> None:
-        """Add to facts, named as they are printed with ``_`` for spaces."""
-        for name, number in facts.items():
+    def count(self, **counts: int) -> None:
+        """Add to the counts, which are printed under these names with spaces for ``_``."""
+        for name, number in counts.items():
             self.counts[name] = self.counts.get(name, 0) + number
 
     def problem(self, error: BaseException) -> None:
-        """Note an error with the topic, partition or broker it is about."""
-        self.problems.append(place_and_message(error))
+        """Add an error with the topic, partition or broker that it concerns."""
+        self.problems.append(describe_error(error))
 
-    def lines(self, known: Sequence[str] | None = None) -> Iterator[str]:
-        """For people: one line of facts, then the remarks; with ``known``, nothing that is not there or is known.
+    def lines(self, previous: Sequence[str] | None = None) -> Iterator[str]:
+        """Return the report for people: one line of counts, then the remarks.
 
-        A step that failed is not said to have had nothing to do.
+        With ``previous``, the remarks of the last run, an empty line of counts and remarks that are repeated are left
+        out. A step that failed does not report "nothing to do".
         """
-        facts = [f"{name.replace('_', ' ')} {_amount(name, number)}" for name, number in self.counts.items() if number]
-        if facts or (known is None and not self.problems):
-            yield f"{self.step}: {', '.join(facts) or 'nothing to do'} ({self.seconds:.1f} s)"
-        yield from (f"{self.step}: {remark}" for remark in self.remarks() if remark not in (known or ()))
+        counts = [
+            f"{name.replace('_', ' ')} {_format_count(name, number)}" for name, number in self.counts.items() if number
+        ]
+        if counts or (previous is None and not self.problems):
+            yield f"{self.step}: {', '.join(counts) or 'nothing to do'} ({self.seconds:.1f} s)"
+        yield from (f"{self.step}: {remark}" for remark in self.remarks() if remark not in (previous or ()))
 
     def remarks(self) -> list[str]:
-        """Notes and problems."""
-        return [*self.notes, *self._problems_said()]
+        """Return the lines about notes and problems."""
+        return [*self.notes, *self._problem_lines()]
 
-    def _problems_said(self) -> Iterator[str]:
-        yield from (f"failed: {problem}" for problem in self.problems[:MAX_PROBLEMS_SAID])
-        left_out = len(self.problems) - MAX_PROBLEMS_SAID
-        if left_out > 0:
-            yield f"failed: {left_out} more"
+    def _problem_lines(self) -> Iterator[str]:
+        yield from (f"failed: {problem}" for problem in self.problems[:MAX_PROBLEM_LINES])
+        omitted = len(self.problems) - MAX_PROBLEM_LINES
+        if omitted > 0:
+            yield f"failed: {omitted} more"
 
 
-def place_and_message(error: BaseException) -> str:
-    """An error in one line, with its topic and partition in front where the message does not name them."""
+def describe_error(error: BaseException) -> str:
+    """Return an error as one line, prefixed with its topic and partition unless the message names them."""
     message = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, SparklogError):
         return f"unexpected {type(error).__name__}: {message}"
-    place = "" if error.topic is None else str(error.topic)
-    if place and error.partition is not None:
-        place += f"-{error.partition}"
-    return message if not place or place in message else f"{place}: {message}"
+    subject = "" if error.topic is None else str(error.topic)
+    if subject and error.partition is not None:
+        subject += f"-{error.partition}"
+    return message if not subject or subject in message else f"{subject}: {message}"
 
 
-def _amount(name: str, number: int) -> str:
+def _format_count(name: str, number: int) -> str:
     if not name.startswith("bytes"):
         return f"{number:,}"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -98,8 +101,8 @@ def _amount(name: str, number: int) -> str:
 
 
 class Step(NamedTuple):
-    """One kind of maintenance. ``run`` notes in the report what it does, and may raise; ``interval_ms`` is asked after
-    each run for the time to the next one. Steps of different lanes do not wait for each other in a loop."""
+    """One kind of maintenance. ``run`` adds what it does to the report, and may raise; ``interval_ms`` returns the time
+    to the next run and is called after each run. In a loop each lane of steps has a thread of its own."""
 
     name: str
     run: Callable[[Report], None]
@@ -110,8 +113,8 @@ class Step(NamedTuple):
 class Loop:
     """Runs steps when they are due. Use it once.
 
-    ``check`` is called often, by every lane's thread, and raises StopRequested to end the loop. ``say`` gets the lines
-    of each report, from all of them; ``hand_on`` the reports of which there is a line.
+    ``check`` is called often, by the thread of every lane, and raises StopRequested to end the loop. ``say`` is called
+    with each line of a report, ``on_report`` with each report that has a line; both from any lane's thread.
     """
 
     def __init__(
@@ -120,22 +123,22 @@ class Loop:
         clock: Clock,
         check: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = logger.info,
-        hand_on: Callable[[Report], None] = lambda report: None,
+        on_report: Callable[[Report], None] = lambda report: None,
     ) -> None:
         self._steps = steps
         self._clock = clock
-        self._is_wanted = check
+        self._check_stop = check
         self._say = say
-        self._hand_on = hand_on
+        self._on_report = on_report
         self._lane_ended = threading.Event()
 
     def _check(self) -> None:
-        self._is_wanted()
+        self._check_stop()
         if self._lane_ended.is_set():
-            raise StopRequested  # the others go with it, so that whoever restarts the program notices
+            raise StopRequested  # the other lanes end as well, so that a supervisor notices and restarts the program
 
     def once(self) -> list[Report]:
-        """Every step once, in order; ends early where the check says so."""
+        """Run every step once, in order; end early if ``check`` raises StopRequested."""
         reports: list[Report] = []
         try:
             for step in self._steps:
@@ -146,17 +149,17 @@ class Loop:
         return reports
 
     def forever(self) -> None:
-        """Each step at once and then whenever it is due, until the check says to stop.
+        """Run each step immediately and then whenever it is due, until ``check`` raises StopRequested.
 
-        Reports of nothing are not said, nor what is wrong a second time.
+        Empty reports and repeated problems are not printed.
         """
         lanes: dict[str, list[Step]] = {}
         for step in self._steps:
             lanes.setdefault(step.lane, []).append(step)
-        _in_threads([partial(self._lane, lane) for lane in lanes.values()])
+        _run_in_threads([partial(self._run_lane, lane) for lane in lanes.values()])
         self._say("stopped")
 
-    def _lane(self, lane: Sequence[Step]) -> None:
+    def _run_lane(self, lane: Sequence[Step]) -> None:
         try:
             self._run_when_due(lane)
         finally:
@@ -164,26 +167,29 @@ class Loop:
 
     def _run_when_due(self, lane: Sequence[Step]) -> None:
         due = dict.fromkeys(lane, self._clock.monotonic())
-        known: dict[Step, list[str]] = {}
+        remarks: dict[Step, list[str]] = {}
         with suppress(StopRequested):
             while True:
                 for step in lane:
                     if due[step] <= self._clock.monotonic():
                         self._check()
-                        known[step] = self._run(step, known.get(step, [])).remarks()
+                        remarks[step] = self._run(step, remarks.get(step, [])).remarks()
                         due[step] = self._clock.monotonic() + self._interval(step)
                 self._sleep_until(min(due.values()))
 
     def _interval(self, step: Step) -> float:
-        """Seconds to the next run. A cluster that cannot be read now may be read later."""
+        """Return the seconds until the next run; a minute if the cluster cannot be read now."""
         try:
             return max(step.interval_ms() / 1000, SLEEP_SECONDS)
         except SparklogError as error:
-            logger.warning("%s: its interval cannot be read: %s", step.name, error)
+            logger.warning("%s: could not read the interval of this step, using 60 s: %s", step.name, error)
             return 60.0
 
-    def _run(self, step: Step, known: Sequence[str] | None = None) -> Report:
-        """Run a step and say what it did; with ``known``, the remarks of its last run, only if that is new."""
+    def _run(self, step: Step, previous: Sequence[str] | None = None) -> Report:
+        """Run a step and print its report; with ``previous``, the remarks of its last run, only the lines that are new.
+
+        Returns the report.
+        """
         report = Report(step.name)
         started = self._clock.monotonic()
         try:
@@ -191,86 +197,91 @@ class Loop:
         except Exception as error:
             logger.debug("%s failed", step.name, exc_info=True)
             report.problem(error)
-        finally:  # also where it is stopped half-way: what it has committed by then is done
+        finally:  # also if it is stopped half-way: report what was committed by then
             report.seconds = self._clock.monotonic() - started
-            lines = list(report.lines(known))
+            lines = list(report.lines(previous))
             for line in lines:
                 self._say(line)
             if lines:
-                self._hand_on(report)
+                self._on_report(report)
         return report
 
     def _sleep_until(self, due: float) -> None:
-        while (left := due - self._clock.monotonic()) > 0:
+        while (remaining := due - self._clock.monotonic()) > 0:
             self._check()
-            self._clock.sleep(min(left, SLEEP_SECONDS))
+            self._clock.sleep(min(remaining, SLEEP_SECONDS))
 
 
 def problems(reports: Sequence[Report]) -> int:
-    """How many things went wrong in a pass."""
+    """Return the number of problems of a pass."""
     return sum(len(report.problems) for report in reports)
 
 
-def _in_threads(works: Sequence[Callable[[], None]]) -> None:
-    """Do all at once, the last in this thread, and raise what that raises; the others' threads are daemons."""
+def _run_in_threads(functions: Sequence[Callable[[], None]]) -> None:
+    """Run all functions concurrently: the last in this thread, the others in daemon threads.
+
+    Raises what the last one raises, else the first error of the others.
+    """
     errors: list[BaseException] = []
-    threads = [threading.Thread(target=_caught, args=(work, errors), daemon=True) for work in works[:-1]]
+    threads = [
+        threading.Thread(target=_collect_error, args=(function, errors), daemon=True) for function in functions[:-1]
+    ]
     for thread in threads:
         thread.start()
-    for work in works[-1:]:
-        work()
+    for function in functions[-1:]:
+        function()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
 
 
-def _caught(work: Callable[[], None], errors: list[BaseException]) -> None:
+def _collect_error(function: Callable[[], None], errors: list[BaseException]) -> None:
     try:
-        work()
-    except BaseException as error:  # none is expected: a step's errors are its report's
-        logger.exception("a lane of the maintenance loop has ended")
+        function()
+    except BaseException as error:  # unexpected: errors of a step are in its report
+        logger.exception("a thread of the maintenance loop failed")
         errors.append(error)
 
 
 # -- logging
 
 REPEAT_SECONDS = 600.0
-"""How long a logged line is not said again."""
+"""Seconds for which a logged line is not repeated."""
 
-MAX_LINES_KNOWN = 10_000
+MAX_REMEMBERED_LINES = 10_000
 
 
-class _Repeats(logging.Filter):
-    """Lets a line pass that was not there for ``REPEAT_SECONDS``."""
+class _RepeatFilter(logging.Filter):
+    """Drops a line that was logged within the last ``REPEAT_SECONDS``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         line = record.getMessage()
-        known = self._seen.get(line)
-        if known is not None and record.created - known < REPEAT_SECONDS:
+        logged_at = self._logged_at.get(line)
+        if logged_at is not None and record.created - logged_at < REPEAT_SECONDS:
             return False
-        if len(self._seen) >= MAX_LINES_KNOWN:
-            self._seen.clear()
-        self._seen[line] = record.created
+        if len(self._logged_at) >= MAX_REMEMBERED_LINES:
+            self._logged_at.clear()
+        self._logged_at[line] = record.created
         return True
 
 
 @contextmanager
 def repeats_logged_once() -> Iterator[None]:
-    """Meanwhile sparklog's warnings go to standard error, but not the same ones at every check.
+    """Send sparklog's warnings to standard error inside the block, without repeating the same ones at every check.
 
-    Where the program has set up logging itself, that is left as it is.
+    If the program has set up logging itself, its setup is left unchanged.
     """
     if logging.getLogger().handlers or logging.getLogger("sparklog").handlers:
         yield
         return
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
-    handler.addFilter(_Repeats())
+    handler.addFilter(_RepeatFilter())
     logging.getLogger("sparklog").addHandler(handler)
     try:
         yield
@@ -282,9 +293,10 @@ def repeats_logged_once() -> Iterator[None]:
 
 
 class Stop:
-    """Whether the program is to end. ``request`` may be called from anywhere, a signal handler included.
+    """A stop request for the program. ``request`` may be called from any thread and from signal handlers.
 
-    ``exit_code`` is what a shell expects of a program that a signal ended before its work was done: 128 and its number.
+    ``exit_code`` is what a shell expects of a program that a signal ended before its work was done: 128 plus the signal
+    number.
     """
 
     def __init__(self) -> None:
@@ -296,23 +308,23 @@ class Stop:
         self.exit_code = 128 + signal_number if signal_number else 0
 
     def check(self) -> None:
-        """Raises StopRequested once that is wanted."""
+        """Raise StopRequested if a stop was requested."""
         if self.requested:
             raise StopRequested
 
 
 @contextmanager
 def stopped_by_signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile SIGTERM, SIGINT and SIGHUP request the stop; a second one interrupts whatever runs (KeyboardInterrupt).
+    """Let SIGTERM, SIGINT and SIGHUP request the stop inside the block; a second signal raises KeyboardInterrupt.
 
-    A SIGHUP that is ignored, as ``nohup`` has it, stays ignored.
+    SIGHUP stays ignored if it was, as under ``nohup``.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.requested:
             raise KeyboardInterrupt
         stop.request(number)
-        say(f"{signal.Signals(number).name}: stopping as soon as the present task allows; once more to stop at once")
+        say(f"{signal.Signals(number).name}: stopping after the current task; send it again to stop immediately")
 
     numbers = [signal.SIGTERM, signal.SIGINT]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

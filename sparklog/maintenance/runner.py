@@ -3,15 +3,16 @@
     for result in ProcessPool(2).run(merge_files, plans):
         ...
 
-A runner takes a function and its arguments, one task for each, and gives out results as they are finished, in any
-order. What a task raises is raised when all others are finished and their results have been given out; of several
-errors it is the first, and the others are logged. ``sparklog.spark.jobs.runner`` does the same with Spark.
+A runner takes a function and its arguments, one task for each, and yields the results as tasks finish, in any order. An
+exception of a task is raised after all other tasks have finished and their results have been yielded; of several, the
+first is raised and the others are logged. ``sparklog.spark.jobs.runner`` does the same with Spark.
 
-A ``check`` is called by the thread that takes the results, before each task of its own and about twice a second while
-it waits for others'; what it raises abandons the rest. That is how maintenance is stopped.
+``check`` is called by the thread that iterates over the results: before each task that runs in this thread, and about
+twice a second while it waits for tasks elsewhere. An exception that it raises abandons the remaining tasks; this is how
+maintenance is stopped.
 
-Rules: a task is picklable, and touches nothing but what it is given. Whoever closes the iterator before its end
-abandons the tasks under way: what they have written is no part of the log.
+Rules: a task is picklable, and uses only its arguments. Closing the iterator early abandons the running tasks: what
+they have written is not part of the log.
 Not for: what the tasks do, and when.
 """
 
@@ -34,26 +35,26 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_WORKERS = 256
-"""processes. More than that on one machine is a slip of the keyboard."""
+"""Maximum number of processes; a larger value is almost certainly a typo."""
 
 QUEUED_PER_WORKER = 2
-"""tasks that are pickled ahead for each process, so that none waits and the rest take no memory."""
+"""Tasks that are pickled ahead for each process, so that no process waits and the other tasks take no memory."""
 
 
 CHECK_SECONDS = 0.5
-"""How long results are waited for between two checks."""
+"""Seconds to wait for results between two checks."""
 
 Check = Callable[[], None]
 
 
 class StopRequested(BaseException):
-    """Raised by a check: somebody wants the program to end. Not an Exception, since nothing has gone wrong."""
+    """Raised by a check to end the program. Not an Exception, since nothing has gone wrong."""
 
 
 class TaskRunner(Protocol):
-    """Runs a function once for each item and gives out what it returns, as soon as it does, in any order.
+    """Runs a function once for each item and yields its results as soon as they are available, in any order.
 
-    ``workers`` is how many tasks it runs at the same time.
+    ``workers`` is the number of tasks that run at the same time.
     """
 
     @property
@@ -63,7 +64,7 @@ class TaskRunner(Protocol):
 
 
 class InProcess:
-    """One task after the other in the calling thread. Thread-safe."""
+    """Runs one task after the other in the calling thread. Thread-safe."""
 
     workers = 1
 
@@ -71,7 +72,7 @@ class InProcess:
         self._check = check
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See the module. Items are taken one at a time."""
+        """Run the tasks as the module describes. Items are taken one at a time."""
         errors: list[Exception] = []
         for item in items:
             self._check()
@@ -85,22 +86,24 @@ class InProcess:
 
 
 class ProcessPool:
-    """So many tasks at a time, each in a process of its own making. Thread-safe.
+    """Runs up to ``workers`` tasks at a time in processes that it starts. Thread-safe.
 
     Processes are spawned, not forked: threads and connections of the caller are not copied into them. They live for
-    one ``run``, so their memory is given back. A program that uses this has to be importable without doing anything
-    (``if __name__ == "__main__":``), as Python's multiprocessing demands.
+    one ``run``, so their memory is freed afterwards. The main program must be importable without side effects
+    (``if __name__ == "__main__":``), as Python's multiprocessing requires.
     """
 
     def __init__(self, workers: int, check: Check = lambda: None) -> None:
         if not 1 <= workers <= MAX_WORKERS:
-            raise InvalidRequestError(f"{workers} processes for tasks: choose from 1 to {MAX_WORKERS}")
+            raise InvalidRequestError(
+                f"invalid number of worker processes: {workers} is not between 1 and {MAX_WORKERS}"
+            )
         self.workers = workers
         self._check = check
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See the module. Raises SparklogError where a process ends by itself, such as for want of memory."""
-        queued = list(islice(items_left := iter(items), self.workers * QUEUED_PER_WORKER))
+        """Run the tasks as the module describes. Raises SparklogError if a process dies, as when out of memory."""
+        queued = list(islice(remaining_items := iter(items), self.workers * QUEUED_PER_WORKER))
         if not queued:
             return
         executor = ProcessPoolExecutor(
@@ -108,19 +111,19 @@ class ProcessPool:
         )
         finished = False
         try:
-            yield from _run(executor, function, queued, items_left, self._check)
+            yield from _run(executor, function, queued, remaining_items, self._check)
             finished = True
         except BrokenProcessPool as error:
             raise SparklogError(
-                f"a process that ran {getattr(function, '__name__', function)} ended by itself: it was killed, perhaps "
-                "for want of memory; what it wrote is no part of the log. Run it again with fewer processes or on Spark"
+                f"a process that ran {getattr(function, '__name__', function)} died: it was killed, perhaps because it "
+                "ran out of memory; what it wrote is not part of the log. Retry with fewer processes, or on Spark"
             ) from error
         finally:
             _shut_down(executor, finished)
 
 
 def runner(workers: int, check: Check = lambda: None) -> TaskRunner:
-    """This process for one worker, else a pool. Raises InvalidRequestError."""
+    """Return a runner in this process for one worker, else a pool. Raises InvalidRequestError."""
     return InProcess(check) if workers == 1 else ProcessPool(workers, check)
 
 
@@ -149,7 +152,7 @@ def _run(
 
 
 def _shut_down(executor: ProcessPoolExecutor, finished: bool) -> None:
-    """Let idle processes end; those that are busy with what nobody waits for any more are told to."""
+    """Wait for the idle processes to end; if tasks were abandoned, terminate the processes that run them."""
     processes = [] if finished else list((executor._processes or {}).values())
     executor.shutdown(wait=finished, cancel_futures=True)
     for process in processes:
@@ -159,12 +162,12 @@ def _shut_down(executor: ProcessPoolExecutor, finished: bool) -> None:
 
 
 def _leave_signals_to_parent() -> None:
-    """Ctrl-C in a terminal reaches every process of a group; the one that started them decides what it means."""
+    """Ignore SIGINT: Ctrl-C in a terminal reaches every process of the group, and the parent decides what to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def raise_first(errors: list[Exception]) -> None:
-    """Raise the first of the errors, if there is one, and log the others."""
+    """Raise the first error, if there is one, and log the others."""
     for error in errors[1:]:
         logger.warning("another task failed: %s", error)
     if errors:

@@ -18,10 +18,9 @@ from sparklog.log.commits.retired_files import RemovedFile
 from sparklog.log.records import ranges
 from sparklog.maintenance.gc import orphans as vacuum
 from sparklog.maintenance.gc import retired_files as deletion
-from sparklog.maintenance.segments import compact
-from sparklog.maintenance.segments import merge as rewrite
+from sparklog.maintenance.segments import compact, merge
 from sparklog.maintenance.segments import replacement as replacing
-from sparklog.protocol import fold, partition_fold
+from sparklog.protocol import partition_fold
 from sparklog.protocol.commits import DeleteSegments
 from sparklog.protocol.decide import append as decide
 from sparklog.protocol.decide import segments as decide_segments
@@ -49,10 +48,10 @@ def conflicts_are_not_looked_for(patch: Patch) -> None:
 
 
 def jobs_give_their_files_the_same_name(patch: Patch) -> None:
-    def new_key(self: rewrite.Target, base_offset: int) -> str:
+    def new_key(self: merge.Target, base_offset: int) -> str:
         return f"{self.topic}-{self.partition}/{file_name(base_offset, self.version // 10 * 10, 'same')}"
 
-    patch.setattr(rewrite.Target, "new_key", new_key)
+    patch.setattr(merge.Target, "new_key", new_key)
 
 
 # -- vacuum and sweep
@@ -81,12 +80,12 @@ def a_vacuum_looks_before_it_fences(patch: Patch) -> None:
 
 
 def a_vacuum_does_not_look_what_is_live(patch: Patch) -> None:
-    patch.setattr(vacuum._Needed, "has", lambda self, key: False)
+    patch.setattr(vacuum._NeededFiles, "has", lambda self, key: False)
 
 
 def a_vacuum_leaves_indexes(patch: Patch) -> None:
-    real = vacuum._orphans
-    patch.setattr(vacuum, "_orphans", lambda *rest: [found for found in real(*rest) if found.path.endswith(".log")])
+    real = vacuum._find_orphans
+    patch.setattr(vacuum, "_find_orphans", lambda *rest: [file for file in real(*rest) if file.path.endswith(".log")])
 
 
 def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
@@ -94,13 +93,12 @@ def a_sweep_does_not_look_what_is_live(patch: Patch) -> None:
 
 
 def a_sweep_deletes_the_listing_first(patch: Patch) -> None:
-    real = deletion._forgotten
+    real = deletion._forget_listings
 
-    def forgotten(state: State, listings: Sequence[str]) -> object:
-        raise_later = real(state, listings)
-        return raise_later._replace(actions=[])
+    def forget_listings(state: State, listings: Sequence[str]) -> object:
+        return real(state, listings)._replace(actions=[])
 
-    patch.setattr(deletion, "_forgotten", forgotten)
+    patch.setattr(deletion, "_forget_listings", forget_listings)
 
 
 def a_job_deletes_its_sources_at_once(patch: Patch) -> None:
@@ -130,11 +128,11 @@ def a_checkpoint_does_not_know_what_was_replaced(patch: Patch) -> None:
 def a_log_without_segments_begins_again(patch: Patch) -> None:
     real = partition_fold.apply_deletion
 
-    def deleted(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
+    def apply_deletion(partition: PartitionState, action: DeleteSegments, version: int) -> PartitionState:
         after = real(partition, action, version)
         return after if after.segments else replace(after, log_start_offset=0, log_end_offset=0)
 
-    patch.setattr(fold.partition_fold, "apply_deletion", deleted)
+    patch.setattr(partition_fold, "apply_deletion", apply_deletion)
 
 
 def a_reader_does_not_look_where_records_went(patch: Patch) -> None:
@@ -166,16 +164,18 @@ def a_reader_goes_on_behind_the_file_that_is_gone(patch: Patch) -> None:
 
 
 def the_times_of_commits_are_not_kept(patch: Patch) -> None:
-    real = rewrite._columns
+    real = merge._convert_batch
 
-    def columns(source: Any, entry: Any, batch: pa.RecordBatch, names: Sequence[str], base: int) -> pa.RecordBatch:
+    def convert_batch(
+        source: Any, entry: Any, batch: pa.RecordBatch, names: Sequence[str], base: int
+    ) -> pa.RecordBatch:
         stamped, source.segment = source.segment, replace(source.segment, append_time_ms=-1)
         try:
             return real(source, entry, batch, names, base)
         finally:
             source.segment = stamped
 
-    patch.setattr(rewrite, "_columns", columns)
+    patch.setattr(merge, "_convert_batch", convert_batch)
 
 
 def compaction_keeps_the_first_record_of_a_key(patch: Patch) -> None:

@@ -1,14 +1,13 @@
-"""Check a cluster: the metadata first, then lists of segments, then every data file on every in-sync replica.
+"""Checks a cluster: the metadata first, then the segment lists, then every data file on every in-sync replica.
 
     check = check_cluster(store, Scope(topics=["orders"]), runner=ProcessPool(2))
     check.report.findings
 
-Data files are read as tasks, by whatever runs tasks (``runner``, or Spark). The cluster may be in use meanwhile: what
-was found of a file that is no part of the log any more when all is done is left out, and so are orphans that were
-committed since.
+Data files are read as tasks, by any task runner (``runner``, or Spark). The cluster may be in use during the check:
+findings about files that have left the log by the end are dropped, and so are orphans that were committed since.
 
-Rules: reads only; works on clusters that cannot be opened. Progress is told in bytes.
-Not for: mending (``repair``), nor for how a report looks (``fsck_report``).
+Rules: reads only; works on clusters that cannot be opened. Progress is reported in bytes.
+Not for: repairs (``repair``), and how a report looks (``report``).
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from sparklog.protocol.state import State
 from sparklog.store.base import Store
 
 TASK_BYTES = 256 * 1024 * 1024
-"""bytes of data files in one task: some tenths of a second on a local disk, some seconds on an object store."""
+"""Bytes of data files in one task: some tenths of a second on a local disk, some seconds on an object store."""
 
-TASKS_AT_LEAST = 64
-"""tasks that smaller clusters are split into, so that several processes and the progress have something to go by."""
+MIN_TASKS = 64
+"""Number of tasks into which smaller clusters are split, for several processes to share and for progress reports."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What to check. No ``topics`` are all of them; ``partitions`` are numbers, of every topic. ``fast``: no checksums
-    of batches."""
+    """What to check. No ``topics`` means all of them; ``partitions`` are numbers, of every topic. ``fast``: skip the
+    checksums of batches."""
 
     topics: Collection[str] = ()
     partitions: Collection[int] = ()
@@ -68,7 +67,7 @@ class Scope:
 
 @dataclass
 class Check:
-    """A finished check: the report, and what a repair needs to know."""
+    """A finished check: the report, and what a repair needs. ``unreachable`` has the error of each failed broker."""
 
     store: Store
     scope: Scope
@@ -91,7 +90,7 @@ def check_cluster(
     """Check the cluster at a store's root.
 
     Raises ClusterNotFoundError, ClusterMovedError, UnsupportedVersionError, UnknownTopicOrPartitionError for a topic of
-    the scope that does not exist, or StorageError where the root itself cannot be read.
+    the scope that does not exist, or StorageError if the root itself cannot be read.
     """
     scope = scope or Scope()
     metadata = check_metadata(store, progress)
@@ -103,23 +102,23 @@ def check_cluster(
     report = Report(root=store.root, cluster_id=metadata.state.cluster_id, version=metadata.state.version)
     report.fast = scope.fast
     check = Check(store, scope, report, metadata, Copies())
-    if metadata.newer:  # which files there have to be, the version that is needed knows
+    if metadata.newer:  # only the later version of sparklog knows which files there should be
         report.findings = in_order(metadata.findings)
         return check
     _open_stores(check, BrokerStores(store, clock or SystemClock(), storage_options))
-    found = [
+    findings = [
         *metadata.findings,
-        *_time_ahead(check, clock or SystemClock()),
+        *_check_time(check, clock or SystemClock()),
         *_check_lists(check),
         *_check_files(check, runner or InProcess(), progress),
     ]
-    report.findings = in_order(found)
+    report.findings = in_order(findings)
     return check
 
 
-def _time_ahead(check: Check, clock: Clock) -> Iterator[Finding]:
-    """The log's time, where it is ahead of this machine's clock and of what the storage stamped the newest commit with:
-    each may be wrong alone."""
+def _check_time(check: Check, clock: Clock) -> Iterator[Finding]:
+    """Check that the log's time is not ahead of both this machine's clock and the storage's time of the newest commit;
+    either may be wrong alone."""
     state = check.metadata.state
     written_ms = 0
     with suppress(StorageError):
@@ -129,9 +128,9 @@ def _time_ahead(check: Check, clock: Clock) -> Iterator[Finding]:
         yield Finding(
             kind=TIME_AHEAD,
             severity=WARNING,
-            message=f"the log's time is {ahead_ms // 1000} s ahead: the clock of a machine that committed was wrong, "
-            "and all commits since have times after that; records stamped with them, and what is due later, are off "
-            "by as much",
+            message=f"the log's time is {ahead_ms // 1000} s ahead: a machine with a wrong clock has committed, and "
+            "all commits since have later times; record timestamps taken from them and all expirations are off by as "
+            "much",
             action="set the clock of that machine (the commits name their writers), then run `sparklog cluster "
             "reset-time`",
             path=commit_key(state.version),
@@ -141,18 +140,18 @@ def _time_ahead(check: Check, clock: Clock) -> Iterator[Finding]:
 
 def _check_scope(scope: Scope, state: State) -> None:
     for topic in scope.topics:
-        found = state.topic(topic)
-        missing = [number for number in scope.partitions if not 0 <= number < len(found.partitions)]
+        partitions = state.topic(topic).partitions
+        missing = [number for number in scope.partitions if not 0 <= number < len(partitions)]
         if missing:
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} has no partition {missing[0]}", topic=topic, partition=missing[0]
             )
     if any(number < 0 for number in scope.partitions):
-        raise InvalidRequestError("a partition has a number from 0 on")
+        raise InvalidRequestError(f"invalid partition {min(scope.partitions)}: partitions are numbered from 0")
 
 
 def _open_stores(check: Check, brokers: BrokerStores) -> None:
-    """The locations that can be checked; what is wrong with the others."""
+    """Open the locations that can be checked; record the errors of the others."""
     state = check.metadata.state
     for number, broker in state.brokers.items():
         try:
@@ -180,48 +179,48 @@ def _check_lists(check: Check) -> Iterator[Finding]:
 
 
 def _check_files(check: Check, runner: TaskRunner, progress: Progress) -> list[Finding]:
-    """The data files, and what else lies beside them."""
+    """Check the data files, and find orphans beside them."""
     metadata, stores = check.metadata, check.stores
-    lists = _sound_lists(metadata)
-    orphans = _orphans(check, lists) if check.scope.is_all else []
+    lists = _select_sound_lists(metadata)
+    orphans = _find_orphans(check, lists) if check.scope.is_all else []
     copies = [copy for copy in plan_copies(metadata.state, lists, check.scope.holds) if copy.broker in stores]
     total = sum(copy.size_bytes for copy in copies)
-    _run(check, copies, total, runner, progress)
-    found = _with_rebuilds(check, list(check.copies.findings()))
-    findings = [*offline_brokers(metadata.state, check.unreachable), *found, *orphans]
+    _run_tasks(check, copies, total, runner, progress)
+    of_copies = _try_rebuilds(check, list(check.copies.findings()))
+    findings = [*offline_brokers(metadata.state, check.unreachable), *of_copies, *orphans]
     if not findings:
         return []
-    return _still_true(check, findings)
+    return _drop_outdated(check, findings)
 
 
-def _with_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
-    """Say of each index without a sound copy whether it could be made from its ``.log``, which is found by doing it."""
+def _try_rebuilds(check: Check, findings: list[Finding]) -> list[Finding]:
+    """Try to rebuild each index without a sound copy from its ``.log``; add the result to its finding."""
     rebuilt: dict[str, Rebuilt] = {}
     runs = {
         copies[0].copy.path: copies[0].copy.runs
         for copies, _ in check.copies.unsound()
         if not all(any(finding.kind == MISSING_LOG for finding in copy.findings) for copy in copies)
     }
-    found: list[Finding] = []
+    updated: list[Finding] = []
     for finding in findings:
         if finding.kind in OF_INDEX and not finding.repairable:
             path = finding.path.removesuffix(".index") + ".log"
             if path not in rebuilt and path in runs:
-                rebuilt[path] = _rebuilt(check, path, runs[path])
-            finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is not there either")))
-        found.append(finding)
-    return found
+                rebuilt[path] = _rebuild(check, path, runs[path])
+            finding = with_rebuild(finding, *rebuilt.get(path, Rebuilt(b"", "it is missing too")))
+        updated.append(finding)
+    return updated
 
 
-def _rebuilt(check: Check, path: str, runs: Sequence[LiveRun]) -> Rebuilt:
+def _rebuild(check: Check, path: str, runs: Sequence[LiveRun]) -> Rebuilt:
     try:
         return rebuild_from_log(check.store, check.stores, path, runs)
     except SparklogError as error:
         return Rebuilt(b"", str(error))
 
 
-def _sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
-    """The lists that are as long as the state says; the others are findings already."""
+def _select_sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
+    """Return the segment lists that are as long as the state says; the others are findings already."""
     sound = {}
     for name, listed in metadata.lists.items():
         try:
@@ -233,26 +232,26 @@ def _sound_lists(metadata: Metadata) -> dict[str, TopicSegments]:
     return sound
 
 
-def _orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Finding]:
-    """Only where all lists could be had, else everything of a topic would be taken for orphans."""
+def _find_orphans(check: Check, lists: Mapping[str, TopicSegments]) -> list[Finding]:
+    """Find orphans, but only if all lists are sound, else all files of a topic could be taken for orphans."""
     metadata = check.metadata
     if len(lists) < len(metadata.lists) or not metadata.is_whole:
         return []
     accounted = Accounted(metadata.state, lists)
-    found = list(read_listings(check.store, metadata.state, accounted))
+    findings = list(read_listings(check.store, metadata.state, accounted))
     for broker, store in sorted(check.stores.items()):
         try:
-            found += unaccounted(store, broker, accounted, metadata.state.removed_files)
+            findings += unaccounted(store, broker, accounted, metadata.state.removed_files)
         except SparklogError as error:
             check.unreachable[broker] = str(error)
     for broker in check.unreachable:
         check.stores.pop(broker, None)
-    return found
+    return findings
 
 
-def _run(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, progress: Progress) -> None:
+def _run_tasks(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, progress: Progress) -> None:
     checked, fast = check.report.checked, check.scope.fast
-    size = min(TASK_BYTES, max(total // TASKS_AT_LEAST, 1024 * 1024))
+    size = min(TASK_BYTES, max(total // MIN_TASKS, 1024 * 1024))
     tasks: Iterator[FileTask] = plan_tasks(copies, check.stores, size, fast)
     done = 0
     progress("bytes", 0, total)
@@ -266,12 +265,12 @@ def _run(check: Check, copies: list[FileCopy], total: int, runner: TaskRunner, p
         progress("bytes", done, total)
 
 
-def _still_true(check: Check, findings: list[Finding]) -> list[Finding]:
-    """What was found without what others have changed meanwhile."""
+def _drop_outdated(check: Check, findings: list[Finding]) -> list[Finding]:
+    """Drop the findings that no longer hold, because of commits since the check began."""
     newer = catch_up(check.store, check.metadata)
     if newer.state.version == check.metadata.state.version or not check.metadata.is_whole:
         return findings
-    accounted = Accounted(newer.state, _sound_lists(newer))
+    accounted = Accounted(newer.state, _select_sound_lists(newer))
     list(read_listings(check.store, newer.state, accounted))
     return [
         finding

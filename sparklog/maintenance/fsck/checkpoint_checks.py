@@ -1,7 +1,7 @@
-"""The checkpoints of a cluster as they lie there: what can be read of each, and what is wrong with the rest.
+"""Reads all checkpoints of a cluster, and finds out what is wrong with those that cannot be used.
 
-Rules: reads only. A part that several checkpoints share is read once, as long as the cache holds it.
-Not for: whether a checkpoint says what the commits say (``metadata_checks``).
+Rules: reads only. A part that several checkpoints share is read once, while it is in the cache.
+Not for: whether a checkpoint agrees with the commits (``metadata_checks``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sparklog.protocol.state import State, TopicState
 from sparklog.store.base import Store
 
 _CACHED_ROWS = 2_000_000
-"""rows of parts kept between checkpoints, some 300 MB."""
+"""Rows of parts that are cached between checkpoints, some 300 MB."""
 
 
 @dataclass
 class KeptCheckpoint:
-    """One checkpoint. ``fault`` says why it is of no use; ``state`` and ``manifest`` are None where it cannot be read.
+    """One checkpoint. ``fault`` says why it cannot be used; ``state`` and ``manifest`` are None if it cannot be read.
 
-    ``kind`` is that of the finding the fault becomes.
+    ``kind`` is the kind of the finding for the fault.
     """
 
     key: str
@@ -52,12 +52,12 @@ class KeptCheckpoint:
         return not self.fault
 
     def blame(self, kind: str, fault: str, path: str = "") -> None:
-        """Say what is wrong with it, unless that is known already."""
+        """Record a fault, unless there is one already."""
         if not self.fault:
             self.kind, self.fault, self.path = kind, fault, path or self.key
 
-    def finding(self, stands: bool) -> Finding:
-        """``stands``: whether the state of the cluster is known without it."""
+    def finding(self, replaceable: bool) -> Finding:
+        """Return the finding for the fault. ``replaceable``: the state of the cluster is known without it."""
         if self.kind == kinds.NEWER_VERSION:
             return newer_version(self.fault, self.path or self.key, self.version)
         return Finding(
@@ -65,9 +65,9 @@ class KeptCheckpoint:
             severity=WARNING,
             message=self.fault,
             action="run `sparklog fsck --repair`, which writes a new one from the commits and removes this one"
-            if stands
-            else "keep it: what it stands for is nowhere else",
-            repairable=stands,
+            if replaceable
+            else "keep it: it is the only source of the state that it holds",
+            repairable=replaceable,
             path=self.path or self.key,
             version=self.version,
         )
@@ -81,9 +81,9 @@ class Checkpoints:
         self._cache = ListCache(store)
         self._parts: OrderedDict[str, pa.RecordBatch] = OrderedDict()
         self._rows = 0
-        found = [info.key for info in store.list(CHECKPOINTS) if info.key != LATEST_KEY]
-        self.keys = [key for key in found if checkpoint_version(key) is not None]
-        self.stray = [key for key in found if checkpoint_version(key) is None]
+        keys = [info.key for info in store.list(CHECKPOINTS) if info.key != LATEST_KEY]
+        self.keys = [key for key in keys if checkpoint_version(key) is not None]
+        self.stray = [key for key in keys if checkpoint_version(key) is None]
         self.kept: list[KeptCheckpoint] = []
         for key in self.keys:
             version = manifest_version(key)
@@ -94,7 +94,7 @@ class Checkpoints:
         try:
             kept.manifest = checkpoint.read_manifest(self._store, kept.key)
             if kept.manifest.version != kept.version:
-                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} says that it is of version {kept.manifest.version}")
+                kept.blame(kinds.DAMAGED_CHECKPOINT, f"{kept.key} says that its version is {kept.manifest.version}")
                 return kept
             kept.files = [*kept.manifest.head_parts, *kept.manifest.lists]
             kept.state = checkpoint.read_heads(self._store, kept.manifest)
@@ -113,7 +113,8 @@ class Checkpoints:
         return [kept for kept in self.kept if kept.version == version]
 
     def lists(self, kept: KeptCheckpoint, topic: TopicState) -> pa.RecordBatch | None:
-        """The list of a topic's segments in a checkpoint, in order; None, and a fault, where it cannot be had."""
+        """Return the segments of a topic in a checkpoint, in order; if they cannot be read, record a fault and return
+        None."""
         assert kept.lists is not None
         listed = kept.lists.of(topic.topic_id)
         try:
@@ -138,7 +139,7 @@ class Checkpoints:
         return parts
 
     def hint_fault(self) -> Finding | None:
-        """What is wrong with latest.json: one that is merely old is not."""
+        """Return a finding if latest.json names no sound checkpoint; an old one is not a fault."""
         try:
             data = self._store.get(LATEST_KEY, limits.MAX_CLUSTER_FILE_BYTES)
             named = msgspec.json.decode(data, type=_Hint).manifest
@@ -149,11 +150,13 @@ class Checkpoints:
         sound = [kept.key for kept in self.kept if kept.is_sound]
         if named in sound:
             return None
-        return _stale(f"{LATEST_KEY} names {named}, which is not there or of no use")
+        return _stale(f"{LATEST_KEY} names {named}, which does not exist or cannot be used")
 
     def unused(self) -> list[str]:
-        """Files of checkpoints that no readable manifest names: left by who died while writing one. Marks of the
-        boundary are not: the newest is needed, and clean-ups remove the others."""
+        """Return the files of checkpoints that no readable manifest names: their writer died before its manifest.
+
+        Marks of the boundary are not unused: the newest is needed, and clean-ups remove the others.
+        """
         named = set(filter(is_boundary_mark, self.keys))
         for kept in self.kept:
             named.add(kept.key)
@@ -162,12 +165,12 @@ class Checkpoints:
 
 
 def newer_version(message: str, path: str, version: int) -> Finding:
-    """What only another version of sparklog can judge."""
+    """Return a finding for an object that only a later version of sparklog can check."""
     return Finding(
         kind=kinds.NEWER_VERSION,
         severity=WARNING,
         message=message,
-        action="check the cluster with the version that is needed; until then keep everything as it is",
+        action="check the cluster with that version; until then do not change anything",
         path=path,
         version=version,
     )

@@ -1,14 +1,14 @@
-"""Checks of data files, as tasks: each ``.log`` and ``.index`` read once, and held against what the commit log names.
+"""Checks data files, as tasks: each ``.log`` and ``.index`` is read once, and compared with the commit log.
 
-A task has some files, each on one broker, with the stores to read them from; it is picklable and needs no cluster. A
-file is checked whole, also what no live segment is in any more, since replicas have to be equal byte for byte.
+A task has some files, each at one broker, with the stores to read them from; it is picklable and needs no cluster. The
+whole file is checked, also parts without live segments, since replicas have to be equal byte for byte.
 
-    the .index     its own checksum, and that it holds the runs of batches that the commit log names: batches, rows,
+    the .index     its own checksum, and that it has the runs of batches that the commit log names: batches, rows,
                    bytes, timestamps within the segment's
     the .log       every byte by the checksums in the index (not with ``fast``); its length, schema and footer; the
-                   record count in every message; explicit offsets that rise
+                   record count in every message; explicit offsets that increase
 
-Rules: damage is a finding, not an error; a storage that fails is a finding too, and only of the files it concerns.
+Rules: damage is a finding, not an error; so is a storage failure, for the files that it concerns.
 Not for: what other replicas have, and what can be repaired from where (``replica_checks``).
 """
 
@@ -32,20 +32,20 @@ from sparklog.store.base import Store
 from sparklog.store.local import LocalStore
 
 UNKNOWN = -1
-"""Where a checksum could not be worked out."""
+"""In place of a checksum that could not be computed."""
 
 _NOTHING = pa.py_buffer(b"")
 
 
 class LiveRun(NamedTuple):
-    """A live segment of a topic, as the run of batches that it is in its file."""
+    """A live segment of a topic: a run of batches in a file."""
 
     topic: str
     segment: Segment
 
 
 class FileCopy(NamedTuple):
-    """One file on one broker, and the live runs in it in the order of their batches."""
+    """One file at one broker, with its live runs in the order of their batches."""
 
     path: str
     broker: int
@@ -53,12 +53,12 @@ class FileCopy(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what there is to read: the runs', the index and the footer not counted."""
+        """The approximate size to read: the bytes of the runs, without the index and the footer."""
         return sum(run.segment.size_bytes for run in self.runs)
 
 
 class FileTask(NamedTuple):
-    """Files to check, and the stores of the brokers that they are on. ``fast``: no checksums of batches."""
+    """Files to check, and the stores of their brokers. ``fast``: skip the checksums of batches."""
 
     stores: dict[int, Store]
     copies: tuple[FileCopy, ...]
@@ -66,10 +66,10 @@ class FileTask(NamedTuple):
 
 
 class CopyResult(NamedTuple):
-    """What was found of one file on one broker. The checksums are those of all bytes, ``UNKNOWN`` where not read.
+    """The result of checking one file at one broker. The checksums are those of all bytes, ``UNKNOWN`` if not read.
 
-    ``has_index`` says whether the ``.index`` is sound and that of the committed file; only then ``bad_batches`` are
-    those of the ``.log`` that are not what was written (-1: what is around them), None where all of it is missing.
+    ``has_index``: the ``.index`` is sound and belongs to the committed file. Only then ``bad_batches`` is set: the
+    damaged batches of the ``.log`` (-1: the parts around the batches), or None if the whole ``.log`` is missing.
     """
 
     copy: FileCopy
@@ -86,7 +86,7 @@ class CopyResult(NamedTuple):
         return not self.findings
 
     def has(self, batch: int) -> bool:
-        """Whether a batch can be had from here."""
+        """Whether a batch can be copied from here."""
         return self.has_index and self.bad_batches is not None and batch not in self.bad_batches
 
 
@@ -96,7 +96,7 @@ def check_files(task: FileTask) -> list[CopyResult]:
 
 
 def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
-    """Check one file on one broker. Never raises for what is wrong with it."""
+    """Check one file at one broker. Faults are findings of the result; never raises for them."""
     key = index_path(copy.path)
     try:
         data = store.get(key, limits.MAX_INDEX_BYTES)
@@ -107,36 +107,36 @@ def check_copy(store: Store, copy: FileCopy, fast: bool = False) -> CopyResult:
     except CorruptionError as error:
         damaged = _of_all_runs(copy, kinds.DAMAGED_INDEX, key, error.message)
         return CopyResult(copy, [*_missing_log(store, copy), *damaged])
-    except SparklogError as error:  # also a format that is newer than this program
+    except SparklogError as error:  # including a format that is newer than this version of sparklog
         return CopyResult(copy, [*_of_all_runs(copy, kinds.UNREADABLE, key, str(error))])
     return _check_log(store, copy, index, data, fast)
 
 
 def _check_log(store: Store, copy: FileCopy, index: Index, data: bytes, fast: bool) -> CopyResult:
     try:
-        found = _verify(store, copy.path, index, fast)
+        verification = _verify(store, copy.path, index, fast)
     except ObjectNotFoundError:
         missing = list(_missing(store, copy, kinds.MISSING_LOG, copy.path))
         fits = not any(run_fault(run.segment, index, {}) for run in copy.runs)
         return CopyResult(copy, missing, index_crc32c=crc32c(data), bytes_read=len(data), has_index=fits)
     except StorageError as error:
         return CopyResult(copy, list(_of_all_runs(copy, kinds.UNREADABLE, copy.path, str(error))))
-    faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, found.offsets))}
+    faults = {run: fault for run in copy.runs if (fault := run_fault(run.segment, index, verification.offsets))}
     return CopyResult(
         copy,
-        findings=list(_wrong_runs(copy, index, found, faults) if faults else _damage(copy, index, found)),
-        log_crc32c=UNKNOWN if fast else found.crc32c,
+        findings=list(_wrong_runs(copy, index, verification, faults) if faults else _damage(copy, index, verification)),
+        log_crc32c=UNKNOWN if fast else verification.crc32c,
         index_crc32c=crc32c(data),
         batches=0 if fast else len(index),
-        bytes_read=len(data) + found.bytes_read,
+        bytes_read=len(data) + verification.bytes_read,
         has_index=not faults,
-        bad_batches=_bad_batches(index, found),
+        bad_batches=_bad_batches(index, verification),
     )
 
 
-def _bad_batches(index: Index, found: Verification) -> tuple[int, ...]:
-    bad = [damage.batch for damage in found.damage]
-    if found.cut_short:
+def _bad_batches(index: Index, verification: Verification) -> tuple[int, ...]:
+    bad = [damage.batch for damage in verification.damage]
+    if verification.cut_short:
         bad += [*range(bad[-1], len(index)), -1] if bad[-1] >= 0 else []
     return tuple(sorted(set(bad)))
 
@@ -156,10 +156,10 @@ def _verify(store: Store, key: str, index: Index, fast: bool) -> Verification:
 
 
 class Reads:
-    """Reads of one file. On a local disk by calls of the system, since a bad sector under a memory map would end the
-    process; elsewhere through an open file, which reads ahead. Not thread-safe.
+    """Reads one file. On a local disk by system calls, since a bad sector under a memory map would kill the process;
+    elsewhere through an open file, which reads ahead. Not thread-safe.
 
-    What was read last is kept, so a small file is read by one call, however often it is looked at.
+    The bytes read last are kept, so a small file is read by one call, however often it is accessed.
     """
 
     def __init__(self, store: Store, key: str) -> None:
@@ -188,8 +188,8 @@ class Reads:
         return self._data.slice(at, min(length, self._data.size - at))
 
     def _fetch(self, position: int, length: int) -> None:
-        """One byte more than asked for tells whether the file ends here."""
-        self._start, self._data = position, _NOTHING  # lets go of the bytes before, so that their memory is used again
+        """Read a range, and one byte more, to find out whether the file ends here."""
+        self._start, self._data = position, _NOTHING  # releases the previous bytes, so that their memory is reused
         self._data = pa.py_buffer(self._store.get_range(self._key, position, length + 1))
         if self._data.size <= length:
             self._end = position + self._data.size
@@ -199,35 +199,35 @@ class Reads:
 
 
 def run_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
-    """What an index says otherwise than the commit log of a segment; nothing where they agree."""
+    """Return how an index differs from the commit log in a segment; empty if they agree."""
     first, last = segment.first_batch, segment.first_batch + segment.batches - 1
     if last >= len(index):
-        return f"batches {first} to {last} are named, and the index has {len(index)}"
+        return f"the commit names batches {first} to {last}, but the index has {len(index)} batches"
     entries = [index.entry(number) for number in range(first, last + 1)]
     rows = (entries[0].first_row, entries[-1].end_row - entries[0].first_row)
     if rows != (segment.first_row, segment.records):
         return (
-            f"{segment.records} records from row {segment.first_row} are named, and the index has {rows[1]} from row "
-            f"{rows[0]}"
+            f"the commit names {segment.records} records from row {segment.first_row}, but the index has {rows[1]} "
+            f"from row {rows[0]}"
         )
     size = sum(entry.length for entry in entries)
     if size != segment.size_bytes:
-        return f"{segment.size_bytes} bytes are named, and the index has {size}"
+        return f"the commit names {segment.size_bytes} bytes, but the index has {size}"
     if segment.append_time_ms < 0:
         earliest = min(entry.min_timestamp_us for entry in entries)
         latest = max(entry.max_timestamp_us for entry in entries)
         if earliest < segment.min_timestamp_us or latest > segment.max_timestamp_us:
             return (
-                f"timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us} are named, and the index has "
-                f"{earliest} to {latest}"
+                f"the commit names timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}, but the index "
+                f"has {earliest} to {latest}"
             )
     return _offsets_fault(segment, index, offsets)
 
 
 def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int, int]]) -> str:
-    """Explicit offsets are there where there are gaps, and rise through the run up to its end."""
+    """Return what is wrong with the offsets: explicit ones are required for gaps, and increase up to the run's end."""
     if segment.has_gaps and not index.summary.has_offsets:
-        return "offsets have gaps, and the file has no explicit offsets"
+        return "the offsets have gaps, but the file has no explicit offsets"
     before = -1
     for number in range(segment.first_batch, segment.first_batch + segment.batches):
         if number not in offsets:
@@ -235,7 +235,7 @@ def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int,
         first, last = offsets[number]
         if first <= before or last >= segment.end_offset - segment.base_offset:
             return (
-                f"offsets {segment.base_offset} to {segment.end_offset - 1} are named, and batch {number} has "
+                f"the commit names offsets {segment.base_offset} to {segment.end_offset - 1}, but batch {number} has "
                 f"{segment.base_offset + first} to {segment.base_offset + last} after {segment.base_offset + before}"
             )
         before = last
@@ -243,7 +243,7 @@ def _offsets_fault(segment: Segment, index: Index, offsets: dict[int, tuple[int,
 
 
 def offsets_of(segment: Segment, index: Index, first: int, last: int) -> tuple[int, int]:
-    """The offsets ``[start, end)`` that batches ``first`` to ``last`` of a segment's run stand for."""
+    """Return the offsets ``[start, end)`` of the batches ``first`` to ``last`` of a segment's run."""
     entry, end = index.entry(first), segment.end_offset
     if index.summary.has_offsets:
         start = segment.base_offset + entry.first_offset
@@ -259,11 +259,11 @@ def offsets_of(segment: Segment, index: Index, first: int, last: int) -> tuple[i
 
 
 def _missing(store: Store, copy: FileCopy, kind: str, key: str) -> Iterator[Finding]:
-    return _of_all_runs(copy, kind, key, f"{store.root}/{key} is not there")
+    return _of_all_runs(copy, kind, key, f"{store.root}/{key} does not exist")
 
 
 def _missing_log(store: Store, copy: FileCopy) -> Iterator[Finding]:
-    """Beside an index that is of no use there may be no log either."""
+    """Check whether the log exists that belongs to a missing or damaged index."""
     try:
         store.info(copy.path)
     except ObjectNotFoundError:
@@ -273,7 +273,7 @@ def _missing_log(store: Store, copy: FileCopy) -> Iterator[Finding]:
 
 
 def _of_all_runs(copy: FileCopy, kind: str, key: str, message: str) -> Iterator[Finding]:
-    """A finding that concerns every record of the file's live runs."""
+    """Return findings that concern all records of the file's live runs."""
     for run in copy.runs:
         segment = run.segment
         yield _finding(copy, run, kind, key, message, (segment.base_offset, segment.end_offset))
@@ -297,9 +297,12 @@ def _finding(
     )
 
 
-def _wrong_runs(copy: FileCopy, index: Index, found: Verification, faults: dict[LiveRun, str]) -> Iterator[Finding]:
-    """The index is not that of the file the commit named: its own file may be right, or both may be of another."""
-    fits = not found.damage
+def _wrong_runs(
+    copy: FileCopy, index: Index, verification: Verification, faults: dict[LiveRun, str]
+) -> Iterator[Finding]:
+    """Return findings for an index that is not that of the committed file: either the index alone, or both files are
+    wrong."""
+    fits = not verification.damage
     kind, key = (kinds.WRONG_SEGMENT, copy.path) if fits else (kinds.INDEX_MISMATCH, index_path(copy.path))
     for run, fault in faults.items():
         message = f"the file is not the one that commit {run.segment.version} names: {fault}"
@@ -308,9 +311,9 @@ def _wrong_runs(copy: FileCopy, index: Index, found: Verification, faults: dict[
         yield _finding(copy, run, kind, key, message, (run.segment.base_offset, run.segment.end_offset))
 
 
-def _damage(copy: FileCopy, index: Index, found: Verification) -> Iterator[Finding]:
-    for number, damage in enumerate(found.damage):
-        if found.cut_short and number == len(found.damage) - 1:
+def _damage(copy: FileCopy, index: Index, verification: Verification) -> Iterator[Finding]:
+    for number, damage in enumerate(verification.damage):
+        if verification.cut_short and number == len(verification.damage) - 1:
             yield from _cut_short(copy, index, damage.batch, damage.what)
         elif damage.batch < 0:
             yield _around_batches(copy, damage.what)
@@ -319,8 +322,9 @@ def _damage(copy: FileCopy, index: Index, found: Verification) -> Iterator[Findi
 
 
 def _around_batches(copy: FileCopy, what: str) -> Finding:
-    """The schema and the footer are for other programs that open the file: records are found by the index."""
-    message = f"{what}; records can be read all the same"
+    """Return a finding for the schema or the footer: only other programs need these, since sparklog reads by the
+    index."""
+    message = f"{what}; all records can still be read"
     return Finding(kind=kinds.DAMAGED_FILE, severity=WARNING, message=message, path=copy.path, broker=copy.broker)
 
 
@@ -334,7 +338,7 @@ def _of_batch(copy: FileCopy, index: Index, batch: int, what: str) -> Finding:
     return Finding(
         kind=kinds.DAMAGED_BATCH,
         severity=WARNING,
-        message=f"{message}; no live record is in it",
+        message=f"{message}; it has no live records",
         path=copy.path,
         broker=copy.broker,
         batch=batch,
@@ -342,7 +346,7 @@ def _of_batch(copy: FileCopy, index: Index, batch: int, what: str) -> Finding:
 
 
 def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[Finding]:
-    """From ``batch`` on nothing is there; -1 is the footer."""
+    """Return findings for a file that is truncated at ``batch``; -1 means the footer."""
     lost = range(batch, len(index)) if batch >= 0 else range(0)
     concerned = False
     for run in copy.runs:
@@ -362,7 +366,7 @@ def _cut_short(copy: FileCopy, index: Index, batch: int, what: str) -> Iterator[
 def plan_tasks(
     copies: Iterable[FileCopy], stores: dict[int, Store], task_bytes: int, fast: bool = False
 ) -> Iterator[FileTask]:
-    """Tasks of about ``task_bytes``, or ``FILES_PER_TASK`` files; a file is never split."""
+    """Divide files into tasks of about ``task_bytes``, or ``FILES_PER_TASK`` files; a file is never split."""
     chosen: list[FileCopy] = []
     size = 0
     for copy in copies:
@@ -376,7 +380,7 @@ def plan_tasks(
 
 
 FILES_PER_TASK = 500
-"""files. Small ones cost by the piece, some milliseconds each on an object store."""
+"""Maximum files of one task, since each costs some milliseconds on an object store, however small it is."""
 
 
 def _task(copies: list[FileCopy], stores: dict[int, Store], fast: bool) -> FileTask:

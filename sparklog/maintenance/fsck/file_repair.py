@@ -1,12 +1,14 @@
-"""Repairs of data files, as tasks: a damaged or missing file is written anew from what other brokers have of it.
+"""Repairs data files, as tasks: a damaged or missing file is rewritten from the copies at other brokers.
 
-The index comes first: one that is sound and that of the committed file, from any broker, or one made from the ``.log``
-(see ``index_repair``). It has the checksum of every part of the ``.log``, so the file is put together part by part,
-from whichever copies have them right: two copies that are damaged in different places make a whole one.
+The index comes first: a sound one of the committed file, from any broker, or one rebuilt from the ``.log`` (see
+``index_repair``). It has the checksum of every part of the ``.log``, so the file is assembled part by part from the
+copies that have them intact: two copies that are damaged in different places make one sound file.
 
-Rules: everything is verified before it is written and read back after. A file appears whole under its name or not at
-all, and what is written is the same whoever writes it, so a repair may be killed at any step and run again. A file that
-cannot be mended fully is mended as far as possible; it never gets worse. What no copy has stays as it is.
+Rules: everything is verified before it is written, and read back afterwards. A file appears complete under its name or
+not at all, and the bytes are the same whichever process writes them, so a repair may be killed at any step and run
+again. A file that cannot be repaired completely is repaired as far as possible; it never gets worse. Parts that no copy
+has are left unchanged.
+Not for: which files to repair (``repair``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from sparklog.store.base import Store
 
 
 class RepairTask(NamedTuple):
-    """One file: which brokers have to have it (``targets``) and where else to look; ``root`` has the commits."""
+    """One file to repair: the copies at brokers that should have it (``targets``), the stores of all brokers, and the
+    ``root`` with the commits."""
 
     root: Store
     stores: dict[int, Store]
@@ -42,55 +45,55 @@ class RepairTask(NamedTuple):
     @property
     def runs(self) -> list[LiveRun]:
         """All live runs in the file, in the order of their batches."""
-        found = {run for copy in self.targets for run in copy.runs}
-        return sorted(found, key=lambda run: run.segment.first_batch)
+        runs = {run for copy in self.targets for run in copy.runs}
+        return sorted(runs, key=lambda run: run.segment.first_batch)
 
 
 def repair_file(task: RepairTask) -> list[Repair]:
-    """Mend the copies of one file. A storage that fails is why something was not done, not an error."""
+    """Repair the copies of one file. A storage failure is the reason of a refused repair, not an error."""
     try:
         return _repair(task)
     except SparklogError as error:
-        return [_refused(copy, copy.path, str(error)) for copy in task.targets]
+        return [_refuse(copy, copy.path, str(error)) for copy in task.targets]
 
 
-def _refused(copy: FileCopy, key: str, why: str) -> Repair:
+def _refuse(copy: FileCopy, key: str, why: str) -> Repair:
     return Repair(what="not repaired", path=key, broker=copy.broker, done=False, why_not=why)
 
 
 def _repair(task: RepairTask) -> list[Repair]:
     runs = tuple(task.runs)
     results = [check_copy(store, FileCopy(task.path, broker, runs)) for broker, store in task.stores.items()]
-    unsound = [copy for copy in task.targets if not _result(results, copy.broker).is_sound]
+    unsound = [copy for copy in task.targets if not _result_of(results, copy.broker).is_sound]
     if not unsound:
         return []
-    data, origin = _trusted_index(task, results)
+    data, origin = _find_index(task, results)
     if not data:
-        return [_refused(copy, index_path(task.path), f"no index that can be trusted: {origin}") for copy in unsound]
+        return [_refuse(copy, index_path(task.path), f"no index that can be trusted: {origin}") for copy in unsound]
     index = decode_index(data, index_path(task.path))
-    done: list[Repair] = []
+    repairs: list[Repair] = []
     for copy in unsound:
-        done += _mend(task, copy, index, data, origin)
-    return done
+        repairs += _repair_copy(task, copy, index, data, origin)
+    return repairs
 
 
-def _result(results: Sequence[CopyResult], broker: int) -> CopyResult:
+def _result_of(results: Sequence[CopyResult], broker: int) -> CopyResult:
     return next(result for result in results if result.copy.broker == broker)
 
 
-def _trusted_index(task: RepairTask, results: Sequence[CopyResult]) -> tuple[bytes, str]:
-    """The bytes of the right index and where they are from; none, and why."""
-    having = [result for result in results if result.has_index]
-    if len({result.index_crc32c for result in having}) > 1 or _sums_differ(results):
-        return b"", "the copies on several brokers are each sound and not the same"
-    for result in having:
+def _find_index(task: RepairTask, results: Sequence[CopyResult]) -> tuple[bytes, str]:
+    """Return the bytes of the right index and their origin; if there is none, empty bytes and the reason."""
+    with_index = [result for result in results if result.has_index]
+    if len({result.index_crc32c for result in with_index}) > 1 or _checksums_differ(results):
+        return b"", "the copies on several brokers are each sound, but differ"
+    for result in with_index:
         data = task.stores[result.copy.broker].get(index_path(task.path), limits.MAX_INDEX_BYTES)
         if crc32c(data) == result.index_crc32c:
             return data, f"from broker {result.copy.broker}"
     return rebuild_from_log(task.root, task.stores, task.path, task.runs)
 
 
-def _sums_differ(results: Sequence[CopyResult]) -> bool:
+def _checksums_differ(results: Sequence[CopyResult]) -> bool:
     sums = {result.log_crc32c for result in results if result.is_sound and result.log_crc32c != UNKNOWN}
     return len(sums) > 1
 
@@ -98,18 +101,18 @@ def _sums_differ(results: Sequence[CopyResult]) -> bool:
 # -- one copy
 
 
-def _mend(task: RepairTask, copy: FileCopy, index: Index, data: bytes, origin: str) -> Iterator[Repair]:
-    """Write what this copy lacks: the ``.log`` first, so that an index never stands beside a file it does not fit."""
+def _repair_copy(task: RepairTask, copy: FileCopy, index: Index, data: bytes, origin: str) -> Iterator[Repair]:
+    """Write what a copy lacks: the ``.log`` first, so that an index is never beside a ``.log`` of another file."""
     store = task.stores[copy.broker]
     with ExitStack() as stack:
         others = [broker for broker in task.stores if broker != copy.broker]
-        sources = [_Source(broker, stack.enter_context(reads)) for broker in others if (reads := _opened(task, broker))]
-        reads = _opened(task, copy.broker)
-        own = _Source(copy.broker, stack.enter_context(reads) if reads else _nothing)
-        plan = [_chosen(region, own, sources) for region in regions(index)]
-    if any(choice.broker != copy.broker for choice in plan) or _goes_on(store, task.path, index):
+        sources = [_Source(broker, stack.enter_context(reads)) for broker in others if (reads := _open(task, broker))]
+        reads = _open(task, copy.broker)
+        own = _Source(copy.broker, stack.enter_context(reads) if reads else _read_nothing)
+        plan = [_choose_source(region, own, sources) for region in regions(index)]
+    if any(choice.broker != copy.broker for choice in plan) or _has_wrong_size(store, task.path, index):
         yield _write_log(task, copy, index, plan)
-    if _index_of(store, task.path) != data:
+    if _read_index(store, task.path) != data:
         yield _write_index(task, copy, data, origin)
 
 
@@ -119,17 +122,17 @@ class _Source(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Where a part of the file is taken from; broker -1 where no copy has it."""
+    """The broker from which a part of the file is taken; -1 if no copy has it."""
 
     region: Region
     broker: int
 
 
-def _nothing(position: int, length: int) -> pa.Buffer:
+def _read_nothing(position: int, length: int) -> pa.Buffer:
     return pa.py_buffer(b"")
 
 
-def _opened(task: RepairTask, broker: int) -> Reads | None:
+def _open(task: RepairTask, broker: int) -> Reads | None:
     try:
         task.stores[broker].info(task.path)
         return Reads(task.stores[broker], task.path)
@@ -137,7 +140,7 @@ def _opened(task: RepairTask, broker: int) -> Reads | None:
         return None
 
 
-def _chosen(region: Region, own: _Source, others: Sequence[_Source]) -> _Choice:
+def _choose_source(region: Region, own: _Source, others: Sequence[_Source]) -> _Choice:
     for source in (own, *others):
         try:
             data = source.read_at(region.position, region.length)
@@ -148,15 +151,15 @@ def _chosen(region: Region, own: _Source, others: Sequence[_Source]) -> _Choice:
     return _Choice(region, -1)
 
 
-def _goes_on(store: Store, path: str, index: Index) -> bool:
-    """Whether a file that has all its parts is longer than it was written."""
+def _has_wrong_size(store: Store, path: str, index: Index) -> bool:
+    """Whether a file that has all its parts is longer than what was written, or missing."""
     try:
         return store.info(path).size != index.summary.log_length
     except ObjectNotFoundError:
         return True
 
 
-def _index_of(store: Store, path: str) -> bytes:
+def _read_index(store: Store, path: str) -> bytes:
     try:
         return store.get(index_path(path), limits.MAX_INDEX_BYTES)
     except SparklogError:
@@ -165,17 +168,18 @@ def _index_of(store: Store, path: str) -> bytes:
 
 def _write_log(task: RepairTask, copy: FileCopy, index: Index, plan: Sequence[_Choice]) -> Repair:
     missing = [choice.region for choice in plan if choice.broker < 0]
-    helpers = sorted({choice.broker for choice in plan} - {copy.broker, -1})
-    if not helpers and missing:
-        return _refused(copy, copy.path, f"no copy has {_lost(copy, index, missing)}")
-    fallback = _fallback(task, copy, missing)
+    sources = sorted({choice.broker for choice in plan} - {copy.broker, -1})
+    if not sources and missing:
+        return _refuse(copy, copy.path, f"no copy has {_describe_lost(copy, index, missing)}")
+    fallback = _find_fallback(task, copy, missing)
     if missing and fallback is None:
-        return _refused(copy, copy.path, f"no copy has {_lost(copy, index, missing)}, and none is of the right length")
-    what = f"put together from broker {_numbers(helpers)}" if helpers else "cut to the length that was written"
+        why_not = f"no copy has {_describe_lost(copy, index, missing)}, and none is long enough"
+        return _refuse(copy, copy.path, why_not)
+    what = f"assembled from broker {_numbers(sources)}" if sources else "truncated to the length that was written"
     if not task.dry_run:
         _copy_regions(task, copy, plan, fallback)
         _check_written(task, copy, index, missing)
-    why_not = f"no copy has {_lost(copy, index, missing)}" if missing else ""
+    why_not = f"no copy has {_describe_lost(copy, index, missing)}" if missing else ""
     return Repair(what=what, path=copy.path, broker=copy.broker, done=not task.dry_run, why_not=why_not)
 
 
@@ -183,8 +187,8 @@ def _numbers(brokers: Sequence[int]) -> str:
     return " and ".join(map(str, brokers))
 
 
-def _lost(copy: FileCopy, index: Index, missing: Sequence[Region]) -> str:
-    """What of a file is in no copy, as offsets where they can be told."""
+def _describe_lost(copy: FileCopy, index: Index, missing: Sequence[Region]) -> str:
+    """Return which parts of a file no copy has, with their offsets if they have live records."""
     batches = sorted({region.batch for region in missing})
     parts = []
     for batch in batches:
@@ -200,8 +204,9 @@ def _lost(copy: FileCopy, index: Index, missing: Sequence[Region]) -> str:
     return ", ".join(parts)
 
 
-def _fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) -> int | None:
-    """A broker whose damaged bytes stand in for parts that no copy has right, so that the rest finds its place."""
+def _find_fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) -> int | None:
+    """Return a broker whose damaged bytes fill the parts that no copy has intact, so that the other parts keep their
+    position; None if no copy is long enough."""
     if not missing:
         return copy.broker
     end = max(region.position + region.length for region in missing)
@@ -215,7 +220,7 @@ def _fallback(task: RepairTask, copy: FileCopy, missing: Sequence[Region]) -> in
 
 
 def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fallback: int | None) -> None:
-    """Write the file; parts are verified once more as they are copied. Raises StorageError."""
+    """Write the file; parts are verified again as they are copied. Raises StorageError."""
     with ExitStack() as stack:
         readers: dict[int, ReadAt] = {}
         output = task.stores[copy.broker].open_output(copy.path)
@@ -227,9 +232,7 @@ def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fal
                     readers[source] = stack.enter_context(Reads(task.stores[source], copy.path))
                 data = readers[source](region.position, region.length)
                 if broker >= 0 and crc32c(data) != region.crc32c:
-                    raise StorageError(
-                        f"{copy.path} on broker {broker} has changed while it was copied", path=copy.path
-                    )
+                    raise StorageError(f"{copy.path} on broker {broker} changed while it was copied", path=copy.path)
                 output.write(data)
         except BaseException:
             output.abort()
@@ -238,13 +241,16 @@ def _copy_regions(task: RepairTask, copy: FileCopy, plan: Sequence[_Choice], fal
 
 
 def _check_written(task: RepairTask, copy: FileCopy, index: Index, missing: Sequence[Region]) -> None:
-    """Raises StorageError where what was written is not what is read back."""
-    known = {region.position for region in missing}
+    """Read a written file back. Raises StorageError if it differs from what was written."""
+    missing_positions = {region.position for region in missing}
     with Reads(task.stores[copy.broker], copy.path) as read_at:
         for region in regions(index):
-            if region.position not in known and crc32c(read_at(region.position, region.length)) != region.crc32c:
+            if region.position in missing_positions:
+                continue
+            if crc32c(read_at(region.position, region.length)) != region.crc32c:
                 raise StorageError(
-                    f"{copy.path} was written, and reads otherwise on broker {copy.broker}", path=copy.path
+                    f"{copy.path} on broker {copy.broker}: reading it back returned other bytes than were written",
+                    path=copy.path,
                 )
 
 
@@ -255,9 +261,11 @@ def _write_index(task: RepairTask, copy: FileCopy, data: bytes, origin: str) -> 
         with store.open_output(key) as output:
             output.write(data)
         if store.get(key, limits.MAX_INDEX_BYTES) != data:
-            raise StorageError(f"{key} was written, and reads otherwise on broker {copy.broker}", path=key)
+            raise StorageError(
+                f"{key} on broker {copy.broker}: reading it back returned other bytes than were written", path=key
+            )
     return Repair(
-        what=f"written {origin}" if origin.startswith("from") else f"made from the .log: {origin}",
+        what=f"written {origin}" if origin.startswith("from") else f"rebuilt from the .log: {origin}",
         path=key,
         broker=copy.broker,
         done=not task.dry_run,

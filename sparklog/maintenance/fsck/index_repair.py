@@ -1,16 +1,17 @@
-"""A lost or damaged ``.index`` without a sound copy anywhere: made from its ``.log``, where that can be trusted.
+"""Rebuilds a lost or damaged ``.index`` without a sound copy from its ``.log``, if that can be trusted.
 
-The checksums of a ``.log`` are in its index alone. So an index that is made from the file vouches for nothing: it would
-declare whatever is there to be right. It is written only where something else speaks for the bytes:
+The checksums of a ``.log`` are only in its index. So an index that is rebuilt from the file proves nothing: it would
+declare any bytes to be right. It is written only if other evidence vouches for the bytes:
 
-* what is left of a damaged index: its own checksum is that of the one made from the file, or all checksums of batches
-  in it are those of the file as it is; or
-* the file on two brokers, written apart, is the same, byte for byte.
+* the rest of a damaged index: its own checksum is that of the rebuilt one, or all checksums of batches in it match the
+  file; or
+* the files at two brokers, written independently, are identical, byte for byte.
 
-In any case the file has to hold the runs that the commit log names. Who produced its batches is taken from the commits
-that appended them, or from the damaged index; where both are gone it is nobody.
+In any case the file must have the runs that the commit log names. The producers of its batches are taken from the
+commits that appended them, or from the damaged index; if both are lost, the batches have no producer.
 
-Rules: never guesses. What nothing vouches for is refused, with the reason.
+Rules: never guesses. A file for which no evidence vouches is refused, with the reason.
+Not for: files whose index has a sound copy (``file_repair``).
 """
 
 from __future__ import annotations
@@ -38,47 +39,47 @@ from sparklog.store.base import Store
 
 
 class Rebuilt(NamedTuple):
-    """The outcome: the index and why it can be trusted, or an empty one and why not."""
+    """The result: the index and why it can be trusted, or empty bytes and why not."""
 
     data: bytes
     why: str
 
 
 def rebuild_from_log(root: Store, stores: Mapping[int, Store], path: str, runs: Sequence[LiveRun]) -> Rebuilt:
-    """An index for ``path``, from the copies of its ``.log`` on these brokers. Raises StorageError."""
-    damaged = list(_damaged(stores, path))
+    """Rebuild the index of ``path`` from the copies of its ``.log`` at these brokers. Raises StorageError."""
+    damaged = list(_read_damaged(stores, path))
     by_commits = _producers_by_commits(root, runs)
-    made: dict[int, bytes] = {}
+    rebuilt: dict[int, bytes] = {}
     reasons: list[str] = []
     for broker, store in stores.items():
         try:
-            data = _from(store, path, by_commits)
+            data = _rebuild(store, path, by_commits)
         except ObjectNotFoundError:
-            continue  # most brokers were never to have it
+            continue  # most brokers are not replicas
         except CorruptionError as error:
             reasons.append(f"broker {broker}: {error}")
             continue
         fault = next((why for run in runs if (why := run_fault(run.segment, decode_index(data, path), {}))), "")
         if fault:
-            reasons.append(f"broker {broker}: the .log is not the one the commit log names: {fault}")
+            reasons.append(f"broker {broker}: the .log is not the one that the commit log names: {fault}")
             continue
-        for left in damaged:
-            found = _vouched(left, data, partial(_from, store, path), by_commits)
-            if found:
-                return Rebuilt(found, "what is left of the damaged index vouches for the .log")
-        twin = next((other for other, same in made.items() if same == data), -1)
+        for remains in damaged:
+            index = _select_vouched(remains, data, partial(_rebuild, store, path), by_commits)
+            if index:
+                return Rebuilt(index, "the rest of the damaged index vouches for the .log")
+        twin = next((other for other, index in rebuilt.items() if index == data), -1)
         if twin >= 0:
             return Rebuilt(data, f"the .log is the same on brokers {twin} and {broker}")
-        made[broker] = data
-    if made:
+        rebuilt[broker] = data
+    if rebuilt:
         reasons.append(
-            "a .log that can be read and fits the commit log, but nothing says that its bytes are those that were "
+            "the .log can be read and matches the commit log, but nothing says that its bytes are those that were "
             "written: without the checksums of its index a changed byte would go unnoticed"
         )
     return Rebuilt(b"", "; ".join(reasons) or "no .log is left")
 
 
-def _damaged(stores: Mapping[int, Store], path: str) -> Iterator[bytes]:
+def _read_damaged(stores: Mapping[int, Store], path: str) -> Iterator[bytes]:
     for store in stores.values():
         try:
             yield store.get(index_path(path), limits.MAX_INDEX_BYTES)
@@ -86,24 +87,29 @@ def _damaged(stores: Mapping[int, Store], path: str) -> Iterator[bytes]:
             continue
 
 
-def _from(store: Store, path: str, producer_of: ProducerOf) -> bytes:
+def _rebuild(store: Store, path: str, producer_of: ProducerOf) -> bytes:
     size = store.info(path).size
     with Reads(store, path) as read_at:
         return rebuild_index(read_at, size, f"{store.root}/{path}", producer_of)
 
 
-def _vouched(left: bytes, data: bytes, make: Callable[[ProducerOf], bytes], by_commits: _Producers) -> bytes:
-    """The index to write where a damaged one vouches for the file: the one that was written, if that can be told."""
-    told = make(producers_in(left))
-    for made in (data, told):
-        if made[-4:] == left[-4:] and vouches_for(left, made):
-            return made
-    made = data if by_commits.is_complete else told
-    return made if vouches_for(left, made) else b""
+def _select_vouched(
+    remains: bytes, data: bytes, rebuild: Callable[[ProducerOf], bytes], by_commits: _Producers
+) -> bytes:
+    """Return the index to write if the ``remains`` of a damaged one vouch for the file, else empty bytes.
+
+    It is the original index, if that can be determined.
+    """
+    by_remains = rebuild(producers_in(remains))
+    for candidate in (data, by_remains):
+        if candidate[-4:] == remains[-4:] and vouches_for(remains, candidate):
+            return candidate
+    candidate = data if by_commits.is_complete else by_remains
+    return candidate if vouches_for(remains, candidate) else b""
 
 
 class _Producers:
-    """Who produced the batches of live runs, as the commits that appended them say. Callable as ``ProducerOf``."""
+    """The producers of the batches of live runs, from the commits that appended them. Callable as ``ProducerOf``."""
 
     def __init__(self) -> None:
         self.is_complete = True
@@ -127,14 +133,14 @@ class _Producers:
 
 
 def _producers_by_commits(root: Store, runs: Sequence[LiveRun]) -> _Producers:
-    found = _Producers()
+    producers = _Producers()
     for run in runs:
-        found.add(run, _append_of(root, run))
-    return found
+        producers.add(run, _find_append(root, run))
+    return producers
 
 
-def _append_of(root: Store, run: LiveRun) -> Append | None:
-    """The action that appended a segment, None where its commit is gone or it took the place of others."""
+def _find_append(root: Store, run: LiveRun) -> Append | None:
+    """Return the action that appended a segment; None if its commit was removed, or the segment replaced others."""
     segment = run.segment
     try:
         commit = read_commit(root, segment.version).commit

@@ -1,39 +1,40 @@
-"""What a check of a cluster finds: each finding says what is wrong, where, which records it concerns, and what to do.
+"""The findings of a check: each says what is wrong, where, which records it concerns, and what to do.
 
     kind                     what it is about                        repaired from
     cluster-file             cluster.json                            -
     damaged-commit           a commit's bytes                        a mirror of the commit log
     missing-commit           a number between others                 a mirror of the commit log
-    broken-chain             commits that do not follow              a mirror of the commit log
+    broken-chain             commits that do not follow another      a mirror of the commit log
     damaged-boundary         boundary.json                           -
-    commits-beyond-the-end   commits that do not join on            - (they are moved out of the way)
-    newer-version            what a later version has written        -
-    lost-history             commits removed, and nothing stands     -
+    commits-beyond-the-end   commits after the end of the log        - (they are moved away)
+    newer-version            objects written by a later version      -
+    lost-history             commits removed without a checkpoint    -
     damaged-checkpoint       a checkpoint's files                    the commits (it is removed)
     checkpoint-differs       a checkpoint's state or segments        the commits (it is removed)
     stale-hint               latest.json                             the checkpoints (it is removed)
     time-ahead               the log's time, ahead of the present    `sparklog cluster reset-time`
     segment-list             the list of live segments               the commits (checkpoints are removed)
-    missing-log              a .log that is not there                another replica
-    missing-index            an .index that is not there             another replica, or its .log
+    missing-log              a .log that does not exist              another replica
+    missing-index            an .index that does not exist           another replica, or its .log
     damaged-batch            bytes of a record batch                 another replica
     damaged-file             a .log outside of its batches           another replica
     damaged-index            an .index                               another replica, or its .log
-    index-mismatch           an index of something else              another replica, or its .log
-    wrong-segment            a file without what the commit names    another replica
+    index-mismatch           an index of another file                another replica, or its .log
+    wrong-segment            a file other than the commit names      another replica
     replicas-differ          sound copies with different bytes       -
     unreadable               a storage that refused or failed        -
-    missing-listing          which files are out of the log          -
-    orphan-file              a file that is no part of the log       `sparklog vacuum`
+    missing-listing          a listing of retired files              -
+    orphan-file              a file that is not part of the log      `sparklog vacuum`
     orphan-listing           a listing that nothing refers to        `sparklog vacuum`
-    unknown-object           an object that is none of sparklog's    -
-    in-the-way               what is not a file, under a file's name -
-    broker-offline           a location that was left out            -
+    unknown-object           an object that is not sparklog's        -
+    in-the-way               a file's name taken by another object   -
+    broker-offline           a location that was not checked         -
 
-Severities: an ``error`` means that records or history are lost unless it is repaired from elsewhere; a ``warning`` that
-all is there, but something that protects or speeds up is not; ``info`` is worth knowing, and nothing is wrong.
+Severities: an ``error`` means that records or history are lost unless they are restored from elsewhere; a ``warning``
+means that all records exist, but a redundant copy or something that saves time is missing; ``info`` is worth knowing,
+and nothing is wrong.
 
-Rules: values only; every finding is picklable and has a form in JSON whose field names are part of the interface
+Rules: values only; every finding is picklable, and its JSON field names are part of the public interface
 (docs/repair.md).
 """
 
@@ -111,11 +112,12 @@ KINDS = (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong. What does not apply is empty, or -1.
+    """One fault. Fields that do not apply are empty, or -1.
 
-    ``path`` is a key below the location of ``broker``, or below the root where that is -1. ``start_offset`` and
-    ``end_offset`` bound the records concerned, the end not included; ``version`` is a commit's or a checkpoint's;
-    ``batch`` counts in the file. ``action`` says what to do. ``repairable``: ``--repair`` can mend it.
+    ``path`` is a key below the location of ``broker``, or below the root if that is -1. ``start_offset`` and
+    ``end_offset`` bound the records concerned, the end not included; ``version`` is that of a commit or a checkpoint;
+    ``batch`` is the number of a batch in the file. ``action`` says what to do. ``repairable``: ``--repair`` can repair
+    it.
     """
 
     kind: str
@@ -134,14 +136,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """What people call the place: a partition, a topic, a broker, or the metadata."""
+        """The partition, topic or broker that is concerned, or "metadata", as text."""
         if self.topic:
             return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
         return f"broker {self.broker}" if self.broker >= 0 else "metadata"
 
 
 class Checked(msgspec.Struct, kw_only=True):
-    """What a check has looked at; bytes are those of ``.log`` and ``.index`` files that were read."""
+    """What was checked; bytes are those of ``.log`` and ``.index`` files that were read."""
 
     commits: int = 0
     checkpoints: int = 0
@@ -154,7 +156,8 @@ class Checked(msgspec.Struct, kw_only=True):
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done about findings, or would be; ``done`` is false for what was refused or only planned."""
+    """What was done about findings, or would be in a dry run; ``done`` is false for what was refused or only
+    planned."""
 
     what: str
     path: str
@@ -164,9 +167,9 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The outcome of one check. ``version`` is the newest commit that was looked at.
+    """The result of one check. ``version`` is the newest commit that was checked.
 
-    After a repair ``left`` is what a second look found; None where nothing was repaired.
+    After a repair ``left`` are the findings of a second check; None if nothing was repaired.
     """
 
     root: str
@@ -180,16 +183,16 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong, or nothing is any more; notes do not count."""
-        wrong = self.findings if self.left is None else self.left
-        return all(finding.severity == INFO for finding in wrong)
+        """Whether nothing is wrong, or nothing is left after a repair; notes do not count."""
+        findings = self.findings if self.left is None else self.left
+        return all(finding.severity == INFO for finding in findings)
 
     def of_kind(self, *kinds: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind in kinds]
 
 
 def sort_key(finding: Finding) -> tuple[Any, ...]:
-    """The order in reports: the worst first, then by place."""
+    """Return the sort key of a finding in reports: the worst first, then by topic, partition and offset."""
     return (
         SEVERITIES.index(finding.severity),
         finding.topic,
@@ -204,10 +207,10 @@ def sort_key(finding: Finding) -> tuple[Any, ...]:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings as a report lists them, without repetitions."""
+    """Sort findings as a report lists them, and drop duplicates."""
     return sorted(set(findings), key=sort_key)
 
 
 def counts(findings: Sequence[Finding]) -> dict[str, int]:
-    """How many there are of each severity, the worst first."""
+    """Return the number of findings of each severity, the worst first."""
     return {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}

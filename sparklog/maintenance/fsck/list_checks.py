@@ -1,8 +1,8 @@
-"""Whether the lists of live segments add up: to the state's counts, to its checksums, and to a log without holes.
+"""Checks the lists of live segments: against the state's counts and checksums, and for gaps in the log.
 
-Rules: pure. Offsets may be missing between segments only where compaction has been, or where segments were replaced or
-deleted; the state remembers the latest of these changes, so older ones are given the benefit of the doubt.
-Not for: whether the files are there.
+Rules: pure. Offsets may be missing between segments only where the log was compacted, or segments were replaced or
+deleted; the state records only the latest of these changes, so older gaps cannot be checked and are not reported.
+Not for: whether the files exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_lists(state: State, lists: Mapping[str, TopicSegments]) -> Iterator[Fi
         yield from _check_topic(topic, lists[name])
     if segment_checksum.to_text(total) != state.checksum:
         added = segment_checksum.to_text(total)
-        message = f"the topics' checksums add up to {added}, the state of version {state.version} says "
+        message = f"the topics' checksums add up to {added}, but the state of version {state.version} has "
         yield Finding(kind=kinds.SEGMENT_LIST, severity=ERROR, message=message + state.checksum, action=_ACTION)
 
 
@@ -50,7 +50,7 @@ def _check_topic(topic: TopicState, listed: TopicSegments) -> Iterator[Finding]:
         yield from check_partition(topic.name, number, partition, segments)
     if complete and segment_checksum.to_text(total) != topic.checksum:
         message = (
-            f"its live segments have the checksum {segment_checksum.to_text(total)}, the state says {topic.checksum}"
+            f"the live segments have the checksum {segment_checksum.to_text(total)}, but the state has {topic.checksum}"
         )
         yield Finding(
             kind=kinds.SEGMENT_LIST, severity=ERROR, message=message, action=_ACTION, topic=topic.name, partition=-1
@@ -64,11 +64,11 @@ def check_partition(
     size = sum(segment.size_bytes for segment in segments)
     if (len(segments), size) != (partition.segments, partition.size_bytes):
         message = (
-            f"the state counts {partition.segments} segments of {partition.size_bytes} bytes, and {len(segments)} of "
-            f"{size} are listed"
+            f"the state counts {partition.segments} segments of {partition.size_bytes} bytes, but the list has "
+            f"{len(segments)} of {size} bytes"
         )
         yield _finding(topic, number, message, 0, partition.log_end_offset)
-    at = partition.log_start_offset
+    next_offset = partition.log_start_offset
     for nth, segment in enumerate(segments):
         fault = _segment_fault(segment)
         if fault:
@@ -76,34 +76,36 @@ def check_partition(
         if nth and segment.base_offset < segments[nth - 1].end_offset:
             overlap = segment.base_offset, min(segments[nth - 1].end_offset, segment.end_offset)
             yield _finding(topic, number, "two segments have these offsets", *overlap)
-        elif segment.base_offset > at and not _may_be_missing(partition, at, segment.base_offset):
-            yield _finding(topic, number, "no segment has these offsets", at, segment.base_offset)
-        at = max(at, segment.end_offset)
-    if at > partition.log_end_offset:
-        message = f"segments go on to {at}, and the log ends at {partition.log_end_offset}"
-        yield _finding(topic, number, message, partition.log_end_offset, at)
-    elif at < partition.log_end_offset and not _may_be_missing(partition, at, partition.log_end_offset):
-        yield _finding(topic, number, "no segment has these offsets", at, partition.log_end_offset)
+        elif segment.base_offset > next_offset and not _may_be_missing(partition, next_offset, segment.base_offset):
+            yield _finding(topic, number, "no segment has these offsets", next_offset, segment.base_offset)
+        next_offset = max(next_offset, segment.end_offset)
+    end = partition.log_end_offset
+    if next_offset > end:
+        message = f"the segments end at offset {next_offset}, but the log ends at {end}"
+        yield _finding(topic, number, message, end, next_offset)
+    elif next_offset < end and not _may_be_missing(partition, next_offset, end):
+        yield _finding(topic, number, "no segment has these offsets", next_offset, end)
 
 
 def _segment_fault(segment: Segment) -> str:
     span = segment.end_offset - segment.base_offset
     if not 1 <= segment.records <= span:
-        return f"a segment of {segment.records} records for {span} offsets"
+        return f"invalid segment: {segment.records} records for {span} offsets"
     if segment.min_timestamp_us > segment.max_timestamp_us:
-        return f"a segment of timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}"
+        return f"invalid segment: timestamps {segment.min_timestamp_us} to {segment.max_timestamp_us}"
     return ""
 
 
 def _may_be_missing(partition: PartitionState, start: int, end: int) -> bool:
-    """Whether something is known to have taken offsets ``[start, end)`` out of the log, or may have."""
+    """Whether recorded changes removed the offsets ``[start, end)`` from the log, or changes no longer recorded may
+    have."""
     if len(partition.changes) >= limits.SEGMENT_CHANGES_KEPT:
         return True
-    at = max(start, partition.cleaned_offset)
+    removed_end = max(start, partition.cleaned_offset)
     for change in sorted(partition.changes, key=lambda change: change.start):
-        if change.start <= at:
-            at = max(at, change.end)
-    return at >= end
+        if change.start <= removed_end:
+            removed_end = max(removed_end, change.end)
+    return removed_end >= end
 
 
 def _finding(topic: str, partition: int, message: str, start: int, end: int) -> Finding:

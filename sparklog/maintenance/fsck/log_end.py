@@ -1,17 +1,18 @@
-"""The end of a log that holds commits beyond it, and how to set it: after a root was put back to an older state.
+"""Describes commits beyond the end of a log, and moves them away, after a root was restored to an older state.
 
-A root that is restored from a copy while clients are at work may get commits of theirs that do not join on: ``0..7``
-and ``18``, or a commit 18 that follows another 17. Nothing at or after such a break can be read; and a checkpoint of a
-later version may have been written beside them. Who compares clients' answers with the log has to know what lies there,
-so it is named commit by commit, and a repair never destroys it:
+A root that is restored from a copy while clients are running may get commits of theirs that do not continue the log:
+``0..7`` and ``18``, or a commit 18 that follows another 17. Nothing at or after such a break can be read; a checkpoint
+of a later version may have been written too. To compare acknowledged writes with the log, one has to know these
+commits, so each is described, and a repair never destroys them:
 
-    meta/removed-commits/commits/<20 digits>-<digest>.json     a commit that was taken out of the log
-    meta/removed-commits/checkpoints/..., actions/...          what was beside it
+    meta/removed-commits/commits/<20 digits>-<digest>.json     a commit that was removed from the log
+    meta/removed-commits/checkpoints/..., actions/...          checkpoints, and spilled actions of commits
 
-``take_out`` moves what lies beyond there, the newest first: a client that still works on it finds its newest commit
-gone, and stops (``RootReplacedError``). What others commit meanwhile right after the end joins on, and stays.
+``take_out`` moves everything beyond the end there, the newest first: a client that still commits there finds its newest
+commit missing, and stops (``RootReplacedError``). Commits that others add right after the end in the meantime continue
+the log, and are kept.
 
-Not for: what is missing or broken (``metadata_checks``), nor for choosing where the log is to end.
+Not for: what is missing or broken (``metadata_checks``), and choosing the version at which the log ends.
 """
 
 from __future__ import annotations
@@ -41,30 +42,31 @@ from sparklog.protocol.commits import Append, Commit, commit_key
 from sparklog.store.base import ObjectInfo, Store
 
 SHOWN = 5
-"""commits that are described one by one."""
+"""Commits that are described one by one."""
 
 ROUNDS = 100
-"""listings after which commits that keep coming are left to another repair."""
+"""Maximum listings of one repair, in case that commits keep being added; the rest is left to another repair."""
 
 
 # -- naming what lies beyond
 
 
 def commits_beyond(store: Store, end: int, versions: Sequence[int], hole: range) -> Finding:
-    """What lies after version ``end``, which is where the log ends; of which ``hole`` is missing, if anything is."""
-    joins_on = f"{_numbers(hole)} not there" if hole else f"commit {versions[0]} does not follow {end}"
-    told = [f"{version}: {_described(store, version)}" for version in versions[:SHOWN]]
+    """Return a finding for the commits beyond version ``end``, the end of the log; ``hole`` are the missing ones
+    between."""
+    reason = f"{_numbers(hole)} missing" if hole else f"commit {versions[0]} does not follow {end}"
+    descriptions = [f"{version}: {_describe_stored(store, version)}" for version in versions[:SHOWN]]
     if len(versions) > SHOWN:
-        told.append(f"and {len(versions) - SHOWN:,} more up to {versions[-1]}")
+        descriptions.append(f"and {len(versions) - SHOWN:,} more up to {versions[-1]}")
     command = "`sparklog fsck --repair" + ("`" if hole else f" --end-at {end}`")
     return Finding(
         kind=kinds.COMMITS_BEYOND_THE_END,
         severity=ERROR if hole else INFO,
-        message=f"the log ends at version {end}, and {_numbers(versions)} stored beyond that: {joins_on}. "
-        + "; ".join(told),
+        message=f"the log ends at version {end}, but {_numbers(versions)} stored beyond that: {reason}. "
+        + "; ".join(descriptions),
         action="if a mirror or a backup has the missing commits, put them back first. If the root was restored from a "
-        f"copy: stop all writers, and let {command} move what lies beyond the end to {REMOVED_COMMITS}; the log goes "
-        f"on from version {end} then",
+        f"copy: stop all writers, and run {command}, which moves everything beyond the end to {REMOVED_COMMITS}; the "
+        f"log then continues from version {end}",
         repairable=bool(hole),
         path=commit_key(versions[0]),
         version=versions[0],
@@ -77,7 +79,7 @@ def _numbers(versions: Sequence[int]) -> str:
     return f"{len(versions):,} commits from {versions[0]} to {versions[-1]} are"
 
 
-def _described(store: Store, version: int) -> str:
+def _describe_stored(store: Store, version: int) -> str:
     try:
         data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
         return describe(complete_commit(store, data, version).commit)
@@ -86,7 +88,7 @@ def _described(store: Store, version: int) -> str:
 
 
 def describe(commit: Commit) -> str:
-    """A commit in a few words: when it was written, by whom, and what it holds."""
+    """Describe a commit: when and by which writer it was written, and its actions."""
     written = datetime.fromtimestamp(commit.timestamp / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     records: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -96,7 +98,7 @@ def describe(commit: Commit) -> str:
         else:
             tag: Any = type(action).__struct_config__.tag
             others[str(tag)] += 1
-    parts = [f"{count:,} records of {place}" for place, count in sorted(records.items())[:SHOWN]]
+    parts = [f"{count:,} records of {partition}" for partition, count in sorted(records.items())[:SHOWN]]
     if len(records) > SHOWN:
         parts.append(f"{len(records) - SHOWN:,} more partitions")
     parts += [name if count == 1 else f"{count:,} of {name}" for name, count in sorted(others.items())]
@@ -107,9 +109,9 @@ def describe(commit: Commit) -> str:
 
 
 class LogUntil:
-    """The metadata of a store as if the log ended at a version; reads only. Thread-safe as far as the store is.
+    """The metadata of a store as if the log ended at a version; reads only. Thread-safe if the store is.
 
-    Commits, what lies beside them, and checkpoints of later versions are not there, and the hint is not either.
+    Commits, spilled actions and checkpoints of later versions are hidden, and so is the hint.
     """
 
     def __init__(self, store: Store, end: int) -> None:
@@ -132,47 +134,47 @@ class LogUntil:
 
     def _refuse(self, key: str) -> None:
         if self._is_hidden(key):
-            raise ObjectNotFoundError(f"{key} lies beyond version {self._end}", path=key)
+            raise ObjectNotFoundError(f"{key} is beyond version {self._end}", path=key)
 
     def _is_hidden(self, key: str) -> bool:
         return key == LATEST_KEY or version_of(key) > self._end
 
 
 def version_of(key: str) -> int:
-    """The version that an object of the metadata is of, -1 where it is of none."""
-    found = (of(key) for of in (commit_version, actions_version, checkpoint_version))
-    return next((version for version in found if version is not None), -1)
+    """Return the version in the key of a metadata object; -1 if it has none."""
+    versions = (parse(key) for parse in (commit_version, actions_version, checkpoint_version))
+    return next((version for version in versions if version is not None), -1)
 
 
 def take_out(store: Store, end: int, first: int, dry_run: bool = False) -> Iterator[Repair]:
     """Move everything of version ``first`` and later, beyond the end, out of the log. May be killed, and run again.
 
-    Raises StorageError; what was moved until then is moved.
+    Raises StorageError; objects moved by then remain moved.
     """
     for number in range(ROUNDS):
-        beyond = sorted(_from(store, first), key=_order)
-        if number:  # listed before the commits that join on: one of these comes after all those before it
-            kept = _joined_end(store, end) + 1  # a commit under way may have stored its actions
+        beyond = sorted(_list_from(store, first), key=_removal_order)
+        if number:  # listed before the commits that continue the log, each of which is created after all before it
+            kept = _find_continuous_end(store, end) + 1  # a commit in flight may have stored its actions
             beyond = [key for key in beyond if version_of(key) > kept]
         for key in beyond:
             yield _move(store, key, dry_run)
         if dry_run or not beyond:
             return
-        store.delete(LATEST_KEY)  # only a hint, and it may name a checkpoint that is gone
+        store.delete(LATEST_KEY)  # only a hint, and it may name a checkpoint that was moved
 
 
-def _order(key: str) -> tuple[int, bool, bool, str]:
-    """The newest version first; what names other files before these."""
+def _removal_order(key: str) -> tuple[int, bool, bool, str]:
+    """Return a sort key: the newest version first; files that name others before these."""
     return -version_of(key), key.startswith(ACTIONS), not key.endswith(".json"), key
 
 
-def _from(store: Store, first: int) -> Iterator[str]:
+def _list_from(store: Store, first: int) -> Iterator[str]:
     for folder in (COMMITS, CHECKPOINTS, ACTIONS):
         yield from (info.key for info in store.list(folder) if version_of(info.key) >= first)
 
 
-def _joined_end(store: Store, end: int) -> int:
-    """The last of the commits that are there without a hole from ``end`` on."""
+def _find_continuous_end(store: Store, end: int) -> int:
+    """Return the last version of the commits that continue from ``end`` without a hole."""
     present = {version_of(info.key) for info in store.list(COMMITS)}
     while end + 1 in present:
         end += 1
@@ -183,35 +185,36 @@ def _move(store: Store, key: str, dry_run: bool = False) -> Repair:
     try:
         data = store.get(key)
     except ObjectNotFoundError:
-        return Repair(what="gone by itself", path=key)
-    target = _place(key, data)
+        return Repair(what="deleted in the meantime", path=key)
+    target = _target_key(key, data)
     if not dry_run:
         copy_to(store, target, data)
         if store.get(key) != data:
-            return Repair(what="", path=key, done=False, why_not="somebody has changed it meanwhile")
+            return Repair(what="", path=key, done=False, why_not="it was changed in the meantime")
         store.delete(key)
     return Repair(what=f"moved to {target}", path=key, done=not dry_run)
 
 
 def keep_copies(store: Store, versions: Sequence[int], dry_run: bool = False) -> Iterator[Repair]:
-    """Copy commits to where removed ones are kept, before something lets them go. Raises StorageError."""
+    """Copy commits to the folder of removed ones, before a clean-up may remove them. Raises StorageError."""
     for version in versions:
         data = store.get(commit_key(version), limits.MAX_COMMIT_BYTES)
-        target = _place(commit_key(version), data)
+        target = _target_key(commit_key(version), data)
         if not dry_run:
             copy_to(store, target, data)
         yield Repair(what=f"copied to {target}", path=commit_key(version), done=not dry_run)
 
 
 def copy_to(store: Store, target: str, data: bytes) -> None:
-    """Store a copy, and look that it is right. Raises CorruptMetadataError, StorageError."""
+    """Store a copy, and read it back. Raises CorruptMetadataError, StorageError."""
     store.put(target, data)
     if store.get(target) != data:
         raise CorruptMetadataError(f"{target} is not what was written to it", path=target)
 
 
-def _place(key: str, data: bytes) -> str:
-    """Where an object goes: commits of one number may be several, so these have a part of their digest in the name."""
+def _target_key(key: str, data: bytes) -> str:
+    """Return the key to which an object is moved. Several commits may have the same number, so the name of a commit
+    contains a part of its digest."""
     folder, _, name = key.removeprefix("meta/").rpartition("/")
     if key.startswith(COMMITS):
         name = name.replace(".json", f"-{hashlib.sha256(data).hexdigest()[:16]}.json")

@@ -1,13 +1,13 @@
-"""Checks of the metadata: cluster.json, the boundary, every commit that is there, and every checkpoint.
+"""Checks the metadata: cluster.json, the boundary, every commit, and every checkpoint.
 
-Each commit is read and held against its digest, against the digest that the next one names, and applied to the state:
-from the empty state where commit 0 is still there, else from the oldest sound checkpoint that the commits follow on.
-On the way every checkpoint is compared with the state and the segment lists that the commits lead to. Where a commit is
-missing or damaged, the next sound checkpoint takes over, so what is found is what one break costs and no more.
+Each commit is checked against its own digest and the digest that the next one names, and applied to the state: to the
+empty state if commit 0 still exists, else to the oldest sound checkpoint that the commits continue. Every checkpoint is
+compared with the state and the segment lists that the commits lead to. After a missing or damaged commit, the check
+continues from the next sound checkpoint, so one break causes only the findings that it must.
 
-Rules: reads only; works on clusters that cannot be opened. What is certain is told from what is not: a commit is blamed
-for a broken chain only where its neighbours or a checkpoint agree with each other against it.
-Not for: whether the lists of segments make sense (``list_checks``), nor the data files.
+Rules: reads only; works on clusters that cannot be opened. Findings distinguish what is certain from what is not: a
+commit is blamed for a broken chain only if its neighbours or a checkpoint contradict it consistently.
+Not for: whether the segment lists are consistent (``list_checks``), and data files (``file_checks``).
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ from sparklog.store.base import Store
 from sparklog.store.local import LocalStore, list_others
 
 Progress = Callable[[str, int, int], None]
-"""(what is being done, how much of it is done, of how much): told now and then."""
+"""Called from time to time with what is being counted, how many are done, and the total."""
 
 _FETCHED_TOGETHER = 32
-"""commits that are held at a time, of ``limits.MAX_COMMIT_BYTES`` at most and some kilobytes as a rule."""
+"""Commits in memory at a time, each at most ``limits.MAX_COMMIT_BYTES``, usually some kilobytes."""
 
 _FROM_MIRROR = "restore the commit from a mirror of the commit log or a backup of the root"
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """For who does not look."""
+    """Ignore progress."""
 
 
 @dataclass
 class Metadata:
-    """What the metadata of a cluster amount to.
+    """The checked metadata of a cluster.
 
-    ``state`` is the newest that could be worked out, of version ``last`` unless something is broken for good;
-    ``lists`` are its live segments by topic. ``newer``: a later version of sparklog has written some of it, so that
-    nothing can be said of the rest.
+    ``state`` is the newest state that could be derived, that of version ``last`` unless the log is broken before it;
+    ``lists`` are its live segments by topic. ``newer``: a later version of sparklog has written some objects, so that
+    the rest cannot be checked.
     """
 
     state: State
@@ -98,31 +98,31 @@ class Metadata:
 
 
 def check_metadata(store: Store, progress: Progress = no_progress) -> Metadata:
-    """Check what is below ``meta/``, and cluster.json. Raises ClusterNotFoundError, UnsupportedVersionError or
-    StorageError where nothing can be checked."""
+    """Check all objects below ``meta/``, and cluster.json. Raises ClusterNotFoundError, UnsupportedVersionError or
+    StorageError if nothing can be checked."""
     checkpoints = Checkpoints(store)
-    versions, unknown = _listed(store)
-    cluster_id, found = _cluster_id(store, checkpoints, bool(versions))
-    boundary, more = _boundary(store, versions)
+    versions, unknown = _list_commits(store)
+    cluster_id, of_cluster = _check_cluster_file(store, checkpoints, bool(versions))
+    boundary, of_boundary = _check_boundary(store, versions)
     replay = _Replay(store, checkpoints, cluster_id, boundary)
     replay.run(versions, progress)
     result = replay.result()
-    result.findings = [*found, *more, *unknown, *result.findings]
+    result.findings = [*of_cluster, *of_boundary, *unknown, *result.findings]
     hint = checkpoints.hint_fault()
     if hint is not None:
         result.findings.append(hint)
-    result.findings += [_left_behind(key) for key in checkpoints.unused()]
+    result.findings += [_unused(key) for key in checkpoints.unused()]
     result.findings += [_stray(key) for key in checkpoints.stray]
-    result.findings += _in_the_way(store, boundary)
+    result.findings += _find_in_the_way(store, boundary)
     return result
 
 
-def catch_up(store: Store, known: Metadata) -> Metadata:
-    """What the metadata are once the commits are applied that came since; nothing is checked anew.
+def catch_up(store: Store, metadata: Metadata) -> Metadata:
+    """Apply the commits since ``metadata`` was checked; return the result. Nothing is checked again.
 
-    The same where the next commit is not there or does not apply.
+    Stops at the first commit that does not exist or does not apply.
     """
-    state, lists = known.state, _Lists()
+    state, lists = metadata.state, _Lists()
     while True:
         try:
             commit, digest, _ = commit_files.read_commit(store, state.version + 1)
@@ -130,15 +130,16 @@ def catch_up(store: Store, known: Metadata) -> Metadata:
         except (CorruptMetadataError, ObjectNotFoundError, UnsupportedVersionError):
             break
         lists.take(commit)
-    for name, listed in known.lists.items():
-        if name in state.topics and state.topics[name].topic_id == listed.topic.topic_id:
-            with contextlib.suppress(CorruptMetadataError):  # it was found to be wrong, and stays so
-                lists.start(listed.topic.topic_id, listed.table())
-    found = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-    return Metadata(state=state, lists=found, boundary=known.boundary, first=known.first, last=state.version)
+    for name, segments in metadata.lists.items():
+        if name in state.topics and state.topics[name].topic_id == segments.topic.topic_id:
+            with contextlib.suppress(CorruptMetadataError):  # a list that was damaged before remains so
+                lists.start(segments.topic.topic_id, segments.table())
+    by_topic = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
+    return Metadata(state=state, lists=by_topic, boundary=metadata.boundary, first=metadata.first, last=state.version)
 
 
-def _listed(store: Store) -> tuple[list[int], list[Finding]]:
+def _list_commits(store: Store) -> tuple[list[int], list[Finding]]:
+    """Return the versions of all commits, and findings for other objects in their folder."""
     versions: list[int] = []
     unknown: list[Finding] = []
     for info in store.list(COMMITS):
@@ -154,15 +155,15 @@ def _stray(key: str) -> Finding:
     return Finding(
         kind=kinds.UNKNOWN_OBJECT,
         severity=INFO,
-        message="a stray file: no part of sparklog writes objects of this name, and none reads it",
-        action="delete it, once you know that nobody needs it: editors, file managers, NFS and tools that copy or "
+        message="a stray file: sparklog neither writes nor reads objects of this name",
+        action="delete it, once you know that it is not needed: editors, file managers, NFS and tools that copy or "
         "synchronise folders leave such files",
         path=key,
     )
 
 
-def _in_the_way(store: Store, boundary: int) -> Iterator[Finding]:
-    """What is not a file, and has the name of one that has to be stored."""
+def _find_in_the_way(store: Store, boundary: int) -> Iterator[Finding]:
+    """Find objects other than files under the names of files that have to be stored."""
     for folder in (COMMITS, META, CHECKPOINTS):
         for key, kind in list_others(store, folder):
             version = commit_version(key)
@@ -171,42 +172,43 @@ def _in_the_way(store: Store, boundary: int) -> Iterator[Finding]:
                 yield Finding(
                     kind=kinds.IN_THE_WAY,
                     severity=WARNING if version is None else ERROR,
-                    message=f"{kind} lies where sparklog has to store a file: {stops} there",
-                    action=f"move {store.root}/{key} away; nothing of sparklog's is in it",
+                    message=f"{kind} has the name of a file that sparklog has to store: {stops} there",
+                    action=f"move {store.root}/{key} away; it has no data of sparklog",
                     path=key,
                     version=-1 if version is None else version,
                 )
 
 
-def _left_behind(key: str) -> Finding:
+def _unused(key: str) -> Finding:
     return Finding(
         kind=kinds.ORPHAN_FILE,
         severity=INFO,
-        message="a file of a checkpoint that is not there: its writer died, or the checkpoint was removed",
+        message="a file of a checkpoint that does not exist: its writer died, or the checkpoint was removed",
         action="`sparklog vacuum` removes it",
         path=key,
     )
 
 
-def _cluster_id(store: Store, checkpoints: Checkpoints, has_commits: bool) -> tuple[str, list[Finding]]:
-    """The cluster's id, and what is wrong with cluster.json. Checkpoints repeat the id: those of this history."""
-    known = next(
+def _check_cluster_file(store: Store, checkpoints: Checkpoints, has_commits: bool) -> tuple[str, list[Finding]]:
+    """Return the cluster's id, and findings about cluster.json. Checkpoints of this history have the id too."""
+    checkpoint_id = next(
         (kept.state.cluster_id for kept in reversed(checkpoints.kept) if kept.state and _is_ours(store, kept)), ""
     )
     try:
-        found = read_cluster_file(store).cluster_id
+        file_id = read_cluster_file(store).cluster_id
     except (CorruptMetadataError, ClusterNotFoundError) as error:
         if not has_commits and not checkpoints.kept:
             raise
         _refuse_mirror(store)
-        return known, [_of_cluster_file(str(error), known)]
-    if known and known != found:
-        return known, [_of_cluster_file(f"{CLUSTER_KEY} is of cluster {found}, the checkpoints are of {known}", known)]
-    return found, []
+        return checkpoint_id, [_of_cluster_file(str(error), checkpoint_id)]
+    if checkpoint_id and checkpoint_id != file_id:
+        message = f"{CLUSTER_KEY} is of cluster {file_id}, but the checkpoints are of {checkpoint_id}"
+        return checkpoint_id, [_of_cluster_file(message, checkpoint_id)]
+    return file_id, []
 
 
 def _refuse_mirror(store: Store) -> None:
-    """A mirror has commits and no cluster.json, as it should be."""
+    """Raise ClusterNotFoundError for a mirror, which has commits but no cluster.json."""
     with contextlib.suppress(ObjectNotFoundError):
         store.info(MIRROR_KEY)
         raise ClusterNotFoundError(
@@ -216,7 +218,7 @@ def _refuse_mirror(store: Store) -> None:
 
 
 def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
-    """Whether a commit of this log, the checkpoint's own or the one after it, has or names the digest it is of."""
+    """Whether a checkpoint is of this log: its commit has its digest, or the next commit names it."""
     if not kept.is_sound or kept.state is None:
         return False
     own, after = read_commit(store, kept.version), read_commit(store, kept.version + 1)
@@ -224,8 +226,7 @@ def _is_ours(store: Store, kept: KeptCheckpoint) -> bool:
 
 
 def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
-    """A commit, without what lies beside it, and its digest; None where there is none, or its bytes are not those of
-    one."""
+    """Return a commit, without spilled actions, and its digest; None if it does not exist or is damaged."""
     if version < 0:
         return None
     try:
@@ -234,21 +235,22 @@ def read_commit(store: Store, version: int) -> tuple[Commit, str] | None:
         return None
 
 
-def _of_cluster_file(message: str, known: str) -> Finding:
+def _of_cluster_file(message: str, checkpoint_id: str) -> Finding:
     return Finding(
         kind=kinds.CLUSTER_FILE,
-        severity=WARNING if known else ERROR,
+        severity=WARNING if checkpoint_id else ERROR,
         message=message,
-        action="run `sparklog fsck --repair`, which writes it again: the checkpoints hold the id"
-        if known
-        else "restore it from a backup of the root: the cluster's id is nowhere else",
-        repairable=bool(known),
+        action="run `sparklog fsck --repair`, which writes it again: the checkpoints have the id"
+        if checkpoint_id
+        else "restore it from a backup of the root: the cluster's id is stored nowhere else",
+        repairable=bool(checkpoint_id),
         path=CLUSTER_KEY,
     )
 
 
-def _boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
-    """The boundary; where it cannot be read, all before the first commit that is there counts as removed."""
+def _check_boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
+    """Return the boundary, and findings about it; if it cannot be read, all commits before the first one that exists
+    count as removed."""
     try:
         return read_boundary(store), []
     except CorruptMetadataError as error:
@@ -256,8 +258,8 @@ def _boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
             kind=kinds.DAMAGED_BOUNDARY,
             severity=WARNING,
             message=error.message,
-            action="run `sparklog fsck --repair`, which writes it again if a sound checkpoint stands for all commits "
-            "that are not there",
+            action="run `sparklog fsck --repair`, which writes it again if a sound checkpoint covers all commits that "
+            "are missing",
             repairable=True,
             path=BOUNDARY_KEY,
         )
@@ -265,11 +267,11 @@ def _boundary(store: Store, versions: list[int]) -> tuple[int, list[Finding]]:
 
 
 _Stored = bytes | CorruptMetadataError | ObjectNotFoundError
-"""A commit's bytes, or why there are none."""
+"""The bytes of a commit, or the error of reading them."""
 
 
 def _read_ahead(store: Store, versions: Sequence[int]) -> Iterator[_Stored]:
-    """The commits of these versions, in order; from elsewhere than a local disk many are fetched at a time."""
+    """Return the commits of these versions, in order; unless on a local disk, many are fetched at a time."""
     fetch = partial(_fetch, store)
     if isinstance(store, LocalStore):
         yield from map(fetch, versions)
@@ -286,7 +288,7 @@ def _fetch(store: Store, version: int) -> _Stored:
 
 
 class _Lists:
-    """The lists of segments that the commits so far lead to, by topic id. Not thread-safe."""
+    """The segment lists after the commits so far, by topic id. Not thread-safe."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[pa.RecordBatch]] = {}
@@ -306,20 +308,20 @@ class _Lists:
         return TopicSegments(topic, self._parts.get(topic.topic_id, []), self._events.get(topic.topic_id, []))
 
     def settle(self, topic: TopicState) -> pa.RecordBatch:
-        """One table of a topic's list, kept in place of what it was made from. Raises CorruptMetadataError."""
+        """Combine a topic's list into one table, keep and return it. Raises CorruptMetadataError."""
         table = self.of(topic).table()
         self._parts[topic.topic_id] = [table]
         self._events.pop(topic.topic_id, None)
         return table
 
     def forget_but(self, live: set[str]) -> None:
-        for gone in (self._parts.keys() | self._events.keys()) - live:
-            self._parts.pop(gone, None)
-            self._events.pop(gone, None)
+        for topic_id in (self._parts.keys() | self._events.keys()) - live:
+            self._parts.pop(topic_id, None)
+            self._events.pop(topic_id, None)
 
 
 class _Replay:
-    """Goes through all commits in order. Not thread-safe; for one check."""
+    """Replays all commits in order. Not thread-safe; for one check."""
 
     def __init__(self, store: Store, checkpoints: Checkpoints, cluster_id: str, boundary: int) -> None:
         self._store = store
@@ -330,7 +332,7 @@ class _Replay:
         self._lists = _Lists()
         self._best = (self._empty, self._lists)
         self._findings: list[Finding] = []
-        self._open: list[Finding] = []  # breaks that no checkpoint has stood in for yet
+        self._open: list[Finding] = []  # breaks that no later checkpoint covers yet
         self._compared: dict[str, TopicList] = {}
         self._previous: tuple[int, str] = (-1, GENESIS_DIGEST)  # the newest commit read, and its digest
         self._result = Metadata(state=self._empty, boundary=boundary)
@@ -347,40 +349,42 @@ class _Replay:
                 if self._result.newer:
                     break
             for kept in self._checkpoints.at(version):
-                self._meet(kept)
+                self._check_checkpoint(kept)
             before = version
             progress("commits", done + 1, len(present | at_checkpoints))
         self._result.first, self._result.last = (versions[0], before) if versions else (-1, before)
-        self._name_what_lies_beyond(versions)
+        self._add_commits_beyond(versions)
         self._result.commits = len(versions)
 
     def result(self) -> Metadata:
         if self._state is not None:
             self._best = (self._state, self._lists)
         state, lists = self._best
-        found = self._result
-        found.state = state
-        found.lists = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
-        whole = state.version >= found.last
-        found.findings = [*self._findings, *self._open]
-        found.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or self._is_there(kept)]
-        found.findings += [kept.finding(whole) for kept in found.checkpoints if not kept.is_sound]
-        found.newer = any(finding.kind == kinds.NEWER_VERSION for finding in found.findings)
-        return found
+        result = self._result
+        result.state = state
+        result.lists = {name: lists.of(topic) for name, topic in sorted(state.topics.items())}
+        whole = state.version >= result.last
+        result.findings = [*self._findings, *self._open]
+        result.checkpoints = [kept for kept in self._checkpoints.kept if kept.is_sound or self._exists(kept)]
+        result.findings += [kept.finding(whole) for kept in result.checkpoints if not kept.is_sound]
+        result.newer = any(finding.kind == kinds.NEWER_VERSION for finding in result.findings)
+        return result
 
-    def _name_what_lies_beyond(self, versions: Sequence[int]) -> None:
-        """Commits that do not join on, where the break is not one commit's damage."""
+    def _add_commits_beyond(self, versions: Sequence[int]) -> None:
+        """Add a finding for commits beyond the end of the log, unless a single damaged commit is the reason."""
         if self._state is not None or self._result.newer:
             return
         end = self._best[0].version
         beyond = [version for version in versions if version > end]
         hole = range(end + 1, beyond[0]) if beyond else range(0)
-        does_not_follow = any(one.kind == kinds.BROKEN_CHAIN and one.version in (end, end + 1) for one in self._open)
+        does_not_follow = any(
+            finding.kind == kinds.BROKEN_CHAIN and finding.version in (end, end + 1) for finding in self._open
+        )
         if beyond and 0 <= end >= self._boundary and (hole or does_not_follow):
             self._open.append(commits_beyond(self._store, end, beyond, hole))
 
-    def _is_there(self, kept: KeptCheckpoint) -> bool:
-        """Old checkpoints are removed while others look at them."""
+    def _exists(self, kept: KeptCheckpoint) -> bool:
+        """Whether a checkpoint still exists, since old ones may be removed during the check."""
         try:
             self._store.info(kept.key)
         except ObjectNotFoundError:
@@ -390,20 +394,20 @@ class _Replay:
     # -- commits
 
     def _skip(self, first: int, end: int, at_checkpoint: bool) -> None:
-        """Numbers ``[first, end)`` are not there."""
+        """Handle missing commits ``[first, end)``."""
         if first >= end:
             return
         self._break()
         lost = range(max(first, self._boundary + 1), end)
         if lost:
             names = f"commit {lost[0]} is" if len(lost) == 1 else f"commits {lost[0]} to {lost[-1]} are"
-            self._open.append(_of_commit(kinds.MISSING_COMMIT, lost[0], f"{names} not there"))
+            self._open.append(_of_commit(kinds.MISSING_COMMIT, lost[0], f"{names} missing"))
         elif not at_checkpoint:
-            message = f"commits up to {end - 1} were removed, and no sound checkpoint stands for them"
+            message = f"commits up to {end - 1} were removed, and no sound checkpoint covers them"
             self._open.append(_of_commit(kinds.LOST_HISTORY, end - 1, message))
 
     def _break(self) -> None:
-        """What follows cannot be applied to what is known."""
+        """Drop the current state, to which the next commits cannot be applied; remember the newest one."""
         if self._state is not None and self._state.version >= self._best[0].version:
             self._best = (self._state, self._lists)
         self._state, self._lists = None, _Lists()
@@ -423,7 +427,7 @@ class _Replay:
                 self._boundary = max(self._boundary, read_boundary(self._store))
             if version > self._boundary:
                 self._open.append(
-                    _of_commit(kinds.DAMAGED_COMMIT, version, error.message, self._cure(version, has_next))
+                    _of_commit(kinds.DAMAGED_COMMIT, version, error.message, self._action_for(version, has_next))
                 )
             return
         before, self._previous = self._previous, (version, digest)
@@ -433,19 +437,20 @@ class _Replay:
         elif self._state is not None:
             self._apply(commit, digest)
 
-    def _cure(self, version: int, has_next: bool) -> str:
-        """What to do about a damaged commit: where it is the newest one, the log can also end before it."""
+    def _action_for(self, version: int, has_next: bool) -> str:
+        """Return what to do about a damaged commit: if it is the newest one, the log can also end before it."""
         before = version - 1
         if has_next or before < max(self._boundary, 0) or self._best[0].version != before:
             return _FROM_MIRROR
         return (
-            f"{_FROM_MIRROR}. Where there is none: it is the newest commit, so stop all writers and run `sparklog fsck "
-            f"--repair --end-at {before}`, which moves it away; the log goes on from version {before} then, without "
-            "what this commit held"
+            f"{_FROM_MIRROR}. If there is none: it is the newest commit, so stop all writers and run `sparklog fsck "
+            f"--repair --end-at {before}`, which moves it away; the log then continues from version {before}, without "
+            "the changes of this commit"
         )
 
     def _refuse(self, version: int, stored: _Stored, error: UnsupportedVersionError) -> None:
-        """An intact commit with something unknown in it: of a later version, unless the next one knows it otherwise."""
+        """Handle an intact commit with unknown content: it is of a later version, unless the next commit names another
+        digest."""
         assert isinstance(stored, bytes)
         follower = self._previous_of(version + 1)
         self._break()
@@ -469,42 +474,44 @@ class _Replay:
             self._lists.forget_but({topic.topic_id for topic in self._state.topics.values()})
 
     def _blame(self, version: int, commit: Commit, digest: str, previous: str, has_next: bool) -> None:
-        """The bytes of one of two commits are not those of the log: which one do others speak for?"""
+        """Find out which of two commits that do not fit was edited, by the digests that the next commit and checkpoints
+        name."""
         stated = {kept.state.digest for kept in self._checkpoints.at(version - 1) if kept.state is not None}
         message = (
-            f"commit {version} follows a commit of digest {commit.previous}, and that of {version - 1} is {previous}"
+            f"commit {version} follows a commit with digest {commit.previous}, but that of {version - 1} is {previous}"
         )
         if previous in stated or (has_next and self._previous_of(version + 1) not in ("", digest)):
-            guilty, who = version, f"{version} was"
+            wrong, subject = version, f"{version} was"
         elif commit.previous in stated or has_next:
-            guilty, who = version - 1, f"{version - 1} was"
+            wrong, subject = version - 1, f"{version - 1} was"
         else:
-            guilty, who = version, "one of them was"
-        if all(finding.version != guilty for finding in self._open):
-            self._open.append(_of_commit(kinds.BROKEN_CHAIN, guilty, f"{message}: {who} edited or replaced"))
+            wrong, subject = version, "one of them was"
+        if all(finding.version != wrong for finding in self._open):
+            self._open.append(_of_commit(kinds.BROKEN_CHAIN, wrong, f"{message}: {subject} edited or replaced"))
 
     def _previous_of(self, version: int) -> str:
-        found = read_commit(self._store, version)
-        return found[0].previous if found else ""
+        """Return the digest that a commit names as its predecessor's; empty if it cannot be read."""
+        commit = read_commit(self._store, version)
+        return commit[0].previous if commit else ""
 
     # -- checkpoints
 
-    def _meet(self, kept: KeptCheckpoint) -> None:
-        """A checkpoint of the version that has been reached: compare it, or go on from it."""
+    def _check_checkpoint(self, kept: KeptCheckpoint) -> None:
+        """Compare a checkpoint of the current version with the state, or continue from it after a break."""
         if not kept.is_sound or kept.state is None:
             return
         if self._state is not None and self._is_right(kept):
-            guilty = kept.version
-            message = f"commit {guilty} is not the one that the commit after it and {kept.key} name: it was edited"
+            version = kept.version
+            message = f"commit {version} is not the one that the commit after it and {kept.key} name: it was edited"
             self._break()
-            self._open.append(_of_commit(kinds.BROKEN_CHAIN, guilty, message))
+            self._open.append(_of_commit(kinds.BROKEN_CHAIN, version, message))
         if self._state is None:
-            self._go_on_from(kept)
+            self._continue_from(kept)
         else:
             self._compare(kept)
 
     def _is_right(self, kept: KeptCheckpoint) -> bool:
-        """Whether the next commit follows the checkpoint's digest rather than that of the commit that was read."""
+        """Whether the next commit names the checkpoint's digest, and not that of the commit that was read."""
         assert kept.state is not None
         wrong = self._previous != (kept.version, kept.state.digest)
         return wrong and self._previous_of(kept.version + 1) == kept.state.digest
@@ -528,39 +535,39 @@ class _Replay:
         keys = kept.lists.of(topic.topic_id)
         if self._compared.get(topic.topic_id) == keys and not self._lists.changed(topic.topic_id):
             return True
-        listed = self._checkpoints.lists(kept, topic)
-        if listed is None:
+        stored = self._checkpoints.lists(kept, topic)
+        if stored is None:
             return False
         try:
-            known = self._lists.settle(topic)
+            folded = self._lists.settle(topic)
         except CorruptionError:
-            return True  # ``list_checks`` says what is wrong with it
-        if not listed.equals(known):
-            what = f"{kept.key} lists other segments of topic {topic.name!r} than the commits lead to"
-            kept.blame(kinds.CHECKPOINT_DIFFERS, what)
+            return True  # ``list_checks`` reports it
+        if not stored.equals(folded):
+            fault = f"{kept.key} lists other segments of topic {topic.name!r} than the commits lead to"
+            kept.blame(kinds.CHECKPOINT_DIFFERS, fault)
             return False
         self._compared[topic.topic_id] = keys
         return True
 
-    def _go_on_from(self, kept: KeptCheckpoint) -> None:
-        """Take the state of a checkpoint where the commits before it cannot be applied."""
+    def _continue_from(self, kept: KeptCheckpoint) -> None:
+        """Take the state of a checkpoint, since the commits before it cannot be applied."""
         assert kept.state is not None
         if self._previous[0] == kept.version and self._previous[1] != kept.state.digest:
             if not self._is_right(kept):
-                what = f"{kept.key} names {kept.state.digest} as the digest of its commit, which has another"
-                kept.blame(kinds.CHECKPOINT_DIFFERS, what)
+                fault = f"{kept.key} names {kept.state.digest} as the digest of its commit, which has another"
+                kept.blame(kinds.CHECKPOINT_DIFFERS, fault)
                 return
             self._previous = (-1, "")
         lists = _Lists()
         for topic in kept.state.topics.values():
-            listed = self._checkpoints.lists(kept, topic)
-            if listed is None:
+            segments = self._checkpoints.lists(kept, topic)
+            if segments is None:
                 return
-            lists.start(topic.topic_id, listed)
+            lists.start(topic.topic_id, segments)
         self._state, self._lists = kept.state, lists
         if self._previous[0] < kept.version:
             self._previous = (kept.version, kept.state.digest)
-        self._findings += [_stood_in_for(finding, kept) for finding in self._open if finding.kind != kinds.LOST_HISTORY]
+        self._findings += [_covered_by(kept, finding) for finding in self._open if finding.kind != kinds.LOST_HISTORY]
         self._open = []
 
 
@@ -575,22 +582,23 @@ def _of_commit(kind: str, version: int, message: str, action: str = _FROM_MIRROR
     )
 
 
-def _stood_in_for(finding: Finding, kept: KeptCheckpoint) -> Finding:
-    """A break that a later checkpoint bridges: history is lost, the state is not."""
+def _covered_by(kept: KeptCheckpoint, finding: Finding) -> Finding:
+    """Return the finding for a break that a later checkpoint covers: history is lost, but not the state."""
     return Finding(
         kind=finding.kind,
         severity=WARNING,
         message=finding.message.replace(
-            "nothing after it can be read", f"the checkpoint of version {kept.version} stands for it"
+            "nothing after it can be read", f"the checkpoint of version {kept.version} covers it"
         ),
-        action=f"{_FROM_MIRROR}, or leave it: it is needed for nothing but the proof of what happened",
+        action=f"{_FROM_MIRROR}, or ignore this: the commit is needed only as a proof of what happened",
         path=finding.path,
         version=finding.version,
     )
 
 
 def _without_producers(state: State) -> State:
-    """What has to agree with a checkpoint of level 1, which lacks the producers that its writers took for expired."""
+    """Return a state without producers, to compare with a checkpoint of level 1, which lacks those that its writer
+    considered expired."""
     topics = {
         name: replace(topic, partitions=tuple(replace(partition, producers=Map()) for partition in topic.partitions))
         for name, topic in state.topics.items()
@@ -599,7 +607,7 @@ def _without_producers(state: State) -> State:
 
 
 def _difference(stored: State, folded: State) -> str:
-    """The first field in which two states differ, for people."""
+    """Return the first field in which two states differ, as text."""
     for name in State.__struct_fields__:
         if getattr(stored, name) != getattr(folded, name):
             return f"its {name.replace('_', ' ')} differ" if name.endswith("s") else f"its {name} differs"

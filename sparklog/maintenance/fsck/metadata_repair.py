@@ -1,15 +1,16 @@
-"""Repairs of the metadata: what can be derived from what is sound, and nothing else.
+"""Repairs the metadata, only with what can be derived from sound objects.
 
-    cluster.json        written again with the id that the checkpoints hold
-    boundary.json       written again, below the first commit that is there, if a checkpoint stands for the rest
-    commits             put back from a mirror, where the commits beside them name their digests; where none has those
-                        that are missing: what lies beyond the hole is moved out of the way, or, where a checkpoint
-                        stands for the hole, the boundary is set to it
-    checkpoints         one that is of no use is removed, after a new one was written from the commits
-    latest.json         removed where it names nothing of use
+    cluster.json        written again with the id from the checkpoints
+    boundary.json       written again, below the first commit that exists, if a checkpoint covers the rest
+    commits             put back from a mirror, if the neighbouring commits name their digests; if no mirror has the
+                        missing ones, the commits beyond the hole are moved away or, if a checkpoint covers the hole,
+                        the boundary is set to it
+    checkpoints         a damaged one is removed, after a new one was written from the commits
+    latest.json         removed if it names no sound checkpoint
 
-Rules: each step leaves a cluster that opens no worse than before, so a repair may be killed and run again. A checkpoint
-is removed only while the state of the newest commit is known without it.
+Rules: after each step the cluster opens no worse than before, so a repair may be killed and run again. A checkpoint is
+removed only while the state of the newest commit is known without it.
+Not for: data files (``file_repair``).
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def repair_metadata(
     dry_run: bool = False,
     files_are_there: bool = False,
 ) -> Iterator[Repair]:
-    """Mend what was found. Raises StorageError; what was done until then stays, and does no harm.
+    """Repair what the check found. Raises StorageError; repairs made by then remain, and do no harm.
 
-    ``files_are_there``: all data files that the newest state names were found.
+    ``files_are_there``: all data files that the newest state names exist.
     """
     if metadata.newer:
         newer = [finding for finding in metadata.findings if finding.kind == kinds.NEWER_VERSION]
@@ -68,33 +69,36 @@ def repair_metadata(
         return
     for finding in metadata.findings:
         if finding.kind == kinds.CLUSTER_FILE and finding.repairable:
-            yield _cluster_file(store, metadata, dry_run)
+            yield _write_cluster_file(store, metadata, dry_run)
         elif finding.kind == kinds.DAMAGED_BOUNDARY:
-            yield _boundary(store, metadata, dry_run)
+            yield _repair_boundary(store, metadata, dry_run)
         elif finding.kind in (kinds.DAMAGED_COMMIT, kinds.BROKEN_CHAIN, kinds.MISSING_COMMIT):
-            repairs = list(_commits(store, finding, metadata, mirrors, dry_run))
+            repairs = list(_restore_commits(store, finding, metadata, mirrors, dry_run))
             yield from repairs
             if finding.kind == kinds.MISSING_COMMIT and any(repair.why_not for repair in repairs):
-                yield from _without(store, finding, metadata, files_are_there, dry_run)
-    yield from _checkpoints(store, metadata, ids, dry_run)
+                yield from _continue_without(store, finding, metadata, files_are_there, dry_run)
+    yield from _repair_checkpoints(store, metadata, ids, dry_run)
 
 
 def _repair(what: str, path: str, dry_run: bool, why_not: str = "") -> Repair:
     return Repair(what=what, path=path, done=not dry_run and not why_not, why_not=why_not)
 
 
-def _cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+def _write_cluster_file(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
     if not dry_run:
         store.put(CLUSTER_KEY, encode_cluster_file(metadata.state.cluster_id))
     return _repair(f"written for cluster {metadata.state.cluster_id}", CLUSTER_KEY, dry_run)
 
 
-def _boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
-    """Everything below the first commit that is there was removed, or is lost for good: a checkpoint has to stand for
-    it either way. A boundary that was higher meant commits that are there now, and may be there."""
+def _repair_boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
+    """Write the boundary below the first commit that exists.
+
+    All commits before it were removed, or are lost: either way a checkpoint has to cover them. If the boundary was
+    higher, some commits that exist were due for removal; keeping them does no harm.
+    """
     boundary = metadata.first - 1
     if not metadata.is_whole:
-        return _repair("not repaired", BOUNDARY_KEY, dry_run, "no checkpoint stands for the commits that are not there")
+        return _repair("not repaired", BOUNDARY_KEY, dry_run, "no checkpoint covers the commits that are missing")
     if boundary < 0:
         if not dry_run:
             store.delete(BOUNDARY_KEY)
@@ -107,79 +111,80 @@ def _boundary(store: Store, metadata: Metadata, dry_run: bool) -> Repair:
 # -- commits
 
 
-def _commits(
+def _restore_commits(
     store: Store, finding: Finding, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool
 ) -> Iterator[Repair]:
-    """The last of several first: each is vouched for by the one after it, which is there or has just been put back."""
+    """Put back the commits of a finding, the last one first: the commit after it, which exists or was just put back,
+    vouches for each."""
     first = finding.version
     last = _last_missing(store, metadata, first) if finding.kind == kinds.MISSING_COMMIT else first
     if finding.kind == kinds.BROKEN_CHAIN and any(_is_same(store, mirror, first) for mirror in mirrors):
-        first = last = first - 1  # of two that do not fit, it is the other one
+        first = last = first - 1  # of the two commits that do not fit, the other one was edited
     for version in range(last, first - 1, -1):
-        repair = _commit(store, version, metadata, mirrors, dry_run)
+        repair = _restore_commit(store, version, metadata, mirrors, dry_run)
         yield repair
         if repair.why_not:
             return
 
 
 def _last_missing(store: Store, metadata: Metadata, first: int) -> int:
-    """The end of the row of missing commits that begins there."""
+    """Return the last of the consecutive missing commits from ``first`` on."""
     present = (commit_version(info.key) for info in store.list(COMMITS))
     return min((version - 1 for version in present if version is not None and version > first), default=metadata.last)
 
 
-def _without(
+def _continue_without(
     store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
 ) -> Iterator[Repair]:
-    """Let the log go on without commits that nobody has: from before them, or from the checkpoint that has them."""
+    """Let the log continue without commits that are lost: from before them, or from a checkpoint that covers them."""
     end = metadata.state.version
-    beyond = [one.version for one in metadata.findings if one.kind == kinds.COMMITS_BEYOND_THE_END]
+    beyond = [other.version for other in metadata.findings if other.kind == kinds.COMMITS_BEYOND_THE_END]
     if finding.version == end + 1 and beyond:
-        if not _follows(store, beyond[0]):  # nobody has filled the hole since, up to what follows it
+        if not _follows(store, beyond[0]):  # the hole was not filled since, up to the commit after it
             yield from take_out(store, end, beyond[0], dry_run)
     elif metadata.is_whole and finding.version <= end:
-        yield from _pass_over(store, finding, metadata, files_are_there, dry_run)
+        yield from _move_boundary(store, finding, metadata, files_are_there, dry_run)
 
 
 def _follows(store: Store, version: int) -> bool:
-    """Whether a commit follows the one before it, and both are there."""
+    """Whether a commit and the one before it exist, and the commit names its digest."""
     before, commit = read_commit(store, version - 1), read_commit(store, version)
     return before is not None and commit is not None and commit[0].previous == before[1]
 
 
-def _pass_over(
+def _move_boundary(
     store: Store, finding: Finding, metadata: Metadata, files_are_there: bool, dry_run: bool
 ) -> Iterator[Repair]:
-    """Set the boundary to the last missing commit, so that nobody takes those before them for the end of the log.
+    """Set the boundary to the last missing commit, so that no process takes the commit before the hole for the end.
 
-    What was committed after the checkpoint before the hole is kept as a copy first: clean-ups remove commits up to the
-    boundary, and whether these are of the same history as the later checkpoint nothing can tell.
+    The commits between the last checkpoint before the hole and the hole are copied first: clean-ups remove commits up
+    to the boundary, and it is unknown whether they are of the same history as the later checkpoint.
     """
     first, last = finding.version, _last_missing(store, metadata, finding.version)
     if not files_are_there:
-        why = "data files that the checkpoint names were not found or not looked for, so it may be of another history"
+        why = "data files that the checkpoint names are missing or were not checked, so it may be of another history"
         yield _repair("not written", BOUNDARY_KEY, dry_run, why)
         return
     older = max((kept.version for kept in metadata.checkpoints if kept.is_sound and kept.version < first), default=-1)
     present = {version for info in store.list(COMMITS) if (version := commit_version(info.key)) is not None}
     yield from keep_copies(store, sorted(version for version in present if older < version < first), dry_run)
-    known = read_boundary_file(store)
-    if not dry_run and known.boundary < last:
-        write_boundary(store, structs.replace(known, boundary=last))
-    yield _repair(f"written as {last}: the checkpoint after it stands for what is missing", BOUNDARY_KEY, dry_run)
+    stored = read_boundary_file(store)
+    if not dry_run and stored.boundary < last:
+        write_boundary(store, structs.replace(stored, boundary=last))
+    yield _repair(f"written as {last}: the checkpoint after it covers what is missing", BOUNDARY_KEY, dry_run)
 
 
 def end_log_at(store: Store, end: int, dry_run: bool = False) -> Iterator[Repair]:
-    """Take everything after version ``end`` out of the log, if the state of that version is known without it.
+    """Remove everything after version ``end`` from the log, if the state of that version is known without it.
 
-    For a root that was put back to an older state, where commits of two histories meet. Raises StorageError.
+    For a root that was restored to an older state, and has commits of two histories. Raises StorageError.
     """
-    found = check_metadata(cast(Store, LogUntil(store, end)))
-    errors = [finding.message for finding in found.findings if finding.severity == ERROR]
+    metadata = check_metadata(cast(Store, LogUntil(store, end)))
+    errors = [finding.message for finding in metadata.findings if finding.severity == ERROR]
     if read_boundary(store) > end:
         why = f"commits up to {read_boundary(store)} were removed, so it cannot end at {end}"
-    elif found.newer or errors or found.state.version != end:
-        why = f"the state of version {end} is not known: {(errors or ['it is not there'])[0]}"
+    elif metadata.newer or errors or metadata.state.version != end:
+        why = f"the state of version {end} is not known: {(errors or ['it does not exist'])[0]}"
     else:
         yield from take_out(store, end, end + 1, dry_run)
         return
@@ -191,38 +196,39 @@ def _is_same(store: Store, mirror: Store, version: int) -> bool:
     return ours is not None and ours == read_commit(mirror, version)
 
 
-def _bytes_of(store: Store, version: int) -> bytes | None:
-    """What lies under a commit's name, whatever it is; None where nothing does."""
+def _read_bytes(store: Store, version: int) -> bytes | None:
+    """Return the stored bytes of a commit, which may be damaged; None if it does not exist."""
     try:
         return store.get(commit_key(version))
     except ObjectNotFoundError:
         return None
 
 
-def _commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
+def _restore_commit(store: Store, version: int, metadata: Metadata, mirrors: Sequence[Store], dry_run: bool) -> Repair:
     key = commit_key(version)
-    present = _bytes_of(store, version)
+    present = _read_bytes(store, version)
     why = "no mirror of the commit log was given"
     for mirror in mirrors:
         try:
             data = mirror.get(key, limits.MAX_COMMIT_BYTES)
             commit, digest = decode_commit(data, version)
-            beside = _beside(mirror, commit)
+            spilled = _read_spilled(mirror, commit)
         except (CorruptionError, ObjectNotFoundError, UnsupportedVersionError) as error:
             why = str(error)
             continue
-        why = _contradicted(store, mirror, commit, digest, metadata, assumed=dry_run and version < metadata.last)
+        why = _contradiction(store, mirror, commit, digest, metadata, assumed=dry_run and version < metadata.last)
         if not why and not dry_run:
             if commit.spilled is not None:  # before the commit that names it
-                store.put(commit.spilled.path, beside)
-            why = _put(store, key, data, present)
+                store.put(commit.spilled.path, spilled)
+            why = _put_commit(store, key, data, present)
         if not why:
             return _repair(f"put back from {mirror.root}", key, dry_run)
     return _repair("not repaired", key, dry_run, why)
 
 
-def _beside(mirror: Store, commit: Commit) -> bytes:
-    """The object with a commit's actions, empty where it holds them. Raises ObjectNotFoundError, CorruptionError."""
+def _read_spilled(mirror: Store, commit: Commit) -> bytes:
+    """Return the bytes of a commit's spilled actions; empty if it has none. Raises ObjectNotFoundError,
+    CorruptionError."""
     if commit.spilled is None:
         return b""
     data = mirror.get(commit.spilled.path, limits.MAX_SPILLED_ACTIONS_BYTES)
@@ -230,22 +236,23 @@ def _beside(mirror: Store, commit: Commit) -> bytes:
     return data
 
 
-def _put(store: Store, key: str, data: bytes, present: bytes | None) -> str:
-    """Put a commit in its place, unless somebody else has done something about it: why it was not done."""
+def _put_commit(store: Store, key: str, data: bytes, present: bytes | None) -> str:
+    """Store a commit, unless it has changed in the meantime; return why it was not stored, or an empty text."""
     if present is None:
         if create_object(store, key, data, limits.MAX_COMMIT_BYTES) != data:
-            return "somebody has created this commit meanwhile"
+            return "another process created this commit in the meantime"
     elif store.get(key) != present:
-        return "somebody has changed this commit meanwhile"
+        return "another process changed this commit in the meantime"
     else:
         store.put(key, data)
     return ""
 
 
-def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str, metadata: Metadata, assumed: bool) -> str:
-    """Why a mirror's commit cannot be the one of this log: a neighbour of it, or a checkpoint, says otherwise.
+def _contradiction(store: Store, mirror: Store, commit: Commit, digest: str, metadata: Metadata, assumed: bool) -> str:
+    """Return why a mirror's commit cannot be the one of this log, by its neighbours and checkpoints; else an empty
+    text.
 
-    ``assumed``: in a dry run the commit after it would have been put back by now.
+    ``assumed``: a dry run, in which the commit after it would have been put back by now.
     """
     version = commit.version
     before, after = read_commit(store, version - 1), read_commit(store, version + 1)
@@ -265,7 +272,7 @@ def _contradicted(store: Store, mirror: Store, commit: Commit, digest: str, meta
 # -- checkpoints
 
 
-def _checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Iterator[Repair]:
+def _repair_checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Iterator[Repair]:
     bad = [kept for kept in metadata.checkpoints if not kept.is_sound]
     if bad and not metadata.is_whole:
         for kept in bad:
@@ -277,7 +284,7 @@ def _checkpoints(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> I
     for kept in bad:
         yield from _remove(store, kept, sound, dry_run)
     if any(finding.kind == kinds.STALE_HINT for finding in metadata.findings):
-        yield from _hint(store, dry_run)
+        yield from _remove_hint(store, dry_run)
 
 
 def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Repair:
@@ -293,27 +300,28 @@ def _write_new(store: Store, metadata: Metadata, ids: Ids, dry_run: bool) -> Rep
 
 
 def _remove(store: Store, kept: KeptCheckpoint, sound: Sequence[KeptCheckpoint], dry_run: bool) -> Iterator[Repair]:
-    """The manifest first, so that nobody begins to read it; then its files, but for those of sound checkpoints."""
+    """Remove a checkpoint: the manifest first, so that no process starts to read it; then its files, except those of
+    sound checkpoints."""
     if not dry_run:
         store.delete(kept.key)
-    yield _repair("removed: the commits stand for it", kept.key, dry_run)
+    yield _repair("removed: the commits cover it", kept.key, dry_run)
     if kept.manifest is None:
-        return  # its files are left for a vacuum: which they are, it does not say
-    needed = {key for other in sound for key in _files(other)}
-    for key in sorted(_files(kept) - needed):
+        return  # without the manifest its files are not known; they are left to a vacuum
+    needed = {key for other in sound for key in _file_keys(other)}
+    for key in sorted(_file_keys(kept) - needed):
         if not dry_run:
             store.delete(key)
 
 
-def _files(kept: KeptCheckpoint) -> set[str]:
+def _file_keys(kept: KeptCheckpoint) -> set[str]:
     if kept.manifest is None:
         return set()
     return {file.key for file in kept.files}
 
 
-def _hint(store: Store, dry_run: bool) -> Iterator[Repair]:
-    """Unless it is right by now."""
+def _remove_hint(store: Store, dry_run: bool) -> Iterator[Repair]:
+    """Remove latest.json, unless it was corrected in the meantime."""
     if dry_run or Checkpoints(store).hint_fault() is not None:
         if not dry_run:
             store.delete(LATEST_KEY)
-        yield _repair("removed: it named nothing of use", LATEST_KEY, dry_run)
+        yield _repair("removed: it named no sound checkpoint", LATEST_KEY, dry_run)

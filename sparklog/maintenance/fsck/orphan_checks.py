@@ -1,11 +1,11 @@
-"""Files that are no part of the log: what lies on the brokers against what the commit log names.
+"""Finds orphans: compares the files at the brokers with those that the commit log names.
 
-A ``.log`` or ``.index`` on a broker is accounted for when a live segment is in it and the broker is, was or becomes a
-replica of its partition, or when it is on a listing of files that left the log and wait to be deleted. All others are
-orphans: their writer died before its commit, or is still at work. Which of the two, the version in the name tells (see
-``protocol.file_names``): a file begun at the writer fence or before will never be part of the log.
+A ``.log`` or ``.index`` at a broker is accounted for if it has a live segment and the broker is, was or becomes a
+replica of its partition, or if a listing of retired files names it. All others are orphans: their writer died before
+its commit, or is still running. The version in the name decides (see ``protocol.file_names``): a file begun at the
+writer fence or before will never be part of the log.
 
-Rules: nothing here is wrong with the log, so findings are ``info``, but for listings that cannot be read.
+Rules: orphans do no harm to the log, so findings are ``info``, except for listings that cannot be read.
 Not for: deleting anything (``sparklog vacuum``).
 """
 
@@ -38,12 +38,11 @@ from sparklog.store.probe import PROBED
 _DATA = re.compile(r"(.+)-(\d+)/\d{20}-[A-Za-z0-9_-]{1,90}\.(log|index)")
 _KNOWN = (CLUSTER_KEY, BOUNDARY_KEY, CLOCK_KEY, IDENTITY_KEY, CHECK_KEY, LOCATIONS_KEY)
 _OTHER_CHECKS = ("leases/", COMMITS, CHECKPOINTS, PROBED, REMOVED_COMMITS)
-"""Folders that are somebody else's to check, or nobody's: leases come and go, trials of a server and removed commits
-are kept."""
+"""Folders that other checks cover, or none: leases come and go; probes of a server and removed commits are kept."""
 
 
 class Accounted:
-    """The data files that the commit log knows of, by path and broker. Thread-safe once it is made."""
+    """The data files that the commit log accounts for, by path and broker. Thread-safe after construction."""
 
     def __init__(self, state: State, lists: Mapping[str, TopicSegments]) -> None:
         self.fence = state.writer_fence
@@ -56,12 +55,12 @@ class Accounted:
                     self._add(segment.path, frozenset({*replicas, segment.broker}))
 
     def _add(self, path: str, brokers: frozenset[int]) -> None:
-        known = self._brokers.get(path)
-        if known is None or not brokers <= known:
-            self._brokers[path] = brokers if known is None else known | brokers
+        present = self._brokers.get(path)
+        if present is None or not brokers <= present:
+            self._brokers[path] = brokers if present is None else present | brokers
 
     def remove(self, path: str, broker: int) -> None:
-        """This file waits to be deleted."""
+        """Add a retired file."""
         self._removed.add((path, broker))
 
     def has(self, key: str, broker: int) -> bool:
@@ -78,7 +77,7 @@ class Accounted:
 
 
 def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[Finding]:
-    """Take in what waits to be deleted; yields a finding for each listing that cannot be read."""
+    """Add the retired files to ``accounted``; return a finding for each listing that cannot be read."""
     for listing in sorted(state.removed_files):
         try:
             for removed in read_removed(store, listing):
@@ -87,28 +86,27 @@ def read_listings(store: Store, state: State, accounted: Accounted) -> Iterator[
             yield Finding(
                 kind=kinds.MISSING_LISTING,
                 severity=WARNING,
-                message=f"which files left the log in commit {state.removed_files[listing].version} is not known: "
-                f"{error}",
-                action="run `sparklog vacuum`, which finds and removes them by itself",
+                message=f"the files that commit {state.removed_files[listing].version} retired are not known: {error}",
+                action="run `sparklog vacuum`, which finds and deletes them by itself",
                 path=listing,
                 version=state.removed_files[listing].version,
             )
 
 
 def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Iterable[str]) -> Iterator[Finding]:
-    """Every object on a broker that nothing refers to. Raises StorageError."""
-    known = set(listings)
+    """Return a finding for every object at a broker to which nothing refers. Raises StorageError."""
+    named_listings = set(listings)
     for info in store.list():
         key = info.key
         if key in _KNOWN or (broker == 0 and key.startswith(_OTHER_CHECKS)):
             continue
         if broker == 0 and key.startswith(REMOVED):
-            if key not in known:
+            if key not in named_listings:
                 yield _orphan_listing(key)
         elif broker == 0 and actions_version(key) is not None:
-            continue  # of a commit, or of one that lost its number: it goes with the commits up to there
+            continue  # of a commit or a lost commit attempt: it is removed with the commits up to its version
         elif _DATA.fullmatch(key) is None:
-            message = f"{info.size} bytes under a name that no part of sparklog gives"
+            message = f"{info.size} bytes; sparklog does not write objects of this name"
             yield Finding(kind=kinds.UNKNOWN_OBJECT, severity=INFO, message=message, path=key, broker=broker)
         elif not accounted.has(key, broker):
             yield _orphan(key, broker, info.size, accounted.fence)
@@ -117,15 +115,15 @@ def unaccounted(store: Store, broker: int, accounted: Accounted, listings: Itera
 def _orphan(key: str, broker: int, size: int, fence: int) -> Finding:
     version = begun_at(key)
     if version == NO_VERSION:
-        message, action = "no part of the log, and its name does not tell since when", "look at it, and delete it"
+        message, action = "not part of the log, and its name has no version", "look at it, and delete it"
     elif version <= fence:
         message = (
-            f"no part of the log, and never will be: it was begun at version {version}, writers are fenced at {fence}"
+            f"not part of the log, and never will be: it was begun at version {version}, writers are fenced at {fence}"
         )
-        action = "`sparklog vacuum` removes it"
+        action = "`sparklog vacuum` deletes it"
     else:
-        message = f"begun at version {version} and not committed: its writer is at work or has died"
-        action = "`sparklog vacuum` removes it once it is old enough"
+        message = f"begun at version {version} and not committed: its writer is still running or has died"
+        action = "`sparklog vacuum` deletes it once it is old enough"
     return Finding(
         kind=kinds.ORPHAN_FILE,
         severity=INFO,
@@ -141,12 +139,12 @@ def _orphan_listing(key: str) -> Finding:
     return Finding(
         kind=kinds.ORPHAN_LISTING,
         severity=INFO,
-        message="a listing of removed files that no commit waits for: its writer died, or its files are deleted",
-        action="`sparklog vacuum` removes it",
+        message="a listing of retired files that no commit names: its writer died, or its files are deleted",
+        action="`sparklog vacuum` deletes it",
         path=key,
     )
 
 
 def still_unaccounted(finding: Finding, accounted: Accounted) -> bool:
-    """Whether an orphan is one in the light of a newer state: writers commit while others look."""
+    """Whether an orphan is still one by a newer state, since writers may have committed during the check."""
     return finding.kind != kinds.ORPHAN_FILE or not accounted.has(finding.path, finding.broker)

@@ -1,13 +1,14 @@
-"""Mend what a check has found, and check that again.
+"""Repairs what a check has found, and checks it again.
 
     check = check_cluster(store)
     repair_cluster(check, runner=ProcessPool(2))
     check.report.repairs, check.report.left
 
-The metadata come first, since they say which data files there have to be. Each file is a task: whoever runs it verifies
-the copies anew before it writes, so a repair never acts on a report that is out of date.
+The metadata come first, since they say which data files there should be. Each file is a task, which verifies the copies
+again before it writes, so a repair never acts on an outdated report.
 
-Rules: never guesses; what cannot be mended is named with the reason. May be killed at every step and run again.
+Rules: never guesses; what cannot be repaired is reported with the reason. May be killed at every step and run again.
+Not for: what is wrong (``check``).
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def repair_cluster(
     ids: Ids | None = None,
     end_at: int | None = None,
 ) -> None:
-    """Repair what ``check`` has found; its report says what was done, and what is left where anything was.
+    """Repair what ``check`` has found; add the repairs, and the findings that are left, to its report.
 
-    ``mirrors`` are copies of the commit log. ``end_at``: take everything after this version out of the log, before
-    anything else. Raises StorageError where the root fails; what was done is done then.
+    ``mirrors`` are copies of the commit log. ``end_at``: first remove everything after this version from the log.
+    Raises StorageError if the root fails; repairs made by then remain.
     """
     report, runner = check.report, runner or InProcess()
     metadata = check.metadata
@@ -67,19 +68,19 @@ def repair_cluster(
         return
     if not dry_run and any(repair.done for repair in report.repairs):
         metadata = check_metadata(check.store)
-    tasks = list(_tasks(check, catch_up(check.store, metadata), dry_run))
+    tasks = list(_plan_tasks(check, catch_up(check.store, metadata), dry_run))
     progress("files", 0, len(tasks))
-    mended: list[Repair] = []
+    file_repairs: list[Repair] = []
     for done, repairs in enumerate(runner.run(repair_file, tasks), 1):
-        mended += repairs
+        file_repairs += repairs
         progress("files", done, len(tasks))
-    report.repairs += sorted(mended, key=lambda repair: (repair.path, repair.broker))
+    report.repairs += sorted(file_repairs, key=lambda repair: (repair.path, repair.broker))
     if not dry_run:
-        report.left = in_order(_left(check, check_metadata(check.store), runner))
+        report.left = in_order(_check_again(check, check_metadata(check.store), runner))
 
 
-def _tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[RepairTask]:
-    """The files with unsound copies that are still live, each with every location that may have them."""
+def _plan_tasks(check: Check, metadata: Metadata, dry_run: bool) -> Iterator[RepairTask]:
+    """Return a task for each file that is still live and has unsound copies, with all locations that may have it."""
     unsound = {copies[0].copy.path for copies, _ in check.copies.unsound()}
     by_path: dict[str, list[FileCopy]] = {}
     for copy in _live_copies(metadata, check.stores):
@@ -93,17 +94,17 @@ def _live_copies(metadata: Metadata, stores: Mapping[int, Store]) -> Iterator[Fi
     return (copy for copy in plan_copies(metadata.state, metadata.lists) if copy.broker in stores)
 
 
-def _left(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:
-    """What a check of the same things finds now; files that were sound are not read again."""
+def _check_again(check: Check, metadata: Metadata, runner: TaskRunner) -> Iterator[Finding]:
+    """Return what a check of the same scope finds now; files that were sound are not read again."""
     yield from metadata.findings
     yield from check_lists(metadata.state, metadata.lists)
     paths = {finding.path.removesuffix(".index").removesuffix(".log") for finding in check.report.of_kind(*_OF_FILES)}
     copies = [copy for copy in _live_copies(metadata, check.stores) if copy.path.removesuffix(".log") in paths]
-    found = Copies()
+    checked = Copies()
     for results in runner.run(check_files, plan_tasks(copies, check.stores, TASK_BYTES, check.scope.fast)):
         for result in results:
-            found.take(result)
-    yield from found.findings()
+            checked.take(result)
+    yield from checked.findings()
     of_metadata = set(check.metadata.findings)
     yield from (
         finding

@@ -1,9 +1,10 @@
-"""Which brokers have to have which files, and what the copies of a file say together.
+"""Decides which brokers should have which files, and compares the copies of a file.
 
-Every in-sync replica of a partition holds every live segment, under one path, byte for byte the same. So what is wrong
-with one copy can be mended from another, batch by batch if need be; what is wrong with all of them is lost.
+Every in-sync replica of a partition has every live segment under the same path, byte for byte. So a damaged copy can be
+repaired from another, batch by batch if necessary; what is damaged in all copies is lost.
 
-Rules: pure; takes what the tasks of ``file_checks`` found, in any order.
+Rules: pure; takes the results of ``file_checks`` tasks in any order.
+Not for: reading files (``file_checks``).
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ _NO_COPY = (
     "(`sparklog delete-records`) and produce them again"
 )
 _TRY = (
-    "run `sparklog fsck --repair`, which looks whether the .log on broker {broker} has it: that one was not checked, "
-    "since its own .index is lost. Do not delete the records before"
+    "run `sparklog fsck --repair`, which checks whether the .log on broker {broker} has it: that copy was not checked, "
+    "since its .index is lost. Do not delete the records before"
 )
 _ACTIONS = {
-    kinds.UNREADABLE: "mend the storage or its credentials, and check again",
-    kinds.DAMAGED_FILE: "nothing has to be done: the next rewrite of the segment mends it",
-    kinds.DAMAGED_BATCH: "nothing has to be done",
+    kinds.UNREADABLE: "fix the storage or its credentials, and check again",
+    kinds.DAMAGED_FILE: "no action is needed: the next rewrite of the segment repairs it",
+    kinds.DAMAGED_BATCH: "no action is needed",
 }
 OF_INDEX = (kinds.MISSING_INDEX, kinds.DAMAGED_INDEX, kinds.INDEX_MISMATCH)
 
 
 def brokers_of(partition: PartitionState, segment: Segment) -> tuple[int, ...]:
-    """The brokers that have to have a segment's file: those in sync, or where nobody is, the one it was written to."""
+    """Return the brokers that should have a segment's file: the ISR, or if it is empty, the broker it was written
+    to."""
     return partition.isr or (segment.broker,)
 
 
 def plan_copies(
     state: State, lists: Mapping[str, TopicSegments], is_wanted: Callable[[str, int], bool] = lambda topic, number: True
 ) -> Iterator[FileCopy]:
-    """Each file on each broker that has to have it, by path; ``lists`` are the live segments by topic name."""
+    """Return each file at each broker that should have it, by path; ``lists`` are the live segments by topic name."""
     by_path: dict[str, list[tuple[LiveRun, tuple[int, ...]]]] = {}
     for name, listed in lists.items():
         for number, partition in enumerate(state.topics[name].partitions):
@@ -59,7 +61,7 @@ def plan_copies(
 
 
 class Copies:
-    """What was found of all copies, file by file. Not thread-safe. Of sound files only the checksums are kept."""
+    """The results for all copies, file by file; of sound files only the checksums are kept. Not thread-safe."""
 
     def __init__(self) -> None:
         self._sums: dict[str, list[tuple[int, int, int]]] = {}
@@ -77,52 +79,53 @@ class Copies:
         self._runs[path] = result.copy.runs[0]
 
     def unsound(self) -> Iterator[tuple[list[CopyResult], list[int]]]:
-        """The damaged copies of each file, and the brokers that have a sound one."""
+        """Return the damaged copies of each file, and the brokers that have a sound one."""
         for path, results in self._unsound.items():
             yield results, sorted(self._sound.get(path, []))
 
     def findings(self) -> Iterator[Finding]:
         for results, sound in self.unsound():
             for result in results:
-                yield from (judged(finding, results, sound) for finding in result.findings)
+                yield from (assess(finding, results, sound) for finding in result.findings)
         for path, sums in self._sums.items():
             if len(sums) > 1:
-                yield from _differences(path, sums, self._runs[path])
+                yield from _find_differences(path, sums, self._runs[path])
 
 
-def judged(finding: Finding, copies: Sequence[CopyResult], sound: list[int]) -> Finding:
-    """A finding of one copy in the light of the others: how bad it is, and where it can be repaired from."""
+def assess(finding: Finding, copies: Sequence[CopyResult], sound: list[int]) -> Finding:
+    """Return a finding about one copy with its severity and action, given the other copies."""
     if finding.kind == kinds.UNREADABLE:
         return replace(finding, severity=WARNING if sound else ERROR, action=_ACTIONS[kinds.UNREADABLE])
-    source = sound[0] if sound else _source(finding, copies)
+    source = sound[0] if sound else _find_source(finding, copies)
     if source >= 0:
         action = _RESTORE.format(broker=source)
         return replace(finding, severity=WARNING, repairable=True, action=action)
     if finding.severity != ERROR:
         return replace(finding, action=_ACTIONS.get(finding.kind, ""))
-    unchecked = -1 if finding.kind in OF_INDEX else _unchecked(copies)
+    unchecked = -1 if finding.kind in OF_INDEX else _find_unchecked(copies)
     return replace(finding, action=_NO_COPY if unchecked < 0 else _TRY.format(broker=unchecked))
 
 
 def with_rebuild(finding: Finding, index: bytes, why: str) -> Finding:
-    """A finding of an index that no copy has, once it is known whether it can be made from the ``.log``."""
+    """Return a finding about an index that no copy has, with the result of rebuilding it from the ``.log``."""
     if index:
-        action = f"run `sparklog fsck --repair`, which makes it from the .log: {why}"
+        action = f"run `sparklog fsck --repair`, which rebuilds it from the .log: {why}"
         return replace(finding, severity=WARNING, repairable=True, action=action)
-    return replace(finding, action=f"{finding.action}. It cannot be made from the .log: {why}")
+    return replace(finding, action=f"{finding.action}. It cannot be rebuilt from the .log: {why}")
 
 
-def _unchecked(copies: Sequence[CopyResult]) -> int:
-    """A broker whose ``.log`` is there and was not checked for want of an index, which another has; -1 for none."""
+def _find_unchecked(copies: Sequence[CopyResult]) -> int:
+    """Return a broker whose ``.log`` exists but was not checked, lacking an index that another broker has; -1 for
+    none."""
     if any(copy.has_index for copy in copies):
         for copy in copies:
-            if not copy.has_index and all(found.kind in OF_INDEX for found in copy.findings):
+            if not copy.has_index and all(finding.kind in OF_INDEX for finding in copy.findings):
                 return copy.copy.broker
     return -1
 
 
-def _source(finding: Finding, copies: Iterable[CopyResult]) -> int:
-    """A broker that has what this finding misses, though its copy is not sound as a whole; -1 where none has."""
+def _find_source(finding: Finding, copies: Iterable[CopyResult]) -> int:
+    """Return a broker that has what this copy lacks, though its own copy is not sound as a whole; -1 for none."""
     for other in copies:
         if other.copy.broker == finding.broker:
             continue
@@ -135,8 +138,8 @@ def _source(finding: Finding, copies: Iterable[CopyResult]) -> int:
     return -1
 
 
-def _differences(path: str, sums: list[tuple[int, int, int]], run: LiveRun) -> Iterator[Finding]:
-    """Copies that are all sound in themselves and not the same: somebody wrote a file of this name again."""
+def _find_differences(path: str, sums: list[tuple[int, int, int]], run: LiveRun) -> Iterator[Finding]:
+    """Find copies that are each sound but not identical: a file of this name was written twice."""
     for which, key in ((1, path), (2, run.segment.index_path)):
         by_sum: dict[int, list[int]] = {}
         for copy in sums:
@@ -164,7 +167,7 @@ def _numbers(brokers: list[int]) -> str:
 
 
 def offline_brokers(state: State, unreachable: Mapping[int, str]) -> Iterator[Finding]:
-    """Brokers whose copies cannot be checked: not online in the state, or not answering now."""
+    """Return a finding for each broker that cannot be checked: offline in the state, or not answering now."""
     for number, broker in sorted(state.brokers.items()):
         if broker.online and number not in unreachable:
             continue
@@ -173,6 +176,6 @@ def offline_brokers(state: State, unreachable: Mapping[int, str]) -> Iterator[Fi
             kind=kinds.BROKER_OFFLINE,
             severity=INFO if not broker.online else WARNING,
             message=f"broker {number} ({broker.url or 'the root'}) was not checked: {why}",
-            action="mend the location; once it answers its checks, the replication job brings it up to date",
+            action="fix the location; once it passes its checks, the replication job brings it up to date",
             broker=number,
         )

@@ -1,7 +1,7 @@
-"""What a check found, for people and for programs.
+"""Prints the report of a check, as text and as JSON.
 
-For people: the worst first, by partition, what is alike together, with the offsets concerned and what to do. For
-programs: JSON, with the fields of ``findings.Finding``, ``Checked`` and ``Repair`` (docs/repair.md).
+Text: the worst findings first, by partition, similar findings together, with the offsets concerned and what to do.
+JSON: the fields of ``kinds.Finding``, ``Checked`` and ``Repair`` (docs/repair.md).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import msgspec
 from sparklog.maintenance.fsck.kinds import ERROR, INFO, WARNING, Finding, Repair, Report, counts, in_order
 
 SHOWN = 5
-"""findings of one kind in one place that are shown one by one."""
+"""Findings of one kind and one partition that are printed one by one."""
 
 _HEADINGS = {
-    ERROR: "ERRORS: records or history are lost, unless they come back from elsewhere",
-    WARNING: "WARNINGS: all records are there, and something that protects them or saves time is not",
+    ERROR: "ERRORS: records or history are lost, unless they are restored from elsewhere",
+    WARNING: "WARNINGS: all records are intact, but a redundant copy or something that saves time is missing",
     INFO: "NOTES: nothing is wrong",
 }
 
 
 def to_json(report: Report) -> str:
-    """One JSON object; fields are added in later versions, never renamed."""
+    """Return the report as one JSON object; later versions add fields, and never rename them."""
     return json.dumps(
         {"clean": report.clean, "counts": counts(report.findings), **msgspec.to_builtins(report)}, indent=1
     )
 
 
 def to_text(report: Report) -> Iterator[str]:
-    """Lines for people."""
+    """Return the report as lines of text."""
     yield f"Cluster {report.cluster_id or '(unknown)'} at {report.root}, version {report.version}"
     yield f"Checked {_checked(report)}"
     yield ""
@@ -64,12 +64,12 @@ def _checked(report: Report) -> str:
     return ", ".join(parts) + how
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def size(number: float) -> str:
-    """bytes for people: three digits and a unit."""
+    """Format a number of bytes: three digits and a unit."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if number < 1000 or unit == "TB":
             return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.3g} {unit}"
@@ -78,32 +78,34 @@ def size(number: float) -> str:
 
 
 def summary(report: Report) -> str:
-    """The last line."""
-    left = report.findings if report.left is None else report.left
-    found = counts(left)
+    """Return the last line: the number of findings of each severity."""
+    findings = report.findings if report.left is None else report.left
+    numbers = counts(findings)
     if report.clean:
-        return "Clean." if not left else f"Clean; {_count(found[INFO], 'note')}."
-    text = f"{_count(found[ERROR], 'error')}, {_count(found[WARNING], 'warning')}, {_count(found[INFO], 'note')}."
-    mendable = sum(finding.repairable for finding in left)
-    return text + (f" {mendable} of them can be repaired with --repair." if mendable and report.left is None else "")
+        return "Clean." if not findings else f"Clean; {_count(numbers[INFO], 'note')}."
+    text = f"{_count(numbers[ERROR], 'error')}, {_count(numbers[WARNING], 'warning')}, {_count(numbers[INFO], 'note')}."
+    repairable = sum(finding.repairable for finding in findings)
+    return text + (
+        f" {repairable} of them can be repaired with --repair." if repairable and report.left is None else ""
+    )
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    for severity, alike in groupby(in_order(findings), key=lambda finding: finding.severity):
+    for severity, by_severity in groupby(in_order(findings), key=lambda finding: finding.severity):
         yield _HEADINGS[severity]
-        for place, here in groupby(alike, key=lambda finding: finding.place):
+        for place, by_place in groupby(by_severity, key=lambda finding: finding.place):
             yield f"  {place}"
-            for _, same in groupby(sorted(here, key=_likeness), key=_likeness):
-                yield from _alike(list(same))
+            for _, similar in groupby(sorted(by_place, key=_similarity_key), key=_similarity_key):
+                yield from _similar_findings(list(similar))
         yield ""
 
 
-def _likeness(finding: Finding) -> tuple[str, str]:
+def _similarity_key(finding: Finding) -> tuple[str, str]:
     return finding.kind, finding.action
 
 
-def _alike(findings: list[Finding]) -> Iterator[str]:
-    """Findings of one kind with one thing to do about them."""
+def _similar_findings(findings: list[Finding]) -> Iterator[str]:
+    """Return the lines about findings of one kind with the same action."""
     for finding in findings[:SHOWN]:
         yield f"    {finding.kind}{_offsets(finding)}: {finding.message}"
         if finding.path:

@@ -1,1 +1,1 @@
-"""Garbage collection: deletes what no state names any more, one module for each kind of garbage."""
+"""Garbage collection: deletes what the state no longer names, one module for each kind of garbage."""

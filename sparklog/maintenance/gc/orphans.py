@@ -1,28 +1,28 @@
-"""The vacuum: finds files that are no part of the log and never will be, and deletes them.
+"""The vacuum: finds and deletes orphans, files that are not part of the log and never will be.
 
-    report = vacuum(coordinator)                     # a dry run: what would go, and why
+    report = vacuum(coordinator)                     # a dry run: what would be deleted, and why
     report = vacuum(coordinator, dry_run=False)
 
-Writers that died leave files that no commit names; so do jobs that others got in the way of. A file's name says which
-version of the cluster its writer knew (``protocol.file_names``). The vacuum chooses the newest version that is older
-than the age limit, fences writers there by a commit, and from then on no file begun at that version or before can
-become part of the log: ``decide_append`` refuses it with StaleWriteError, and its writer writes the records again. Of
-those files, what the log does not name by then may go, however long a writer was stopped. How old a version is goes by
-``ExpiryClock``.
+Writers that died before their commit leave orphans; so do jobs that lost a conflict. The name of a file contains the
+version of the cluster that its writer had read (``protocol.file_names``). The vacuum takes the newest version that is
+older than the age limit, and fences writers at that version with a commit: from then on no file begun at that version
+or before can become part of the log, since ``protocol.decide.append`` refuses it with StaleWriteError and its writer
+writes the records again. Of these files, all that the log does not name after the fence may be deleted, however long a
+writer was paused. The age of a version is measured by ``ExpiryClock``.
 
-Files that left the log long enough ago go as well, a vacuum begins with a sweep (``deletion``); and copies that a
-reassignment left behind (``surplus``).
+A vacuum begins with a sweep, which deletes retired files whose delay has passed (``retired_files``), and also deletes
+the copies that a reassignment left behind (``surplus_replicas``).
 
-Rules: what a live segment is in stays at every broker that has a replica of its partition; what a listing names stays
-until its time has come; files whose name has no version are reported and left alone. A dry run changes nothing, and
-says what one without it would do.
+Rules: a file with a live segment is kept at every broker that has a replica of its partition; a file that a listing
+names is kept until its delay has passed; files without a version in their name are reported and kept. A dry run changes
+nothing, and reports what a real run would do.
 Not for: damage (``fsck``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,24 +44,24 @@ from sparklog.retry import retry_read
 from sparklog.store.base import ObjectInfo, Store
 
 DEFAULT_AGE_MS = 7 * 86_400_000
-"""ms that a writer may take from its first byte to its commit, and a lease may lie about."""
+"""Time in ms that a writer may take from its first byte to its commit, and that an unused lease is kept."""
 
 MIN_AGE_MS = 86_400_000
-"""ms: a smaller age limit has to be forced, since writers at work have to write again then."""
+"""Age limit in ms below which ``force`` is required, since active writers would have to write again."""
 
 _DATA = re.compile(r".+-\d+/[^/]+\.(?:log|index)\Z")
 _LISTING = re.compile(re.escape(REMOVED) + r"(\d{20})-[A-Za-z0-9_-]{1,64}\.arrow\Z")
 
-LEFT_LOG = "rolled, compacted or deleted"
-NEVER_PART = "its writer ended before its commit"
+RETIRED = "rolled, compacted or deleted"
+NEVER_COMMITTED = "its writer ended before its commit"
 NO_REPLICA = "the replica was moved to another broker"
 UNUSED_LISTING = "no commit names this listing"
 OLD_LEASE = "its member left the group long ago"
-NO_VERSION_IN_NAME = "its name has no version, so nobody can tell whether a writer still needs it"
+NO_VERSION_IN_NAME = "its name has no version, so a writer may still need it"
 
 
-class Found(NamedTuple):
-    """A file that goes, or is left alone: where it is, its size in bytes, and why."""
+class GarbageFile(NamedTuple):
+    """A file that is deleted, or reported and kept: its broker, path, size in bytes, and the reason."""
 
     broker: int
     path: str
@@ -71,26 +71,27 @@ class Found(NamedTuple):
 
 @dataclass
 class OrphanReport:
-    """What a vacuum found, and what it did. ``files`` go, or went; ``left_alone`` stay.
+    """What a vacuum found and did. ``files`` were deleted, or would be in a dry run; ``left_alone`` are kept.
 
-    ``superseded`` are those that left the log by a commit, and whose time has come; they go, or went, too.
-    ``fence`` is the version at or before which files were begun; ``younger`` counts those that were begun later.
-    ``unfinished`` counts temporary files that were removed, which a dry run cannot see.
+    ``superseded`` are retired files whose delay has passed; they were, or would be, deleted too.
+    ``fence`` is the version at or before which the files were begun; ``younger`` counts files that were begun later.
+    ``unfinished`` counts temporary files that were deleted, which a dry run cannot see. ``reader_leases`` counts the
+    expired leases of readers that were deleted.
     """
 
     dry_run: bool
     fence: int
-    files: list[Found] = field(default_factory=list)
-    superseded: list[Found] = field(default_factory=list)
-    left_alone: list[Found] = field(default_factory=list)
+    files: list[GarbageFile] = field(default_factory=list)
+    superseded: list[GarbageFile] = field(default_factory=list)
+    left_alone: list[GarbageFile] = field(default_factory=list)
     younger: int = 0
     unfinished: int = 0
-    announcements: int = 0
+    reader_leases: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
-        return sum(found.size for found in (*self.files, *self.superseded))
+        return sum(file.size for file in (*self.files, *self.superseded))
 
 
 def vacuum(
@@ -100,28 +101,31 @@ def vacuum(
     force: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> OrphanReport:
-    """Find what goes, and delete it unless it is a ``dry_run``. ``check`` is called between brokers, to stop there.
+    """Find garbage, and delete it unless it is a ``dry_run``. ``check`` is called between brokers and may raise to
+    stop.
 
-    Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError where the root does
-    not answer, CorruptMetadataError where a listing cannot be read; a broker that does not answer is a problem noted.
+    Raises InvalidRequestError for an age limit under ``MIN_AGE_MS`` without ``force``, StorageError if the root does
+    not answer, CorruptMetadataError if a listing cannot be read. Errors of other brokers are added to the problems.
     """
     if older_than_ms < (0 if force else MIN_AGE_MS):
         raise InvalidRequestError(
-            f"an age limit of {older_than_ms} ms is under {MIN_AGE_MS} (a day): writers that take longer from their "
-            "first byte to their commit would have to write again; choose more, or give --force (force=True)"
+            f"invalid age limit: {older_than_ms} ms is less than {MIN_AGE_MS} ms (a day), so that writers that take "
+            "longer from their first byte to their commit would have to write again; choose a longer one, or give "
+            "--force (force=True)"
         )
     now_ms = coordinator.log.clock.now_ms() if dry_run else coordinator.expiry_time_ms()
     before_ms = now_ms - older_than_ms
-    superseded = [Found(file.broker, file.path, file.size_bytes, LEFT_LOG) for file in due_files(coordinator, now_ms)]
+    retired = due_files(coordinator, now_ms)
+    superseded = [GarbageFile(file.broker, file.path, file.size_bytes, RETIRED) for file in retired]
     swept = SweepResult() if dry_run else sweep(coordinator, check)
     state = coordinator.refresh()
     fence = max(_newest_before(coordinator, state, before_ms), state.writer_fence)
     if not dry_run:
         state = _fence(coordinator, fence)
     result = OrphanReport(
-        dry_run, fence, superseded=superseded, problems=swept.problems, announcements=swept.announcements
+        dry_run, fence, superseded=superseded, problems=swept.problems, reader_leases=swept.reader_leases
     )
-    needed = _Needed(coordinator, state)
+    needed = _NeededFiles(coordinator, state)
     for broker in sorted(state.brokers):
         check()
         _vacuum_broker(coordinator, state, broker, needed, before_ms, result)
@@ -130,14 +134,15 @@ def vacuum(
 
 
 def _newest_before(coordinator: Coordinator, state: State, before_ms: int) -> int:
-    """The newest version that is old enough; also where its commit was removed, in a cluster that has come to rest."""
+    """Return the newest version that is older than a time, also of an idle cluster whose old commits were removed."""
     if state.timestamp_ms < before_ms:
         return state.version
     return newest_version_before(coordinator.store, state.version, before_ms)
 
 
 def _fence(coordinator: Coordinator, version: int) -> State:
-    """Rule out everything begun at this version or before, and return a state that has all of it that made it."""
+    """Fence out all files begun at this version or before; return a state that names those of them that are part of
+    the log."""
 
     def decide(state: State) -> Decision:
         return Decision([FenceWriters(version=version)] if version > state.writer_fence else [], None)
@@ -146,8 +151,8 @@ def _fence(coordinator: Coordinator, version: int) -> State:
     return coordinator.refresh()
 
 
-class _Needed:
-    """The paths of all live segments, and of files that the sweep will deal with."""
+class _NeededFiles:
+    """The paths of all live segments, and of retired files that are left to the sweep."""
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self._paths: set[str] = set()
@@ -158,75 +163,81 @@ class _Needed:
                     for table in listed.partition(number).tables():
                         self._paths.update(table.column("path").to_pylist())
         for key in sorted(state.removed_files):
-            with suppress(ObjectNotFoundError):  # of a listing that was lost a vacuum is what finds the files
-                files = retry_read(partial(_listed, coordinator.store, key), coordinator.log.clock)
+            with suppress(ObjectNotFoundError):  # the files of a lost listing are found and deleted by this vacuum
+                files = retry_read(partial(_read_listing, coordinator.store, key), coordinator.log.clock)
                 self._paths.update(file.path for file in files)
 
     def has(self, key: str) -> bool:
         return (key.removesuffix(".index") + ".log" if key.endswith(".index") else key) in self._paths
 
 
-def _listed(store: Store, key: str) -> list[RemovedFile]:
+def _read_listing(store: Store, key: str) -> list[RemovedFile]:
     return list(read_removed(store, key))
 
 
 def _vacuum_broker(
-    coordinator: Coordinator, state: State, broker: int, needed: _Needed, before_ms: int, result: OrphanReport
+    coordinator: Coordinator, state: State, broker: int, needed: _NeededFiles, before_ms: int, result: OrphanReport
 ) -> None:
     if not state.brokers[broker].online:
-        result.problems.append(f"broker {broker} is offline and was left out")
+        result.problems.append(f"broker {broker} is offline and was skipped")
         return
     try:
         store = coordinator.store_of(broker)
-        gone = list(_orphans(store, broker, needed, result))
+        orphans = list(_find_orphans(store, broker, needed, result))
         if not result.dry_run:
-            each(lambda found: store.delete(found.path), gone)
+            each(lambda orphan: store.delete(orphan.path), orphans)
             result.unfinished += store.remove_unfinished(before_ms)
-        result.files += gone
-        left = remove_surplus_replicas(coordinator, broker, result.dry_run)
-        result.files += [Found(broker, info.key, info.size, NO_REPLICA) for info in left]
+        result.files += orphans
+        surplus = remove_surplus_replicas(coordinator, broker, result.dry_run)
+        result.files += [GarbageFile(broker, info.key, info.size, NO_REPLICA) for info in surplus]
     except SparklogError as error:
         if broker == 0:
             raise
         result.problems.append(f"broker {broker}: {error}")
 
 
-def _orphans(store: Store, broker: int, needed: _Needed, result: OrphanReport) -> Iterator[Found]:
+def _find_orphans(store: Store, broker: int, needed: _NeededFiles, result: OrphanReport) -> Iterator[GarbageFile]:
+    """Return the orphans at a broker; count files begun after the fence, and add those without a version to the
+    files left alone."""
     for info in store.list():
         if not _DATA.fullmatch(info.key) or needed.has(info.key):
             continue
         version = begun_at(info.key)
         if version == NO_VERSION:
-            result.left_alone.append(Found(broker, info.key, info.size, NO_VERSION_IN_NAME))
+            result.left_alone.append(GarbageFile(broker, info.key, info.size, NO_VERSION_IN_NAME))
         elif version <= result.fence:
-            yield Found(broker, info.key, info.size, NEVER_PART)
+            yield GarbageFile(broker, info.key, info.size, NEVER_COMMITTED)
         else:
             result.younger += 1
 
 
 def _vacuum_root(coordinator: Coordinator, state: State, now_ms: int, older_than_ms: int, result: OrphanReport) -> None:
-    """Listings that no commit names, leases of members that are gone, announcements of readers that are."""
+    """Delete listings that no commit names, leases of members that left their group, and expired reader leases."""
     store = coordinator.store
-    gone = [Found(0, info.key, info.size, UNUSED_LISTING) for info in _unused_listings(store, state, result.fence)]
-    gone += [Found(0, info.key, info.size, OLD_LEASE) for info in _old_leases(store, state, now_ms - older_than_ms)]
+    old_leases = _find_old_leases(store, state, now_ms - older_than_ms)
+    garbage = [
+        *(
+            GarbageFile(0, info.key, info.size, UNUSED_LISTING)
+            for info in _find_unused_listings(store, state, result.fence)
+        ),
+        *(GarbageFile(0, info.key, info.size, OLD_LEASE) for info in old_leases),
+    ]
     if not result.dry_run:
-        each(lambda found: store.delete(found.path), gone)
-        result.announcements += remove_expired_reader_leases(store, now_ms, older_than_ms)
-    result.files += gone
+        each(lambda file: store.delete(file.path), garbage)
+        result.reader_leases += remove_expired_reader_leases(store, now_ms, older_than_ms)
+    result.files += garbage
 
 
-def _unused_listings(store: Store, state: State, fence: int) -> Iterator[ObjectInfo]:
+def _find_unused_listings(store: Store, state: State, fence: int) -> Iterator[ObjectInfo]:
     for info in store.list(REMOVED):
-        found = _LISTING.fullmatch(info.key)
-        if found and int(found.group(1)) <= fence and info.key not in state.removed_files:
+        match = _LISTING.fullmatch(info.key)
+        if match and int(match.group(1)) <= fence and info.key not in state.removed_files:
             yield info
 
 
-def _old_leases(store: Store, state: State, before_ms: int) -> Iterator[ObjectInfo]:
-    """Leases that nobody has written for long, of members that no group has."""
-    held: Mapping[str, None] = {
-        lease_key(group, member): None for group, known in state.groups.items() for member in known.members
-    }
+def _find_old_leases(store: Store, state: State, before_ms: int) -> Iterator[ObjectInfo]:
+    """Return leases that were not renewed since ``before_ms``, of members that are in no group."""
+    member_leases = {lease_key(name, member) for name, group in state.groups.items() for member in group.members}
     for info in store.list(LEASES):
-        if info.modified_ms < before_ms and info.key not in held:
+        if info.modified_ms < before_ms and info.key not in member_leases:
             yield info

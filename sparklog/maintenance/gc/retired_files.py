@@ -1,16 +1,16 @@
-"""The sweep: deletes the files of segments and topics that left the log, once nobody needs them.
+"""The sweep: deletes retired files, those of segments and topics that left the log, once no reader needs them.
 
     result = sweep(coordinator)
 
-A commit that takes files out of the log names a listing of them (``log.removals``) and how long they stay:
-``file.delete.delay.ms``, as in Kafka's ``LocalLog.deleteSegmentFiles``. The sweep deletes what a listing names when
-that time has passed and every reader that announced itself has seen the log without those files, and then commits that
-the listing is dealt with.
+A commit that retires files names a listing of them (``log.commits.retired_files``) and how long they are kept:
+``file.delete.delay.ms``, as in Kafka's ``LocalLog.deleteSegmentFiles``. When that time has passed and every reader with
+a lease has seen the log without those files, the sweep deletes what the listing names, and then commits that the
+listing is done.
 
-Rules: a file is deleted at a broker only if no live segment is in it there: a file may hold runs of many partitions,
-and a listing may name files of changes that were not made. What cannot be deleted now, since its broker is offline or
-does not answer, keeps its listing, and the next sweep goes on with it. Every step may be repeated.
-Not for: files that no listing names (``vacuum``).
+Rules: a file is deleted at a broker only if it has no live segment there: a file may hold runs of several partitions,
+and a listing may name files of changes that were not made. If a file cannot be deleted now, because its broker is
+offline or does not answer, its listing is kept and the next sweep retries it. Every step may be repeated.
+Not for: files that no listing names (``orphans``).
 """
 
 from __future__ import annotations
@@ -40,18 +40,21 @@ from sparklog.retry import retry_read
 from sparklog.store.base import Store
 
 LISTINGS_PER_COMMIT = 100
-"""listings whose end one commit says: what a sweep that is interrupted does again."""
+"""Listings that one commit reports as done; the most that an interrupted sweep has to repeat."""
 
 FAILURES_IN_A_ROW = 3
-"""listings that a sweep could not look at one after the other, before it takes the storage for away."""
+"""Consecutive listings that a sweep fails to read before it takes the storage for unavailable."""
 
-EXPIRED_ANNOUNCEMENTS_KEPT_MS = 3_600_000
-"""ms that a sweep leaves an announcement that is over, for a reader that renews it late."""
+EXPIRED_LEASES_KEPT_MS = 3_600_000
+"""Time in ms that a sweep keeps an expired reader lease, for a reader that renews it late."""
 
 
 @dataclass
 class SweepResult:
-    """What a sweep has done. Listings wait for their time, for readers, or for a broker to come back."""
+    """What a sweep did. Listings remain while their delay has not passed, readers hold leases, or a broker is away.
+
+    ``reader_leases`` counts the expired leases of readers that were deleted.
+    """
 
     listings: int = 0
     files: int = 0
@@ -59,39 +62,39 @@ class SweepResult:
     files_in_use: int = 0
     listings_not_due: int = 0
     listings_held_by_readers: int = 0
-    announcements: int = 0
+    reader_leases: int = 0
     problems: list[str] = field(default_factory=list)
 
 
 def sweep(coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> SweepResult:
-    """Delete what is due. ``check`` is called between listings, to stop there.
+    """Delete the files of listings that are due. ``check`` is called between listings and may raise to stop.
 
-    Raises StorageError where the root does not answer, IndeterminateCommitError, CommitConflictError. What happened
-    before stays, and another sweep goes on from there.
+    Raises StorageError if the root does not answer, IndeterminateCommitError, CommitConflictError. Another sweep
+    continues where this one stopped.
     """
     result = SweepResult()
     state = coordinator.refresh()
     now_ms = coordinator.expiry_time_ms()
     readers = read_reader_leases(coordinator.store, now_ms)
-    result.announcements = _remove_old(coordinator.store, readers, now_ms - EXPIRED_ANNOUNCEMENTS_KEPT_MS)
-    due = _due(state, readers, now_ms, result)
+    result.reader_leases = _remove_leases(coordinator.store, readers, now_ms - EXPIRED_LEASES_KEPT_MS)
+    due = _find_due(state, readers, now_ms, result)
     finished: list[str] = []
     for key in _sweep_listings(coordinator, due, check, result):
         finished.append(key)
         if len(finished) == LISTINGS_PER_COMMIT:
-            _forget(coordinator, finished, result)
+            _finish_listings(coordinator, finished, result)
             finished.clear()
-    _forget(coordinator, finished, result)
+    _finish_listings(coordinator, finished, result)
     return result
 
 
 def _sweep_listings(
     coordinator: Coordinator, keys: Sequence[str], check: Callable[[], None], result: SweepResult
 ) -> Iterator[str]:
-    """Delete what listings name; returns those that nothing is left of.
+    """Delete what the listings name; return the listings of which no file is left.
 
-    Where the storage fails, a listing is left to the next sweep and the others are dealt with; where it fails several
-    times in a row it is away, and the error is raised.
+    If the storage fails, the listing is left to the next sweep and the others are processed. After
+    ``FAILURES_IN_A_ROW`` failures the storage is considered unavailable, and the error is raised.
     """
     failures = 0
     for key in keys:
@@ -106,7 +109,7 @@ def _sweep_listings(
             failures += 1
             if failures == FAILURES_IN_A_ROW:
                 raise
-            result.problems.append(f"the listing {key} is dealt with by the next sweep: {error}")
+            result.problems.append(f"listing {key} failed, the next sweep retries it: {error}")
             continue
         failures = 0
         problems = _delete_files(coordinator, state, files, live, result)
@@ -116,37 +119,37 @@ def _sweep_listings(
 
 
 def due_files(coordinator: Coordinator, now_ms: int) -> list[RemovedFile]:
-    """What a sweep would delete at this time. Errors as ``sweep``."""
+    """Return the files that a sweep would delete at this time. Errors as ``sweep``."""
     state, result = coordinator.refresh(), SweepResult()
     readers = read_reader_leases(coordinator.store, now_ms)
     clock = coordinator.log.clock
     listings = [
         retry_read(partial(_read_listing, coordinator, key, result), clock)
-        for key in _due(state, readers, now_ms, result)
+        for key in _find_due(state, readers, now_ms, result)
     ]
-    files = [file for listed in listings for file in listed or () if file.broker in state.brokers]
+    files = [file for listing in listings for file in listing or () if file.broker in state.brokers]
     live = live_brokers(coordinator, state, {file.path for file in files})
     return [file for file in files if file.broker not in live.get(file.path, ())]
 
 
-def _due(state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
-    """The listings whose time has come, and that no reader holds."""
-    due = [key for key, removed in sorted(state.removed_files.items()) if removed.delete_at_ms <= now_ms]
+def _find_due(state: State, readers: StoredReaderLeases, now_ms: int, result: SweepResult) -> list[str]:
+    """Return the listings whose delay has passed and that no reader lease holds; count the others."""
+    due = [key for key, listing in sorted(state.removed_files.items()) if listing.delete_at_ms <= now_ms]
     result.listings_not_due += len(state.removed_files) - len(due)
-    oldest = min((reader.version for reader in readers.valid), default=None)
-    free = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
-    result.listings_held_by_readers += len(due) - len(free)
-    return free
+    oldest = min((lease.version for lease in readers.valid), default=None)
+    unheld = [key for key in due if oldest is None or state.removed_files[key].version <= oldest]
+    result.listings_held_by_readers += len(due) - len(unheld)
+    return unheld
 
 
 def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> list[RemovedFile] | None:
-    """The files that a listing names; None where another sweep has dealt with it, or nobody can read it."""
+    """Return the files that a listing names; None if another sweep has finished it, or it is damaged."""
     try:
         return list(read_removed(coordinator.store, key))
     except ObjectNotFoundError:
         if key not in coordinator.refresh().removed_files:
             return None
-        result.problems.append(f"the listing {key} is gone; a vacuum finds the files that it named")
+        result.problems.append(f"listing {key} is missing; run `sparklog vacuum` to delete the files that it named")
         return []
     except CorruptMetadataError as error:
         result.problems.append(error.message)
@@ -154,25 +157,25 @@ def _read_listing(coordinator: Coordinator, key: str, result: SweepResult) -> li
 
 
 def live_brokers(coordinator: Coordinator, state: State, paths: Iterable[str]) -> dict[str, set[int]]:
-    """Which of these files hold live segments of any topic, and the brokers that they may be needed at.
+    """Return the files among ``paths`` with live segments of any topic, with the brokers at which they may be needed.
 
-    Looks through the lists of all topics, column by column.
+    Searches the segment lists of all topics, column by column.
     """
     wanted = pa.array(sorted(paths), pa.string())
-    found: dict[str, set[int]] = {}
+    brokers: dict[str, set[int]] = {}
     if not len(wanted):
-        return found
+        return brokers
     for topic in state.topics_in_order():
         if not any(partition.segments for partition in topic.partitions):
             continue
-        listed = coordinator.segments(topic.name, state)
+        segments = coordinator.segments(topic.name, state)
         for number, partition in enumerate(topic.partitions):
             replicas = {*partition.replicas, *partition.isr, *partition.adding, *partition.removing}
-            for table in listed.partition(number).tables():
-                hits = table.select(["path", "broker"]).filter(pc.is_in(table.column("path"), value_set=wanted))
-                for path, broker in zip(*(column.to_pylist() for column in hits.columns), strict=True):
-                    found.setdefault(path, set()).update(replicas, (broker,))
-    return found
+            for table in segments.partition(number).tables():
+                rows = table.select(["path", "broker"]).filter(pc.is_in(table.column("path"), value_set=wanted))
+                for path, broker in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                    brokers.setdefault(path, set()).update(replicas, (broker,))
+    return brokers
 
 
 def _delete_files(
@@ -182,28 +185,34 @@ def _delete_files(
     live: Mapping[str, set[int]],
     result: SweepResult,
 ) -> list[str]:
-    """Delete the files of one listing, and say what stood in the way at which broker."""
+    """Delete the files of one listing; return a problem for each broker at which files could not be deleted."""
     by_broker: dict[int, list[RemovedFile]] = {}
     for file in files:
         if file.broker in live.get(file.path, ()):
             result.files_in_use += 1
-        elif file.broker in state.brokers:  # of one that is not registered any more nobody knows where it is
+        elif file.broker in state.brokers:  # the location of a broker that was unregistered is not known
             by_broker.setdefault(file.broker, []).append(file)
     problems: list[str] = []
-    for broker, gone in by_broker.items():
+    for broker, unneeded in by_broker.items():
         if not state.brokers[broker].online:
-            problems.append(f"{len(gone)} files stay at broker {broker} for now: it is offline")
+            problems.append(f"broker {broker} is offline; {len(unneeded)} files will be deleted later")
             continue
-        outcomes = _delete_at(coordinator, broker, gone)
+        outcomes = _delete_at(coordinator, broker, unneeded)
         failures = [error for error in outcomes if error is not None]
-        result.files += len(gone) - len(failures)
-        result.size_bytes += sum(file.size_bytes for file, error in zip(gone, outcomes, strict=True) if error is None)
+        result.files += len(unneeded) - len(failures)
+        result.size_bytes += sum(
+            file.size_bytes for file, error in zip(unneeded, outcomes, strict=True) if error is None
+        )
         if failures:
-            problems.append(f"{len(failures)} files stay at broker {broker} for now: {failures[0]}")
+            problems.append(
+                f"broker {broker}: {len(failures)} files could not be deleted, the next sweep retries them: "
+                f"{failures[0]}"
+            )
     return problems
 
 
 def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) -> list[SparklogError | None]:
+    """Delete files at a broker; return the error of each, None for those that were deleted."""
     try:
         store = coordinator.store_of(broker)
     except SparklogError as error:
@@ -220,25 +229,25 @@ def _delete_at(coordinator: Coordinator, broker: int, files: list[RemovedFile]) 
     return each(delete, files)
 
 
-def _forget(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:
-    """Commit that nothing is left of these listings, then delete them."""
+def _finish_listings(coordinator: Coordinator, listings: Sequence[str], result: SweepResult) -> None:
+    """Commit that all files of these listings are deleted, then delete the listings."""
     if listings:
-        coordinator.submit(partial(_forgotten, listings=listings))
+        coordinator.submit(partial(_forget_listings, listings=listings))
         each(coordinator.store.delete, listings)
         result.listings += len(listings)
 
 
-def _forgotten(state: State, listings: Iterable[str]) -> Decision:
-    known = [key for key in listings if key in state.removed_files]
-    return Decision([ForgetRemovedFiles(listings=known)] if known else [], None)
+def _forget_listings(state: State, listings: Iterable[str]) -> Decision:
+    listed = [key for key in listings if key in state.removed_files]
+    return Decision([ForgetRemovedFiles(listings=listed)] if listed else [], None)
 
 
 def remove_expired_reader_leases(store: Store, now_ms: int, older_than_ms: int) -> int:
-    """Remove what readers that ended without a word left behind. Returns how many there were. Raises StorageError."""
-    return _remove_old(store, read_reader_leases(store, now_ms), now_ms - older_than_ms)
+    """Delete leases of readers that expired more than ``older_than_ms`` ago; return how many. Raises StorageError."""
+    return _remove_leases(store, read_reader_leases(store, now_ms), now_ms - older_than_ms)
 
 
-def _remove_old(store: Store, readers: StoredReaderLeases, before_ms: int) -> int:
-    old = [reader.key for reader in readers.expired if reader.until_ms < before_ms]
+def _remove_leases(store: Store, readers: StoredReaderLeases, before_ms: int) -> int:
+    old = [lease.key for lease in readers.expired if lease.until_ms < before_ms]
     each(store.delete, old)
     return len(old)

@@ -1,11 +1,12 @@
-"""Removes the copies that reassignments left behind: files of live segments at brokers that are no replicas of them.
+"""Removes surplus replicas: copies that reassignments left behind at brokers that are no longer replicas.
 
-While the job looks and deletes, the broker is cordoned, so that no replica can come (back) to it and count on a file
-that is about to go. A reader that was about to read such a copy takes another replica, and looks up where one is.
+While the job searches and deletes, the broker is cordoned, so that no replica can be assigned to it (again) and rely on
+a file that is about to be deleted. A reader that was about to read such a copy looks up the replicas and reads another.
 
-Rules: a file goes only if no partition that has a replica at this broker has a live segment in it. A broker that was
-cordoned before stays so; one whose job was killed stays cordoned until the next run, or ``brokers uncordon``.
-Not for: files of nothing that is live (``vacuum``, ``deletion``).
+Rules: a file is deleted only if no partition with a replica at this broker has a live segment in it. A broker that was
+cordoned before stays cordoned; if the job is killed, the broker stays cordoned until the next run, or
+``brokers uncordon``.
+Not for: files without live segments (``orphans``, ``retired_files``).
 """
 
 from __future__ import annotations
@@ -23,32 +24,31 @@ from sparklog.store.base import ObjectInfo, Store
 
 
 def remove_surplus_replicas(coordinator: Coordinator, broker: int, dry_run: bool = False) -> list[ObjectInfo]:
-    """Delete the copies at a broker that no replica needs any more, unless it is a ``dry_run``; returns them.
+    """Delete the copies at a broker that no replica needs, unless it is a ``dry_run``; return them.
 
-    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError where it is offline, StorageError.
+    Raises BrokerIdNotRegisteredError, BrokerNotAvailableError if it is offline, StorageError.
     """
-    known = find_broker(coordinator.refresh(), broker)
-    if not known.online:
+    if not find_broker(coordinator.refresh(), broker).online:
         raise BrokerNotAvailableError(f"broker {broker} is offline; its surplus copies stay for now", broker=broker)
     store = coordinator.store_of(broker)
-    first_look = _found(coordinator, store, broker)
-    if dry_run or not first_look:
-        return first_look
+    candidates = _find_surplus(coordinator, store, broker)
+    if dry_run or not candidates:
+        return candidates
     cordoned = cordon_broker(coordinator, broker)
     try:
-        found = _found(coordinator, store, broker)  # as of a state in which nothing can come to it any more
-        each(store.delete, [info.key for info in found])
-        return found
+        surplus = _find_surplus(coordinator, store, broker)  # as of a state in which no replica can be added to it
+        each(store.delete, [info.key for info in surplus])
+        return surplus
     finally:
         if cordoned:
             cordon_broker(coordinator, broker, False)
 
 
-def _found(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectInfo]:
-    return list(_surplus(coordinator, coordinator.refresh(), store, broker))
+def _find_surplus(coordinator: Coordinator, store: Store, broker: int) -> list[ObjectInfo]:
+    return list(_list_surplus(coordinator, coordinator.refresh(), store, broker))
 
 
-def _surplus(coordinator: Coordinator, state: State, store: Store, broker: int) -> Iterator[ObjectInfo]:
+def _list_surplus(coordinator: Coordinator, state: State, store: Store, broker: int) -> Iterator[ObjectInfo]:
     needed: set[str] = set()
     elsewhere: set[str] = set()
     for topic in state.topics_in_order():

@@ -1,10 +1,10 @@
 """Copies segment files from one storage location to another: the same bytes under the same path.
 
-Each file is read once and written once. Its checksums are summed on the way, against the ``.index`` beside it, so that
-damage is never copied on: then the next location is asked that should have the file. What is written appears under its
-name only once it is whole and sound.
+Each file is read once and written once. Its checksums are verified on the way against the ``.index`` beside it, so that
+damage is never copied: then the next broker that should have the file is tried. A file appears under its name only once
+it is complete and verified.
 
-Rules: a task is picklable, tries everything it is given, and reports what it could not do instead of raising.
+Rules: a task is picklable, tries all its files, and reports what it could not copy instead of raising.
 Not for: which files to copy (``replication``).
 """
 
@@ -34,7 +34,7 @@ from sparklog.store.local import close_together
 
 
 class FileToCopy(NamedTuple):
-    """A ``.log`` with its ``.index``. ``sources`` are the brokers that should have it, in the order to ask."""
+    """A ``.log`` with its ``.index``. ``sources`` are the brokers that should have it, in read order."""
 
     path: str
     sources: tuple[int, ...]
@@ -42,7 +42,7 @@ class FileToCopy(NamedTuple):
 
 
 class CopyTask(NamedTuple):
-    """Files to bring to one broker. Picklable where the stores are. ``bytes_per_second`` 0 is no limit."""
+    """Files to copy to one broker. Picklable if the stores are. ``bytes_per_second`` 0 means no limit."""
 
     broker: int
     stores: Mapping[int, Store]
@@ -52,7 +52,7 @@ class CopyTask(NamedTuple):
 
 
 class CopyResult(NamedTuple):
-    """What a task did: the paths the broker has now, bytes copied, and what could not be copied with the reason."""
+    """What a task did: the paths that the broker has now, bytes copied, and paths that failed with the reason."""
 
     broker: int
     copied: list[str]
@@ -61,13 +61,13 @@ class CopyResult(NamedTuple):
 
 
 class Throttled(Protocol):
-    """Is told of bytes before they are moved, and waits where there were too many."""
+    """Limits a rate: ``take`` is called before bytes are copied, and waits if there were too many."""
 
     def take(self, size: int) -> None: ...
 
 
 class Throttle:
-    """Lets so many bytes through in a second, on average since it began. Not thread-safe. 0 is no limit."""
+    """Limits the average rate since it was created to ``bytes_per_second``; 0 means no limit. Not thread-safe."""
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._rate = bytes_per_second
@@ -85,17 +85,17 @@ class Throttle:
 
 
 def copy_files(task: CopyTask) -> CopyResult:
-    """Do a task. Where the target itself fails, what is left of the task is not tried."""
+    """Copy the files of a task. If the target itself fails, the remaining files are not tried."""
     throttle = Throttle(task.bytes_per_second, task.clock)
     target = task.stores[task.broker]
     result = CopyResult(task.broker, [], 0, [])
-    silent: set[int] = set()
+    unavailable: set[int] = set()
     for number, file in enumerate(task.files):
         try:
-            size, failures = _copy_from_any(task, target, file, throttle, silent)
+            size, failures = _copy_from_any(task, target, file, throttle, unavailable)
         except SparklogError as error:
-            why = f"broker {task.broker} does not take it: {error.message}"
-            return result._replace(failed=[*result.failed, *((left.path, why) for left in task.files[number:])])
+            why = f"could not write to broker {task.broker}: {error.message}"
+            return result._replace(failed=[*result.failed, *((rest.path, why) for rest in task.files[number:])])
         if failures and size < 0:
             result.failed.append((file.path, "; ".join(failures)))
             continue
@@ -105,25 +105,25 @@ def copy_files(task: CopyTask) -> CopyResult:
 
 
 def _copy_from_any(
-    task: CopyTask, target: Store, file: FileToCopy, throttle: Throttled, silent: set[int]
+    task: CopyTask, target: Store, file: FileToCopy, throttle: Throttled, unavailable: set[int]
 ) -> tuple[int, list[str]]:
-    """Bytes copied, -1 where no source has a sound copy; and what was wrong with the sources that were asked.
+    """Copy a file; return the bytes copied, -1 if no source has a sound copy, and the failures of the sources tried.
 
-    Sources that give no answer become ``silent``, and are not waited for again.
+    Sources that do not answer are added to ``unavailable``, and are not tried again.
     """
     failures: list[str] = []
     for broker in file.sources:
-        if broker in silent or broker not in task.stores:
+        if broker in unavailable or broker not in task.stores:
             continue
         try:
             return copy_segment_file(task.stores[broker], target, file.path, throttle), failures
         except _SourceError as error:
             failures.append(f"broker {broker}: {error}")
             if isinstance(error.__cause__, StorageUnavailableError):
-                silent.add(broker)
+                unavailable.add(broker)
     if is_sound(target, file.path):
         return 0, failures
-    return -1, failures or ["no broker is known to have it"]
+    return -1, failures or ["no available broker has a copy"]
 
 
 class _SourceError(Exception):
@@ -131,7 +131,7 @@ class _SourceError(Exception):
 
 
 class _Tee:
-    """Reads from a source and writes what is read in sequence, to the target. Not thread-safe."""
+    """Reads from a source, and writes what is read sequentially to the target. Not thread-safe."""
 
     def __init__(self, read_at: ReadAt, output: OutputFile, throttle: Throttled) -> None:
         self.position = 0
@@ -152,9 +152,9 @@ class _Tee:
 
 
 def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttled) -> int:
-    """Copy a ``.log`` and its ``.index``; returns the bytes of both.
+    """Copy a ``.log`` and its ``.index``; return the bytes of both.
 
-    Raises StorageError where the target fails, and a private error where the source does or is damaged.
+    Raises StorageError if the target fails, and a private error if the source fails or is damaged.
     """
     try:
         data = source.get(index_path(path), limits.MAX_INDEX_BYTES)
@@ -166,20 +166,20 @@ def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttl
         output = target.open_output(path)
         try:
             tee = _Tee(file.read_at, output, throttle)
-            found = verify(tee.read_at, index, f"{source.root}/{path}")
-            if found.damage or tee.position != index.summary.log_length:
-                what = found.damage[0].what if found.damage else "it is cut short"
+            verification = verify(tee.read_at, index, f"{source.root}/{path}")
+            if verification.damage or tee.position != index.summary.log_length:
+                what = verification.damage[0].what if verification.damage else "it is truncated"
                 raise _SourceError(f"{source.root}/{path} is damaged: {what}")
-            beside = target.open_output(index_path(path))
+            index_output = target.open_output(index_path(path))
             try:
-                beside.write(data)
+                index_output.write(data)
             except BaseException:
-                beside.abort()
+                index_output.abort()
                 raise
         except BaseException:
             output.abort()
             raise
-        close_together(output, beside)
+        close_together(output, index_output)
     except (CorruptionError, ObjectNotFoundError) as error:
         raise _SourceError(error.message) from error
     finally:
@@ -188,13 +188,13 @@ def copy_segment_file(source: Store, target: Store, path: str, throttle: Throttl
 
 
 def is_sound(store: Store, path: str) -> bool:
-    """Whether a location has a ``.log`` and ``.index`` that fit each other, every byte checked."""
+    """Whether a location has a ``.log`` and ``.index`` that match, every byte checked."""
     try:
         index = decode_index(store.get(index_path(path), limits.MAX_INDEX_BYTES), index_path(path))
         file = store.open_input(path)
         try:
             if file.size != index.summary.log_length:
-                raise CorruptRecordError(f"{path} has another size than its index says", path=path)
+                raise CorruptRecordError(f"{path} does not have the size that its index says", path=path)
             return not verify(file.read_at, index, path).damage
         finally:
             file.close()

@@ -1,12 +1,11 @@
-"""Moves replicas to other brokers from beginning to end: ``alter_reassignments``, and the replication job after it.
+"""Moves replicas to other brokers: commits the reassignment (``alter_reassignments``), then runs the replication job.
 
     reassign(coordinator, {("orders", 0): [1, 2]}, InProcess(), bytes_per_second=50e6)
 
-The move is written down first, in one commit; so a run that is killed is finished by the next replication, whoever runs
-that. The copies that are no longer wanted stay where they are until ``sparklog vacuum`` takes them away: readers of a
-moment ago may be reading them.
+The reassignment is committed first, so if a run is killed, the next replication by any process finishes it. The old
+copies are kept until ``sparklog vacuum`` deletes them, since readers may still be reading them.
 
-Not for: choosing brokers of new topics (``protocol.placement``).
+Not for: choosing brokers of new topics (``protocol.plan.placement``).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from sparklog.coordinator.coordinator import Coordinator
 from sparklog.errors import InvalidReplicaAssignmentError, SparklogError
-from sparklog.maintenance.replicas.replication import Progress, Replicated, replicate
+from sparklog.maintenance.replicas.replication import Progress, ReplicationResult, replicate
 from sparklog.maintenance.runner import TaskRunner
 from sparklog.protocol.decide.brokers import replicas_on
 from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
@@ -26,12 +25,12 @@ from sparklog.protocol.state import State
 from sparklog.types import TopicPartition
 
 
-class Reassigned(NamedTuple):
-    """What a run came to: partitions that could not be moved with the error, those still under way, what was copied."""
+class ReassignmentResult(NamedTuple):
+    """The result of a run: refused partitions with the error, those still being moved, and what was copied."""
 
     refused: dict[TopicPartition, SparklogError]
     under_way: list[TopicPartition]
-    replicated: Replicated
+    replicated: ReplicationResult
 
 
 def reassign(
@@ -40,20 +39,22 @@ def reassign(
     runner: TaskRunner,
     bytes_per_second: float | None = None,
     progress: Progress = lambda done, total: None,
-) -> Reassigned:
-    """Move partitions to brokers, or cancel that (None), and copy until they are there. Errors as ``replicate``."""
+) -> ReassignmentResult:
+    """Move partitions to brokers, or cancel their reassignment (None), and copy until they are complete. Errors as
+    ``replicate``."""
     outcome = coordinator.submit(partial(alter_reassignments, wanted=wanted))
-    refused = {place: error for place, error in outcome.items() if error is not None}
+    refused = {partition: error for partition, error in outcome.items() if error is not None}
     topics = {topic for topic, number in wanted if TopicPartition(topic, number) not in refused}
     replicated = replicate(coordinator, runner, topics, bytes_per_second=bytes_per_second, progress=progress)
     under_way = list(reassignments(coordinator.refresh(), list(wanted)))
-    return Reassigned(refused, under_way, replicated)
+    return ReassignmentResult(refused, under_way, replicated)
 
 
-def off_broker(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
-    """Where the replicas of a broker can go, so that it holds none: each to the broker that has fewest by then.
+def plan_drain(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
+    """Return new replicas for all partitions of a broker, so that it holds none: each replica goes to the broker with
+    the fewest replicas.
 
-    Raises InvalidReplicaAssignmentError where there are too few others.
+    Raises InvalidReplicaAssignmentError if there are too few other brokers.
     """
     load = {number: 0 for number in available_brokers(state) if number != broker}
     for topic in state.topics_in_order():
@@ -62,20 +63,20 @@ def off_broker(state: State, broker: int) -> dict[tuple[str, int], list[int]]:
                 if replica in load:
                     load[replica] += 1
     moves: dict[tuple[str, int], list[int]] = {}
-    for place in replicas_on(state, broker):
-        partition = state.partition(*place)
+    for topic_partition in replicas_on(state, broker):
+        partition = state.partition(*topic_partition)
         replicas = [replica for replica in partition.replicas if replica not in partition.removing]
         if broker not in replicas:
             continue
-        able = [number for number in load if number not in replicas]
-        if not able:
+        candidates = [number for number in load if number not in replicas]
+        if not candidates:
             raise InvalidReplicaAssignmentError(
-                f"{place} has replicas {replicas}, and no other broker is online and not cordoned that could take that "
-                f"of broker {broker}; register one, or lower the replication factor",
-                topic=place.topic,
-                partition=place.partition,
+                f"{topic_partition} has replicas {replicas}, and there is no other broker, online and not cordoned, to "
+                f"take the replica of broker {broker}; register one, or lower the replication factor",
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
             )
-        chosen = min(able, key=lambda number: (load[number], number))
+        chosen = min(candidates, key=lambda number: (load[number], number))
         load[chosen] += 1
-        moves[place] = [chosen if replica == broker else replica for replica in replicas]
+        moves[topic_partition] = [chosen if replica == broker else replica for replica in replicas]
     return moves

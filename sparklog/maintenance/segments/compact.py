@@ -1,13 +1,14 @@
-"""Compaction: a log keeps the latest record of each key, under the offset it always had.
+"""Compaction: keeps the latest record of each key in a log, with its original offset.
 
     counts = compact(coordinator, InProcess())
 
-One task takes one partition: it finds the latest record of each key (``latest_records``), drops tombstones whose time
-has come, and writes what survives into new files, except for large ones that nothing is taken from. All changes of a
-partition are committed together or not at all, with how far the pass came.
+One task cleans one partition: it finds the latest record of each key (``offset_map``), drops tombstones whose retention
+has ended, and writes the remaining records to new files, except for large files from which nothing is removed. All
+changes of a partition are committed together or not at all, with the offset up to which it was cleaned.
 
-Rules: which partitions, up to where, and how files are made up is decided by ``protocol.compaction`` on one state; the
-dirtiest come first. A partition that another job got in the way of is left out, and planned again next time.
+Rules: ``protocol.plan.compaction`` decides on one state which partitions to clean, up to which offset, and how to
+divide the result into files; the dirtiest partitions come first. A partition that another job changed in the meantime
+is skipped; the next run retries it.
 Not for: merging without removing (``roll``), and deletion by age and size (``retention``).
 """
 
@@ -23,15 +24,15 @@ from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.format import schema
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segments.files import Places, Source, SourceMissingError, delete_files
+from sparklog.maintenance.segments.files import ReplicaStores, Source, SourceMissingError, delete_files
 from sparklog.maintenance.segments.merge import Kept, Target, write_file
 from sparklog.maintenance.segments.offset_map import LatestRecords, find_latest
 from sparklog.maintenance.segments.replacement import (
     Counts,
-    Replaced,
+    PreparedReplacement,
     SegmentReplacement,
-    missing_source,
-    places_of,
+    missing_source_error,
+    replicas_of,
     target_of,
 )
 from sparklog.protocol.commits import LiveSegment
@@ -43,47 +44,47 @@ from sparklog.protocol.state import State
 
 
 class CompactTask(NamedTuple):
-    """A pass over ``segments``, which begin a partition. ``number`` is for whoever made the task; ``memory_bytes`` is
-    what it may use for keys."""
+    """A cleaning pass over ``segments``, the first of a partition. ``number`` identifies the task to its planner;
+    ``memory_bytes`` limits the memory for keys."""
 
     number: int
     segments: Sequence[Segment]
     cleaning: Pass
-    places: Places
+    replicas: ReplicaStores
     target: Target
     memory_bytes: int
 
 
-class Change(NamedTuple):
-    """The segments inside ``[start_offset, end_offset)`` give way to these."""
+class RangeReplacement(NamedTuple):
+    """The segments ``added`` in place of those inside ``[start_offset, end_offset)``."""
 
     start_offset: int
     end_offset: int
     added: list[LiveSegment]
 
 
-class Compacted(NamedTuple):
-    """What a task made. ``missing`` instead, where a file was gone: another job may have been here first."""
+class CompactResult(NamedTuple):
+    """The new segments; or the path of a ``missing`` file, which another job may have deleted in the meantime."""
 
     number: int
-    changes: list[Change]
+    changes: list[RangeReplacement]
     missing: str = ""
 
 
 def compact(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
-    """Clean what is due in all compacted topics, or in these. What a task raises is raised once the others are
-    committed.
+    """Clean the partitions that are due, of all compacted topics or of these. Errors of tasks are raised after the
+    other tasks are committed.
 
-    Errors as ``SegmentReplacement``; StorageError, CorruptionError where no replica is intact;
+    Errors as ``SegmentReplacement``; StorageError, CorruptionError if no replica is intact;
     UnknownTopicOrPartitionError.
     """
     state = coordinator.refresh()
-    replacing = SegmentReplacement(coordinator, state)
-    planned = list(_plan(coordinator, state, topics))
-    with replacing.committed_at_the_end():
-        for result in runner.run(compact_partition, (one.task for one in planned)):
-            replacing.take(partial(_replaced, coordinator, state, planned[result.number], result))
-    return replacing.counts
+    replacement = SegmentReplacement(coordinator, state)
+    planned_tasks = list(_plan(coordinator, state, topics))
+    with replacement.committed_at_the_end():
+        for result in runner.run(compact_partition, (planned.task for planned in planned_tasks)):
+            replacement.take(partial(_build_replacements, coordinator, state, planned_tasks[result.number], result))
+    return replacement.counts
 
 
 # -- planning and committing
@@ -95,7 +96,7 @@ class _Planned(NamedTuple):
 
 
 def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[_Planned]:
-    """A task for each partition that is due, the dirtiest first."""
+    """Return a task for each partition that is due, the dirtiest first."""
     cluster = ClusterConfig.resolve(state.configs)
     if not cluster.get("log.cleaner.enable"):
         return
@@ -108,31 +109,33 @@ def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None
         rules = compaction.rules_of(config)
         if rules is None:
             continue
-        for partition, held in enumerate(topic.partitions):
-            if not held.segments or held.leader < 0:
+        for number, partition in enumerate(topic.partitions):
+            if not partition.segments or partition.leader < 0:
                 continue
-            live = coordinator.segments(name, state).partition(partition)
-            groups = rolling.groups(live, rolling.rules_of(config, topic.topic_id, partition))
-            log = compaction.log_to_clean(groups, held, rules, now_ms)
+            live = coordinator.segments(name, state).partition(number)
+            groups = rolling.groups(live, rolling.rules_of(config, topic.topic_id, number))
+            log = compaction.log_to_clean(groups, partition, rules, now_ms)
             if log is not None and compaction.is_due(log, rules):
-                due.append((name, partition, log, Pass(log.first_dirty_offset, now_ms, rules)))
-    due.sort(key=lambda one: -one[2].dirty_ratio)
-    for number, (name, partition, log, cleaning) in enumerate(due):
-        places = places_of(coordinator, state.partition(name, partition))
-        assert places is not None
-        target = target_of(coordinator, state, name, partition)
-        yield _Planned(name, CompactTask(number, tuple(log.segments), cleaning, places, target, memory_bytes))
+                due.append((name, number, log, Pass(log.first_dirty_offset, now_ms, rules)))
+    due.sort(key=lambda item: -item[2].dirty_ratio)
+    for task_number, (name, number, log, cleaning) in enumerate(due):
+        replicas = replicas_of(coordinator, state.partition(name, number))
+        assert replicas is not None
+        target = target_of(coordinator, state, name, number)
+        yield _Planned(name, CompactTask(task_number, tuple(log.segments), cleaning, replicas, target, memory_bytes))
 
 
-def _replaced(coordinator: Coordinator, state: State, planned: _Planned, result: Compacted) -> list[Replaced]:
-    """What a task's result is to be put in the place of. Raises as ``missing_source`` where it found a file missing."""
+def _build_replacements(
+    coordinator: Coordinator, state: State, planned: _Planned, result: CompactResult
+) -> list[PreparedReplacement]:
+    """Return the replacements of a task. Raises ``missing_source_error`` if the task found a file missing."""
     topic, task = planned
     if result.missing:
-        raise missing_source(coordinator, state, topic, task.segments, result.missing)
+        raise missing_source_error(coordinator, state, topic, task.segments, result.missing)
     topic_id = state.topic(topic).topic_id
-    found: list[Replaced] = []
+    replacements: list[PreparedReplacement] = []
     for number, change in enumerate(result.changes):
-        old = [one for one in task.segments if change.start_offset <= one.base_offset < change.end_offset]
+        old = [segment for segment in task.segments if change.start_offset <= segment.base_offset < change.end_offset]
         replacement = Replacement(
             topic=topic,
             topic_id=topic_id,
@@ -144,37 +147,38 @@ def _replaced(coordinator: Coordinator, state: State, planned: _Planned, result:
             cleaned_offset=task.segments[-1].end_offset if number == len(result.changes) - 1 else -1,
             together=True,
         )
-        found.append(Replaced(replacement, old, task.places))
-    return found
+        replacements.append(PreparedReplacement(replacement, old, task.replicas))
+    return replacements
 
 
 # -- the task
 
 
-def compact_partition(task: CompactTask) -> Compacted:
-    """Write what survives of a partition. Raises StorageError, or CorruptionError where no replica is intact."""
-    sources = [Source(segment, task.places) for segment in task.segments]
+def compact_partition(task: CompactTask) -> CompactResult:
+    """Write the records of a partition that are kept. Raises StorageError, or CorruptionError if no replica is
+    intact."""
+    sources = [Source(segment, task.replicas) for segment in task.segments]
     written: list[LiveSegment] = []
     try:
-        kept = _kept(sources, task)
+        kept = _find_kept(sources, task)
         surveys = [Survey(source.segment, kept.records(source), _has_tombstones(source)) for source in sources]
         outputs = compaction.outputs(surveys, task.cleaning)
         by_offset = {source.segment.base_offset: source for source in sources}
         for output in outputs:
             if output.rewrite:
                 members = [by_offset[member.segment.base_offset] for member in output.members]
-                made = write_file(members, task.places, task.target, kept)
-                written.append(made.live(True, output.delete_horizon_ms if made.tombstones else NO_HORIZON))
+                file = write_file(members, task.replicas, task.target, kept)
+                written.append(file.live(True, output.delete_horizon_ms if file.tombstones else NO_HORIZON))
     except BaseException as error:
-        delete_files(task.places, [live.run.path for live in written])
+        delete_files(task.replicas, [live.run.path for live in written])
         if isinstance(error, SourceMissingError):
-            return Compacted(task.number, [], error.path)
+            return CompactResult(task.number, [], error.path)
         raise
-    return Compacted(task.number, _changes(task.segments, outputs, written))
+    return CompactResult(task.number, _list_changes(task.segments, outputs, written))
 
 
-def _kept(sources: Sequence[Source], task: CompactTask) -> Kept:
-    """The latest record of each key, without the tombstones whose time has come."""
+def _find_kept(sources: Sequence[Source], task: CompactTask) -> Kept:
+    """Find the latest record of each key, without the tombstones whose retention has ended."""
     first: dict[int, int] = {}
     records = 0
     for source in sources:
@@ -201,13 +205,15 @@ def _has_tombstones(source: Source) -> bool:
     return any(source.entry(number).null_values for number in source.batches)
 
 
-def _changes(segments: Iterable[Segment], outputs: Sequence[Output], written: Sequence[LiveSegment]) -> list[Change]:
-    """The stretches of a log in which segments are replaced; between them are those that stay."""
-    stays = {output.members[0].segment.base_offset for output in outputs if not output.rewrite}
-    found: list[Change] = []
-    for kept, run in groupby(segments, key=lambda segment: segment.base_offset in stays):
-        if not kept:
-            stretch = list(run)
-            start, end = stretch[0].base_offset, stretch[-1].end_offset
-            found.append(Change(start, end, [live for live in written if start <= live.base_offset < end]))
-    return found
+def _list_changes(
+    segments: Iterable[Segment], outputs: Sequence[Output], written: Sequence[LiveSegment]
+) -> list[RangeReplacement]:
+    """Return the ranges of a log in which segments are replaced; the segments between them are unchanged."""
+    unchanged = {output.members[0].segment.base_offset for output in outputs if not output.rewrite}
+    changes: list[RangeReplacement] = []
+    for is_unchanged, group in groupby(segments, key=lambda segment: segment.base_offset in unchanged):
+        if not is_unchanged:
+            replaced = list(group)
+            start, end = replaced[0].base_offset, replaced[-1].end_offset
+            changes.append(RangeReplacement(start, end, [live for live in written if start <= live.base_offset < end]))
+    return changes

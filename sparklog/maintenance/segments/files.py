@@ -1,12 +1,12 @@
-"""Segments as maintenance tasks read and write them: from whichever replica is intact, and to all that are in sync.
+"""Reads and writes segments for maintenance tasks: from any intact replica, and to all in-sync replicas.
 
-Reading gives stored batches with what the index says of them, verified; where a broker does not answer, or its copy is
-damaged, the next one is asked, so that damage is never written on. Writing gathers batches until they have the usual
-size, and makes the same bytes at every broker.
+Reading returns stored batches with their index entries, verified; if a broker does not answer, or its copy is damaged,
+the next one is read, so that damage is never copied. Writing gathers batches until they have the usual size, and writes
+the same bytes at every broker.
 
 Rules: columns are those of ``format.schema``; rows are numbered from the start of a segment. Nothing here is visible to
 readers, since no commit names it yet.
-Not for: which segments and records (``rewrite``, ``compact``), and commits.
+Not for: which segments and records (``merge``, ``compact``), and commits.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from sparklog.store.local import close_together
 from sparklog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 FETCHED_AHEAD = 16
-"""segments that are fetched at the same time from a storage where every request takes its time."""
+"""Segments that are fetched at the same time from a storage with a high latency."""
 
-WHOLE_BYTES = 4 * 1024 * 1024
-"""bytes of a segment up to which it is fetched by one request. Larger ones are read ahead by the store."""
+MAX_WHOLE_FETCH_BYTES = 4 * 1024 * 1024
+"""Size in bytes up to which a segment is fetched by one request. Larger ones are read ahead by the store."""
 
-LARGEST_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
-"""bytes. However large ``index.interval.bytes`` is, batches are gathered up to this size and no further."""
+MAX_GATHERED_BYTES = 64 * limits.TARGET_BATCH_BYTES
+"""Size in bytes up to which batches are gathered, however large ``index.interval.bytes`` is."""
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class SourceMissingError(Exception):
-    """A file that was to be read is nowhere; ``path`` is its key."""
+    """A file to read is missing at every broker; ``path`` is its key."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
 
 
-class Places(NamedTuple):
-    """Where a task reads and writes. Picklable where the stores are.
+class ReplicaStores(NamedTuple):
+    """The stores that a task reads and writes. Picklable if the stores are.
 
-    ``stores`` by broker id; ``read`` are brokers in the order to ask; ``write`` are those that get the files, the
-    leader first. So many segments are fetched ``ahead`` of the one that is being read.
+    ``stores`` by broker id; ``read`` are the brokers in read order; ``write`` are the brokers that get the files, the
+    leader first. ``ahead`` segments are fetched ahead of the one that is being read.
     """
 
     stores: Mapping[int, Store]
@@ -67,7 +67,7 @@ class Places(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who sent a batch: Kafka's producer id and epoch, and the sequence of its first record; -1 for none."""
+    """The producer of a batch: Kafka's producer id and epoch, and the sequence of its first record; -1 for none."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -75,27 +75,29 @@ class Producer(NamedTuple):
 
 
 class Source:
-    """One live segment to read. Not thread-safe; ``close`` lets go of its file, and it opens again when needed."""
+    """One live segment to read. Not thread-safe; after ``close`` its file is opened again when needed."""
 
-    def __init__(self, segment: Segment, places: Places) -> None:
+    def __init__(self, segment: Segment, replicas: ReplicaStores) -> None:
         self.segment = segment
-        self.places = places
-        self._brokers = [broker for broker in dict.fromkeys([*places.read, segment.broker]) if broker in places.stores]
+        self.replicas = replicas
+        self._brokers = [
+            broker for broker in dict.fromkeys([*replicas.read, segment.broker]) if broker in replicas.stores
+        ]
         self._index: Index | None = None
         self._file: InputFile | None = None
         self._reader: SegmentReader | None = None
 
     @property
     def index(self) -> Index:
-        """The index, read at the first use. Raises SourceMissingError, StorageError or CorruptIndexError once no broker
-        is left."""
+        """The index, read at its first use. Raises SourceMissingError, StorageError or CorruptIndexError if all brokers
+        fail."""
         if self._index is None:
             self._index = self._from_any(self._read_index)
         return self._index
 
     @property
     def batches(self) -> range:
-        """The numbers of its batches in the file."""
+        """The numbers of the segment's batches in the file."""
         return range(self.segment.first_batch, self.segment.first_batch + self.segment.batches)
 
     @property
@@ -107,53 +109,57 @@ class Source:
         return self.index.entry(number)
 
     def row(self, entry: BatchEntry) -> int:
-        """The row of the segment that a batch begins with."""
+        """Return the row of the segment with which a batch begins."""
         return entry.first_row - self.segment.first_row
 
     def fetch(self) -> None:
-        """Get the index, and the records where they are few, before they are needed. Errors as ``read``."""
-        if self.segment.size_bytes <= WHOLE_BYTES and self._reader is None:
+        """Read the index, and the records of a small segment, before they are needed. Errors as ``read``."""
+        if self.segment.size_bytes <= MAX_WHOLE_FETCH_BYTES and self._reader is None:
             first, last = (self.index.entry(self.batches[at]) for at in (0, -1))
             self._from_any(lambda broker: self._fetch_all(broker, first.position, last.end - first.position))
 
     def fetch_index(self) -> None:
-        """Get the index before it is needed."""
+        """Read the index before it is needed."""
         assert self.index
 
     def read(self, number: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """A verified batch. Raises SourceMissingError, StorageError or CorruptRecordError once no broker is left."""
+        """Return a verified batch. Raises SourceMissingError, StorageError or CorruptRecordError if all brokers
+        fail."""
         if not self.segment.has_gaps:
             columns = [name for name in columns if name != schema.OFFSET]
-        return self._from_any(lambda broker: self._opened(broker).read(number, columns))
+        return self._from_any(lambda broker: self._open_reader(broker).read(number, columns))
 
     def read_stored(self, number: int) -> list[pa.Buffer]:
-        """A batch's bytes as they are stored, verified. Errors as ``read``."""
-        return self._from_any(lambda broker: self._opened(broker).read_stored(number))
+        """Return the stored bytes of a batch, verified. Errors as ``read``."""
+        return self._from_any(lambda broker: self._open_reader(broker).read_stored(number))
 
     def offsets(self, entry: BatchEntry, batch: pa.RecordBatch, base_offset: int) -> pa.Array:
-        """The offsets of a batch's records, counted from ``base_offset``; int32."""
-        ahead = self.segment.base_offset - base_offset
+        """Return the offsets of a batch's records, relative to ``base_offset``; int32."""
+        relative_base = self.segment.base_offset - base_offset
         if self.segment.has_gaps:
-            return pc.add(batch.column(schema.OFFSET), pa.scalar(ahead, pa.int32()))
-        return pc.add(_count_to(entry.count), ahead + self.row(entry)).cast(pa.int32())
+            return pc.add(batch.column(schema.OFFSET), pa.scalar(relative_base, pa.int32()))
+        return pc.add(_count_to(entry.count), relative_base + self.row(entry)).cast(pa.int32())
 
     @staticmethod
     def count_from(first: int, count: int) -> pa.Array:
-        """``first`` and the numbers after it, so many; int64."""
+        """Return ``count`` consecutive numbers from ``first`` on; int64."""
         return pc.add(_count_to(count), first)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._file = self._reader = None
 
-    def _from_any(self, ask: Callable[[int], Answer]) -> Answer:
-        """What the first broker answers that can; it is asked first from then on."""
+    def _from_any(self, read: Callable[[int], Result]) -> Result:
+        """Return what ``read`` returns for the first broker at which it succeeds; that one is read first from then on.
+
+        If all fail, raises SourceMissingError or the error of the first broker.
+        """
         first_error: SparklogError | None = None
         for broker in list(self._brokers):
             try:
-                return ask(broker)
+                return read(broker)
             except (StorageError, CorruptionError) as error:
                 first_error = first_error or error
                 self.close()
@@ -165,13 +171,13 @@ class Source:
         raise first_error
 
     def _read_index(self, broker: int) -> Index:
-        store, key = self.places.stores[broker], self.segment.index_path
+        store, key = self.replicas.stores[broker], self.segment.index_path
         index = decode_index(store.get(key, limits.MAX_INDEX_BYTES), f"{store.root}/{key}")
         _check_holds(index, self.segment)
         return index
 
     def _fetch_all(self, broker: int, position: int, length: int) -> None:
-        store, path = self.places.stores[broker], self.segment.path
+        store, path = self.replicas.stores[broker], self.segment.path
         data = pa.py_buffer(store.get_range(path, position, length))
 
         def read_at(start: int, count: int) -> pa.Buffer:
@@ -180,33 +186,33 @@ class Source:
 
         self._reader = SegmentReader(read_at, self.index, f"{store.root}/{path}")
 
-    def _opened(self, broker: int) -> SegmentReader:
+    def _open_reader(self, broker: int) -> SegmentReader:
         if self._reader is None:
-            store = self.places.stores[broker]
+            store = self.replicas.stores[broker]
             self._file = store.open_input(self.segment.path)
             self._reader = SegmentReader(self._file.read_at, self.index, f"{store.root}/{self.segment.path}")
         return self._reader
 
 
-def ahead(sources: Sequence[Source], fetch: Callable[[Source], None] = Source.fetch) -> Iterator[Source]:
-    """The sources in their order; some that come next are fetched meanwhile, where their storage is far away."""
-    workers = min(sources[0].places.ahead, len(sources)) if sources else 0
+def fetch_ahead(sources: Sequence[Source], fetch: Callable[[Source], None] = Source.fetch) -> Iterator[Source]:
+    """Return the sources in order, fetching the next ``ReplicaStores.ahead`` of them in the background."""
+    workers = min(sources[0].replicas.ahead, len(sources)) if sources else 0
     if not workers:
         yield from sources
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[tuple[Source, Future[None]]] = deque()
+        fetching: deque[tuple[Source, Future[None]]] = deque()
         for source in sources:
-            waiting.append((source, pool.submit(fetch, source)))
-            if len(waiting) > workers:
-                yield _fetched(*waiting.popleft())
-        while waiting:
-            yield _fetched(*waiting.popleft())
+            fetching.append((source, pool.submit(fetch, source)))
+            if len(fetching) > workers:
+                yield _wait_for_fetch(*fetching.popleft())
+        while fetching:
+            yield _wait_for_fetch(*fetching.popleft())
 
 
-def _fetched(source: Source, done: Future[None]) -> Source:
-    """What went wrong is left to whoever uses the source, and tries again."""
-    done.exception()
+def _wait_for_fetch(source: Source, future: Future[None]) -> Source:
+    """Wait until a source is fetched. An error is ignored, since the user of the source reads it again."""
+    future.exception()
     return source
 
 
@@ -227,12 +233,12 @@ def _powers(power: int) -> pa.Array:
 
 
 def _count_to(count: int) -> pa.Array:
-    """0 to ``count - 1``."""
+    """Return the numbers 0 to ``count - 1``."""
     return _powers(max((count - 1).bit_length(), 12)).slice(0, count)
 
 
 class Layout(NamedTuple):
-    """How a file is written; ``codec`` and ``level`` as in ``format.codec``, bytes as stored."""
+    """How a file is written; ``codec`` and ``level`` as in ``format.codecs``, sizes as stored."""
 
     codec: str = "none"
     level: int | None = None
@@ -243,25 +249,25 @@ class Layout(NamedTuple):
 
 
 class SegmentOutput:
-    """One ``.log`` and its ``.index`` in the making, at every broker of ``Places.write``. Not thread-safe.
+    """Writes one ``.log`` and its ``.index`` at every broker of ``ReplicaStores.write``. Not thread-safe.
 
-    Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers ``index_interval_bytes`` of the
-    file at least, so that an index is no finer than asked for.
+    Batches are gathered to ``limits.TARGET_BATCH_BYTES``, and an index entry covers at least ``index_interval_bytes``
+    of the file, so that the index is not finer than configured.
     """
 
-    def __init__(self, places: Places, key: str, layout: Layout) -> None:
+    def __init__(self, replicas: ReplicaStores, key: str, layout: Layout) -> None:
         self.key = key
-        self._places = places
+        self._replicas = replicas
         self._outputs: list[OutputFile] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._producer: Producer | None = None
         self._layout = layout
         self._interval = layout.index_interval_bytes
-        self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, LARGEST_GATHERED_BYTES))
+        self._target = max(limits.TARGET_BATCH_BYTES, min(self._interval, MAX_GATHERED_BYTES))
         try:
-            for broker in places.write:
-                self._outputs.append(places.stores[broker].open_output(key))
+            for broker in replicas.write:
+                self._outputs.append(replicas.stores[broker].open_output(key))
             self._writer = SegmentWriter(
                 self,
                 codec=layout.codec,
@@ -276,20 +282,20 @@ class SegmentOutput:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the ``.log`` so far, of one copy; without what is still being gathered."""
+        """Bytes of one copy of the ``.log`` so far, without the batches that are still being gathered."""
         return self._writer.bytes_written
 
     def write(self, data: BytesLike) -> None:
-        """Bytes for every copy: this is the sink of Arrow's bytes."""
+        """Write bytes to every copy: this object is the sink of Arrow's writer."""
         for output in self._outputs:
             output.write(data)
 
     def add(self, batch: pa.RecordBatch, producer: Producer = Producer()) -> None:  # noqa: B008
-        """Records that come next, with exactly the file's columns."""
+        """Append records, with exactly the file's columns."""
         size = batch.nbytes
         if self._waiting and self._waiting_bytes + size > limits.MAX_BATCH_BYTES // 2:
             self._flush()
-        self._producer = producer if not self._waiting else self._continued(producer)
+        self._producer = producer if not self._waiting else self._common_producer(producer)
         self._waiting.append(batch)
         self._waiting_bytes += size
         self._waiting_rows += batch.num_rows
@@ -297,47 +303,47 @@ class SegmentOutput:
             self._flush()
 
     def takes_as_stored(self, source: Source, entry: BatchEntry) -> bool:
-        """Whether a batch is large enough as it is, and its bytes mean the same in this file."""
+        """Whether a batch is large enough already, and its stored bytes are valid in this file."""
         layout, index = self._layout, source.index
         columns = schema.columns_present(layout.has_key, layout.has_headers, layout.has_offsets)
         return (
             not layout.has_offsets
-            and source.segment.append_time_ms < 0  # else the times of the commit are to be written
+            and source.segment.append_time_ms < 0  # else the timestamps become the time of the commit
             and (index.codec, index.columns) == (layout.codec, columns)
             and 2 * entry.decoded_length >= limits.TARGET_BATCH_BYTES
-            and entry.length >= min(self._interval, LARGEST_GATHERED_BYTES)
+            and entry.length >= min(self._interval, MAX_GATHERED_BYTES)
         )
 
     def copy(self, parts: Sequence[pa.Buffer], entry: BatchEntry) -> None:
-        """A batch that comes next, as it is stored in a file for which ``takes_as_stored`` says yes."""
+        """Append the stored bytes of a batch for which ``takes_as_stored`` is true."""
         self._flush()
         self._writer.copy(parts, entry)
 
     def finish(self, broker: int) -> tuple[Run, int]:
-        """Make both files durable everywhere; the run that a commit names, and how many of its values are null.
+        """Make both files durable at all brokers; return the run for the commit, and its number of null values.
 
-        ``broker`` is the one that the run is attributed to. Raises StorageError; nothing is visible then.
+        ``broker`` is recorded as the broker of the run. Raises StorageError; then nothing is visible.
         """
         try:
             self._flush()
             index = self._writer.finish()
-            for output, at in zip(self._outputs, self._places.write, strict=True):
-                beside = self._places.stores[at].open_output(index_path(self.key))
-                beside.write(index)
-                close_together(output, beside)
+            for output, written_broker in zip(self._outputs, self._replicas.write, strict=True):
+                index_output = self._replicas.stores[written_broker].open_output(index_path(self.key))
+                index_output.write(index)
+                close_together(output, index_output)
         except BaseException:
             self.abort()
-            delete_files(self._places, [self.key])  # one of several may be published already
+            delete_files(self._replicas, [self.key])  # some brokers may have it already
             raise
         return self._run(broker), sum(entry.null_values for entry in self._writer.entries)
 
     def abort(self) -> None:
-        """Leave nothing, as far as the storages allow; what stays is no part of the log."""
+        """Discard the files. Best effort: what remains is not part of the log."""
         for output in self._outputs:
             output.abort()
 
-    def _continued(self, producer: Producer) -> Producer:
-        """The gathered batch is a producer's only where all of it follows on in that producer's sequence."""
+    def _common_producer(self, producer: Producer) -> Producer:
+        """Return the producer of the gathered batch: none unless all its records are in sequence from one producer."""
         first = self._producer
         assert first is not None
         if first.producer_id < 0 or producer[:2] != first[:2]:
@@ -353,7 +359,7 @@ class SegmentOutput:
         entry = self._writer.write(
             batch, producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=producer.sequence
         )
-        stored = min(self._interval * size // max(entry.length, 1), LARGEST_GATHERED_BYTES)
+        stored = min(self._interval * size // max(entry.length, 1), MAX_GATHERED_BYTES)
         self._target = max(limits.TARGET_BATCH_BYTES, stored)
 
     def _run(self, broker: int) -> Run:
@@ -361,7 +367,7 @@ class SegmentOutput:
         return Run(
             path=self.key,
             broker=broker,
-            replicas=list(self._places.write) if len(self._places.write) > 1 else [],
+            replicas=list(self._replicas.write) if len(self._replicas.write) > 1 else [],
             batches=len(entries),
             records=self._writer.rows,
             size_bytes=sum(entry.length for entry in entries),
@@ -370,10 +376,10 @@ class SegmentOutput:
         )
 
 
-def delete_files(places: Places, keys: Sequence[str]) -> None:
-    """Take files away that no commit names. What cannot be deleted stays for a vacuum."""
-    for broker in places.write:
+def delete_files(replicas: ReplicaStores, keys: Sequence[str]) -> None:
+    """Delete files that no commit names. Best effort: a vacuum deletes what remains."""
+    for broker in replicas.write:
         for key in keys:
             with suppress(StorageError):
-                places.stores[broker].delete(index_path(key))
-                places.stores[broker].delete(key)
+                replicas.stores[broker].delete(index_path(key))
+                replicas.stores[broker].delete(key)

@@ -1,14 +1,14 @@
-"""Writing segments of one partition again as one file: the task of rolling, and the last step of compaction.
+"""Merges segments of one partition into one file: the task of rolling, and the last step of compaction.
 
-The new file has the same records with the same offsets, in batches of the usual size, under the topic's compression.
-Batches that have that size and compression already are copied, verified but not decoded.
-Where the topic stamps on append, the times of the commits are written into the file. Where offsets are missing between
-the records, the file says each record's offset.
+The new file has the same records with the same offsets, in batches of the usual size, with the topic's compression.
+Batches that have that size and compression already are copied: verified, but not decoded.
+For a topic with ``message.timestamp.type=LogAppendTime`` the times of the commits are written into the file. If there
+are gaps between the offsets, the file stores the offset of each record.
 
-Rules: a task is picklable and touches only what it is given; it reads verified bytes; it leaves a file that no commit
-names, or nothing. Every attempt at a task writes under a name of its own, so that one that was given up cannot
-disturb the next.
-Not for: deciding (``protocol.rolling``, ``protocol.compaction``) and committing (``roll``, ``compact``).
+Rules: a task is picklable and uses only its arguments; it reads verified bytes; it leaves a file that no commit names,
+or nothing. Every attempt of a task writes under a name of its own, so that an abandoned attempt cannot interfere with
+the next.
+Not for: planning (``protocol.plan.rolling``, ``protocol.plan.compaction``) and committing (``roll``, ``compact``).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from sparklog.ids import Ids
 from sparklog.log.layout import segment_key
 from sparklog.maintenance.segments.files import (
     Layout,
-    Places,
     Producer,
+    ReplicaStores,
     SegmentOutput,
     Source,
     SourceMissingError,
-    ahead,
+    fetch_ahead,
 )
 from sparklog.protocol.commits import LiveSegment, Run
 from sparklog.protocol.segments import NO_APPEND_TIME, Segment
 
 
 class Target(NamedTuple):
-    """What tasks write for one partition.
+    """How tasks write the files of one partition.
 
-    ``codec`` None is that of the source, as ``compression.type=producer`` says. ``version`` is that of the state the
-    job was planned on, ``index_interval_bytes`` as in Kafka.
+    ``codec`` None keeps the codec of the source (``compression.type=producer``). ``version`` is the version of the
+    state that the job was planned on; ``index_interval_bytes`` as in Kafka.
     """
 
     topic: str
@@ -52,22 +52,22 @@ class Target(NamedTuple):
     index_interval_bytes: int = 0
 
     def new_key(self, base_offset: int) -> str:
-        """A name that nobody else has."""
+        """Return a unique key."""
         return segment_key(self.topic, self.partition, base_offset, self.version, self.ids.write_id())
 
 
-class RewriteTask(NamedTuple):
-    """Segments of one partition, one after another, that become one file. ``number`` is for whoever made the task."""
+class MergeTask(NamedTuple):
+    """Consecutive segments of one partition to merge into one file. ``number`` identifies the task to its planner."""
 
     number: int
     segments: Sequence[Segment]
-    places: Places
+    replicas: ReplicaStores
     target: Target
     closed: bool
 
 
-class Rewritten(NamedTuple):
-    """What a task made. ``missing`` instead, where a file was gone: another job may have been here first."""
+class MergeResult(NamedTuple):
+    """The new segment; or the path of a ``missing`` file, which another job may have deleted in the meantime."""
 
     number: int
     added: LiveSegment | None = None
@@ -75,34 +75,34 @@ class Rewritten(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Which records survive: a bit for each, in the order of the segments. ``first`` are the numbers of the segments'
-    first records by base offset."""
+    """Which records are kept: a bit for each, in the order of the segments. ``first`` has the number of each segment's
+    first record by base offset."""
 
     bits: pa.Buffer
     first: dict[int, int]
 
     def rows(self, source: Source, row: int, count: int) -> pa.BooleanArray:
-        """Whether each of ``count`` records from this row of a segment on survives."""
+        """Return whether each of ``count`` records from this row of a segment on is kept."""
         at = self.first[source.segment.base_offset] + row
         return pa.Array.from_buffers(pa.bool_(), count, [None, self.bits], 0, at)
 
     def records(self, source: Source) -> int:
-        """How many records of a segment survive."""
+        """Return how many records of a segment are kept."""
         return int(self.rows(source, 0, source.segment.records).true_count)
 
 
-def rewrite(task: RewriteTask) -> Rewritten:
-    """Write the new file. Raises StorageError, or CorruptionError where no replica is intact."""
-    sources = [Source(segment, task.places) for segment in task.segments]
+def merge_segments(task: MergeTask) -> MergeResult:
+    """Write the new file. Raises StorageError, or CorruptionError if no replica is intact."""
+    sources = [Source(segment, task.replicas) for segment in task.segments]
     try:
-        made = write_file(sources, task.places, task.target)
+        written = write_file(sources, task.replicas, task.target)
     except SourceMissingError as error:
-        return Rewritten(task.number, missing=error.path)
-    return Rewritten(task.number, made.live(task.closed))
+        return MergeResult(task.number, missing=error.path)
+    return MergeResult(task.number, written.live(task.closed))
 
 
-class Made(NamedTuple):
-    """A file that was written, durable at every broker; ``tombstones`` are the records in it without a value."""
+class WrittenFile(NamedTuple):
+    """A file that was written, durable at every broker; ``tombstones`` counts its records without a value."""
 
     base_offset: int
     end_offset: int
@@ -112,7 +112,7 @@ class Made(NamedTuple):
     tombstones: int
 
     def live(self, closed: bool, delete_horizon_ms: int = -1) -> LiveSegment:
-        """What a commit says of it."""
+        """Return the segment as a commit names it."""
         return LiveSegment(
             base_offset=self.base_offset,
             end_offset=self.end_offset,
@@ -124,32 +124,35 @@ class Made(NamedTuple):
         )
 
 
-def write_file(sources: Sequence[Source], places: Places, target: Target, kept: Kept | None = None) -> Made:
-    """The records of these segments, or those of them that are ``kept``, in one new file. There is at least one.
+def write_file(
+    sources: Sequence[Source], replicas: ReplicaStores, target: Target, kept: Kept | None = None
+) -> WrittenFile:
+    """Write the records of these segments, or of them only the ``kept`` ones, of which there is at least one, to a new
+    file.
 
-    All segments have the leader epoch and the kind of timestamp of the first. Errors as ``rewrite``.
+    All segments have the leader epoch and the timestamp type of the first. Errors as ``merge_segments``.
     """
     first, last = sources[0].segment, sources[-1].segment
     records = sum(source.segment.records if kept is None else kept.records(source) for source in sources)
-    explicit = records < last.end_offset - first.base_offset
-    layout = _layout(sources, target, explicit)
-    columns = schema.columns_present(layout.has_key, layout.has_headers, explicit)
-    output = SegmentOutput(places, target.new_key(first.base_offset), layout)
+    has_gaps = records < last.end_offset - first.base_offset
+    layout = _choose_layout(sources, target, has_gaps)
+    columns = schema.columns_present(layout.has_key, layout.has_headers, has_gaps)
+    output = SegmentOutput(replicas, target.new_key(first.base_offset), layout)
     try:
-        for source in ahead(sources):
-            _write_from(source, output, columns, first.base_offset, kept)
+        for source in fetch_ahead(sources):
+            _write_segment(source, output, columns, first.base_offset, kept)
             source.close()
     except BaseException:
         output.abort()
         raise
-    run, tombstones = output.finish(places.write[0])
+    run, tombstones = output.finish(replicas.write[0])
     assert run.records == records, f"{run.records} records were written of {records}"
     append_time = first.append_time_ms != NO_APPEND_TIME
-    return Made(first.base_offset, last.end_offset, first.leader_epoch, append_time, run, tombstones)
+    return WrittenFile(first.base_offset, last.end_offset, first.leader_epoch, append_time, run, tombstones)
 
 
-def _layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Layout:
-    present = {name for source in ahead(sources, Source.fetch_index) for name in source.columns}
+def _choose_layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Layout:
+    present = {name for source in fetch_ahead(sources, Source.fetch_index) for name in source.columns}
     codec, level = target.codec, target.level
     if codec is None:
         sizes: Counter[str] = Counter()
@@ -161,10 +164,11 @@ def _layout(sources: Sequence[Source], target: Target, has_offsets: bool) -> Lay
     )
 
 
-def _write_from(
+def _write_segment(
     source: Source, output: SegmentOutput, columns: Sequence[str], base_offset: int, kept: Kept | None
 ) -> None:
-    """The kept records of a segment, under the new file's columns. What needs no change is copied as it is stored."""
+    """Write the kept records of a segment with the new file's columns. Batches that need no change are copied as
+    stored."""
     for number in source.batches:
         entry = source.entry(number)
         mask = None if kept is None else kept.rows(source, source.row(entry), entry.count)
@@ -172,17 +176,18 @@ def _write_from(
         if survivors == entry.count and output.takes_as_stored(source, entry):
             output.copy(source.read_stored(number), entry)
         elif survivors:
-            batch = _columns(source, entry, source.read(number, columns), columns, base_offset)
+            batch = _convert_batch(source, entry, source.read(number, columns), columns, base_offset)
             if survivors == entry.count:
                 output.add(batch, Producer(entry.producer_id, entry.producer_epoch, entry.base_sequence))
             else:
                 output.add(batch.filter(mask))
 
 
-def _columns(
+def _convert_batch(
     source: Source, entry: BatchEntry, batch: pa.RecordBatch, columns: Sequence[str], base_offset: int
 ) -> pa.RecordBatch:
-    """A batch as it is to be stored: with the times of the commit, and with offsets from the new file's base on."""
+    """Return a batch as the new file stores it: with the append time as timestamp, if the topic has it, and with
+    offsets relative to the file's base offset."""
     stamp_ms = source.segment.append_time_ms
     fields = schema.record_schema(columns)
     arrays: list[pa.Array] = []

@@ -1,16 +1,17 @@
-"""Putting what tasks wrote in the place of the segments it was made from: one commit for many partitions.
+"""Replaces segments with those that tasks wrote from them, with one commit for many partitions.
 
-    replacing = Replacing(coordinator, state)
-    with replacing.committed_at_the_end():
+    replacement = SegmentReplacement(coordinator, state)
+    with replacement.committed_at_the_end():
         for result in runner.run(...):
-            replacing.take(lambda: [Replaced(change, old_segments, places)])
+            replacement.take(lambda: [PreparedReplacement(change, old_segments, replicas)])
 
-The listing of the files that go is stored first, then the commit names it (``log.removals``). Files that a commit
-leaves out, since another job changed the same offsets meanwhile, are deleted at once: nobody ever saw them. Where it is
-not known whether a commit happened, they stay, and a vacuum finds out.
+The listing of the retired files is stored first, then the commit names it (``log.commits.retired_files``). Files of
+replacements that are skipped, since another job changed the same offsets in the meantime, are deleted immediately: no
+reader ever saw them. If the outcome of a commit is unknown, the files are kept, and left to a vacuum.
 
-Rules: a crash at any step leaves the log as it was or as it is to be, and files and listings that no commit names.
-Not for: what is put in the place of what.
+Rules: a crash at any step leaves the log either unchanged or changed completely, and files and listings that no commit
+names.
+Not for: planning what replaces what.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sparklog.coordinator import Coordinator
 from sparklog.errors import DataLossError, IndeterminateCommitError, SparklogError, StorageError
 from sparklog.log.commits.retired_files import files_of, write_removed
 from sparklog.maintenance.runner import StopRequested, raise_first
-from sparklog.maintenance.segments.files import FETCHED_AHEAD, Places, delete_files
+from sparklog.maintenance.segments.files import FETCHED_AHEAD, ReplicaStores, delete_files
 from sparklog.maintenance.segments.merge import Target
 from sparklog.protocol.decide.segments import Replacement, SegmentsRequest, changed_since, removed
 from sparklog.protocol.segments import Segment
@@ -35,23 +36,23 @@ from sparklog.protocol.state import PartitionState, State
 from sparklog.store.base import Store
 
 SEGMENTS_PER_COMMIT = 4000
-"""new segments that one commit names at most: some 1.5 MB of the 4 MiB that a commit may have."""
+"""Maximum number of new segments in one commit: some 1.5 MB of the 4 MiB that a commit may have."""
 
 BYTES_PER_COMMIT = 4 * 1024**3
-"""bytes of new segments after which a commit is made while a job is still at work, so that an end does not cost all."""
+"""Bytes of new segments after which a running job commits, so that not all its work is lost if it is killed."""
 
 
-class Replaced(NamedTuple):
-    """A replacement with the segments it takes out of the log, and where its files are."""
+class PreparedReplacement(NamedTuple):
+    """A replacement with the segments that it removes from the log, and the stores of its files."""
 
     change: Replacement
     old: Sequence[Segment]
-    places: Places
+    replicas: ReplicaStores
 
 
 @dataclass
 class Counts:
-    """What a job has done: files taken out of the log and put in, bytes of their records, and what was left out."""
+    """What a job did: files removed from the log and added to it, bytes of their records, and what was skipped."""
 
     files_in: int = 0
     files_out: int = 0
@@ -63,25 +64,25 @@ class Counts:
 
 
 class ConflictError(Exception):
-    """A file that a task was to read is gone, since another job has changed the same segments."""
+    """A file that a task was to read was deleted, since another job has changed the same segments."""
 
 
 class SegmentReplacement:
-    """Gathers replacements that were planned at ``state``, and commits them. Not thread-safe."""
+    """Collects replacements that were planned at ``state``, and commits them. Not thread-safe."""
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self.counts = Counts()
         self._coordinator = coordinator
         self._state = state
-        self._waiting: list[Replaced] = []
-        self._waiting_segments = self._waiting_bytes = 0
+        self._pending: list[PreparedReplacement] = []
+        self._pending_segments = self._pending_bytes = 0
         self._errors: list[Exception] = []
 
     @contextmanager
     def committed_at_the_end(self) -> Iterator[None]:
-        """Commit what the block took in, also where an error or a stop ends it; then raise errors.
+        """Commit what the block added, even if an error or a stop request ends it; then raise the first error.
 
-        Raises StorageError, IndeterminateCommitError, CommitConflictError besides.
+        Raises also StorageError, IndeterminateCommitError, CommitConflictError.
         """
         try:
             yield
@@ -93,82 +94,85 @@ class SegmentReplacement:
         self.finish()
         raise_first(self._errors)
 
-    def take(self, result: Callable[[], Sequence[Replaced]]) -> None:
-        """Take in what a task has made, to be committed together; at once where much is waiting. An error is kept."""
+    def take(self, result: Callable[[], Sequence[PreparedReplacement]]) -> None:
+        """Add the replacements of a task, which are committed together. Errors are collected and raised at the end."""
         try:
             self.add(*result())
-        except ConflictError as overtaken:
-            self.counts.left_out.append(str(overtaken))
+        except ConflictError as conflict:
+            self.counts.left_out.append(str(conflict))
         except Exception as error:
             self._errors.append(error)
 
-    def add(self, *belonging: Replaced) -> None:
-        """Take these in, which are committed together. Errors as ``finish``."""
-        added = [live for one in belonging for live in one.change.added]
-        if self._waiting_segments + len(added) > SEGMENTS_PER_COMMIT or self._waiting_bytes > BYTES_PER_COMMIT:
+    def add(self, *replacements: PreparedReplacement) -> None:
+        """Add replacements that are committed together; first commit the pending ones if they are many. Errors as
+        ``finish``."""
+        added = [live for replacement in replacements for live in replacement.change.added]
+        if self._pending_segments + len(added) > SEGMENTS_PER_COMMIT or self._pending_bytes > BYTES_PER_COMMIT:
             self.finish()
-        self._waiting += belonging
-        self._waiting_segments += len(added)
-        self._waiting_bytes += sum(live.run.size_bytes for live in added)
+        self._pending += replacements
+        self._pending_segments += len(added)
+        self._pending_bytes += sum(live.run.size_bytes for live in added)
 
     def finish(self) -> None:
-        """Commit what is waiting. Raises StorageError, IndeterminateCommitError, CommitConflictError."""
-        waiting, self._waiting = self._waiting, []
-        self._waiting_segments = self._waiting_bytes = 0
-        by_delay: dict[int, list[Replaced]] = {}
-        for one in _joined(waiting):
-            by_delay.setdefault(self._delay_ms(one.change.topic), []).append(one)
-        for delay_ms, replaced in by_delay.items():
-            self._commit(replaced, delay_ms)
+        """Commit the pending replacements. Raises StorageError, IndeterminateCommitError, CommitConflictError."""
+        pending, self._pending = self._pending, []
+        self._pending_segments = self._pending_bytes = 0
+        by_delay: dict[int, list[PreparedReplacement]] = {}
+        for replacement in _join_adjacent(pending):
+            by_delay.setdefault(self._delay_ms(replacement.change.topic), []).append(replacement)
+        for delay_ms, replacements in by_delay.items():
+            self._commit(replacements, delay_ms)
 
-    def _commit(self, replaced: Sequence[Replaced], delay_ms: int) -> None:
+    def _commit(self, replacements: Sequence[PreparedReplacement], delay_ms: int) -> None:
         try:
-            done = self._change(replaced, delay_ms)
+            done = self._submit(replacements, delay_ms)
         except IndeterminateCommitError:
             raise
-        except SparklogError:  # nothing was committed for certain
-            for one in replaced:
-                _delete_new(one)
+        except SparklogError:  # certainly nothing was committed
+            for replacement in replacements:
+                _delete_new_files(replacement)
             raise
         self.counts.commits += bool(done)
-        for one in replaced:
-            if any(change is one.change for change in done):
-                self._count(one)
+        for replacement in replacements:
+            if any(change is replacement.change for change in done):
+                self._count(replacement)
             else:
-                _delete_new(one)
+                _delete_new_files(replacement)
 
-    def _change(self, replaced: Sequence[Replaced], delay_ms: int) -> Sequence[object]:
-        """Store the listing, commit, and say which changes were made."""
+    def _submit(self, replacements: Sequence[PreparedReplacement], delay_ms: int) -> Sequence[object]:
+        """Store the listing and commit; return the changes that were made."""
         coordinator, version = self._coordinator, self._state.version
-        gone = [file for one in replaced for file in files_of(self._partition(one.change), one.old)]
-        listing = write_removed(coordinator.store, coordinator.log.ids, version, gone, delay_ms)
-        request = SegmentsRequest(version=version, changes=[one.change for one in replaced], files=listing)
+        retired = [file for each in replacements for file in files_of(self._partition(each.change), each.old)]
+        listing = write_removed(coordinator.store, coordinator.log.ids, version, retired, delay_ms)
+        changes = [replacement.change for replacement in replacements]
+        request = SegmentsRequest(version=version, changes=changes, files=listing)
         try:
             result = coordinator.change_segments(request)
         except IndeterminateCommitError:
             raise
         except SparklogError:
-            self._forget(listing.listing)
+            self._delete_listing(listing.listing)
             raise
         if not result.done:
-            self._forget(listing.listing)
-        for left_out in result.left_out:
-            place = f"{left_out.change.topic}-{left_out.change.partition}"
-            self.counts.left_out.append(f"{place} was left as it is: {left_out.why}; it is planned again next time")
+            self._delete_listing(listing.listing)
+        for skipped in result.left_out:
+            partition = f"{skipped.change.topic}-{skipped.change.partition}"
+            self.counts.left_out.append(f"skipped {partition}: {skipped.why}; the next run retries it")
         return result.done
 
-    def _forget(self, listing: str) -> None:
+    def _delete_listing(self, listing: str) -> None:
+        """Delete a listing that no commit names. Best effort."""
         with suppress(StorageError):
             self._coordinator.store.delete(listing)
 
-    def _count(self, one: Replaced) -> None:
-        counts = self.counts
-        counts.files_in += len(one.old)
-        counts.records_removed += sum(segment.records for segment in one.old)
-        counts.records_removed -= sum(added.run.records for added in one.change.added)
-        counts.bytes_in += sum(segment.size_bytes for segment in one.old)
-        counts.files_out += len(one.change.added)
-        counts.bytes_out += sum(added.run.size_bytes for added in one.change.added)
+    def _count(self, replacement: PreparedReplacement) -> None:
+        counts, added = self.counts, replacement.change.added
+        counts.files_in += len(replacement.old)
+        counts.records_removed += sum(segment.records for segment in replacement.old)
+        counts.records_removed -= sum(live.run.records for live in added)
+        counts.bytes_in += sum(segment.size_bytes for segment in replacement.old)
+        counts.files_out += len(added)
+        counts.bytes_out += sum(live.run.size_bytes for live in added)
 
     def _partition(self, change: Replacement) -> PartitionState:
         return self._state.partition(change.topic, change.partition)
@@ -177,36 +181,38 @@ class SegmentReplacement:
         return TopicConfig.resolve(self._state.topic(topic).configs, self._state.configs).file_delete_delay_ms
 
 
-def _joined(waiting: Sequence[Replaced]) -> list[Replaced]:
-    """Neighbouring replacements as one: a partition remembers few changes."""
-    found: list[Replaced] = []
-    for one in sorted(waiting, key=lambda one: (one.change.topic, one.change.partition, one.change.start_offset)):
-        before, change = found[-1].change if found else None, one.change
-        if before is None or change.together or before.together or not _touch(before, change):
-            found.append(one)
+def _join_adjacent(replacements: Sequence[PreparedReplacement]) -> list[PreparedReplacement]:
+    """Join adjacent replacements, since the state of a partition records only a few changes."""
+    joined: list[PreparedReplacement] = []
+    for replacement in sorted(
+        replacements, key=lambda each: (each.change.topic, each.change.partition, each.change.start_offset)
+    ):
+        before, change = joined[-1].change if joined else None, replacement.change
+        if before is None or change.together or before.together or not _are_adjacent(before, change):
+            joined.append(replacement)
             continue
-        old = [*found[-1].old, *one.old]
+        old = [*joined[-1].old, *replacement.old]
         both = replace(
             before,
             end_offset=change.end_offset,
             removed=removed(change.topic_id, old),
             added=[*before.added, *change.added],
         )
-        found[-1] = Replaced(both, old, one.places)
-    return found
+        joined[-1] = PreparedReplacement(both, old, replacement.replicas)
+    return joined
 
 
-def _touch(before: Replacement, change: Replacement) -> bool:
-    same = (before.topic_id, before.partition) == (change.topic_id, change.partition)
-    return same and before.end_offset == change.start_offset
+def _are_adjacent(before: Replacement, change: Replacement) -> bool:
+    same_partition = (before.topic_id, before.partition) == (change.topic_id, change.partition)
+    return same_partition and before.end_offset == change.start_offset
 
 
-def _delete_new(one: Replaced) -> None:
-    delete_files(one.places, [added.run.path for added in one.change.added])
+def _delete_new_files(replacement: PreparedReplacement) -> None:
+    delete_files(replacement.replicas, [added.run.path for added in replacement.change.added])
 
 
-def places_of(coordinator: Coordinator, partition: PartitionState) -> Places | None:
-    """Where a partition is read and written now: all in-sync replicas, its leader first; None where it has no leader.
+def replicas_of(coordinator: Coordinator, partition: PartitionState) -> ReplicaStores | None:
+    """Return the stores to read and write a partition: all in-sync replicas, its leader first; None without a leader.
 
     Raises StorageError, UnsupportedStoreError for a location that cannot be opened.
     """
@@ -214,16 +220,16 @@ def places_of(coordinator: Coordinator, partition: PartitionState) -> Places | N
         return None
     brokers = tuple(dict.fromkeys([partition.leader, *partition.isr]))
     stores = {broker: coordinator.store_of(broker) for broker in brokers}
-    return Places(stores, brokers, brokers, FETCHED_AHEAD if any(map(_is_remote, stores.values())) else 0)
+    return ReplicaStores(stores, brokers, brokers, FETCHED_AHEAD if any(map(_is_remote, stores.values())) else 0)
 
 
 def _is_remote(store: Store) -> bool:
-    """Whether a request to the storage takes so long that several are better made at the same time."""
+    """Whether requests to the storage have such a latency that several should be made at the same time."""
     return "://" in store.root and not store.root.startswith("memory://")
 
 
 def target_of(coordinator: Coordinator, state: State, topic: str, partition: int) -> Target:
-    """How files of a partition are written."""
+    """Return how the files of a partition are written, by the topic's configs."""
     config = TopicConfig.resolve(state.topic(topic).configs, state.configs)
     kind = config.compression_type
     codec = {"producer": None, "uncompressed": "none"}.get(kind, kind)
@@ -238,25 +244,26 @@ def target_of(coordinator: Coordinator, state: State, topic: str, partition: int
     )
 
 
-def missing_source(
+def missing_source_error(
     coordinator: Coordinator, state: State, topic: str, segments: Sequence[Segment], path: str
 ) -> ConflictError | DataLossError:
-    """What it means that a task found a file of these segments missing, which were listed at ``state``.
+    """Return the error for a missing file of these segments, which were listed at ``state``.
 
-    A job announces itself to nobody: what is deleted while it reads was replaced or deleted by another job, so what is
-    made of it would not be taken anyway.
+    Jobs have no reader lease: a file that is deleted while a job reads it was replaced or deleted by another job, and
+    the result would be refused anyway. If no job changed these segments, the file is lost.
     """
     partition = segments[0].partition
     newest = coordinator.refresh()
-    found = newest.topics.get(topic)
+    newest_topic = newest.topics.get(topic)
+    start_offset, end_offset = segments[0].base_offset, segments[-1].end_offset
     if (
-        found is None
-        or found.topic_id != state.topic(topic).topic_id
-        or changed_since(found.partitions[partition], state.version, segments[0].base_offset, segments[-1].end_offset)
+        newest_topic is None
+        or newest_topic.topic_id != state.topic(topic).topic_id
+        or changed_since(newest_topic.partitions[partition], state.version, start_offset, end_offset)
     ):
-        return ConflictError(f"{topic}-{partition} was changed by another job meanwhile; it is planned again next time")
+        return ConflictError(f"skipped {topic}-{partition}: another job changed it; the next run retries it")
     return DataLossError(
-        f"{path} is part of {topic}-{partition} and missing; `sparklog fsck` tells what else is",
+        f"{topic}-{partition}: {path} is missing; run `sparklog fsck` to find out what else is",
         topic=topic,
         partition=partition,
         path=path,

@@ -1,15 +1,15 @@
-"""Retention: the oldest segments of partitions leave the log by age, size and log start offset.
+"""Retention: removes the oldest segments of partitions from the log by age, size and log start offset.
 
     result = retain(coordinator)
 
-Kafka's ``LogManager.cleanupLogs``, which ``log.retention.check.interval.ms`` drives. For each topic: read the lists of
-its partitions, decide (``protocol.retention``), store a listing of the files, and let one commit take the segments of
-all its partitions out. The files go later (``deletion``). No data file is touched, so a broker may be offline.
+Kafka's ``LogManager.cleanupLogs``, which runs every ``log.retention.check.interval.ms``. For each topic: read the
+segment lists of its partitions, decide (``protocol.plan.retention``), store a listing of the files, and remove the
+segments of all its partitions with one commit. The files are deleted later (``gc.retired_files``). No data file is
+touched, so a broker may be offline.
 
-Rules: what is decided on one state is committed only for partitions whose segments and whose topic's limits are still
-the same; the others are left out and decided again next time. A crash leaves a listing that no commit names, and
-nothing else.
-Not for: what a reader may still hold, and deleting files.
+Rules: what is decided on one state is committed only for partitions whose segments and topic limits have not changed
+since; the others are skipped, and the next run decides again. A crash leaves only a listing that no commit names.
+Not for: leases of readers, and deleting files.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from sparklog.protocol.state import State, TopicState
 
 _COMMIT_BYTES = 3 * limits.MAX_COMMIT_BYTES // 4
 _DELETION_BYTES = 300
-"""bytes of a commit that one partition takes at most, besides the name of its topic."""
+"""Maximum bytes of a commit for one partition, besides the name of its topic."""
 
 
 @dataclass
-class Retained:
-    """What retention has done. ``reasons`` counts segments by ``protocol.retention.REASONS``."""
+class RetentionResult:
+    """What retention did. ``reasons`` counts segments by ``protocol.plan.retention.REASONS``."""
 
     topics: int = 0
     partitions: int = 0
@@ -57,30 +57,31 @@ class Retained:
     reasons: dict[str, int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def count(self, found: Deletable) -> None:
+    def count(self, deleted: Deletable) -> None:
         self.partitions += 1
-        self.segments += len(found.segments)
-        self.size_bytes += found.size_bytes
-        for reason, segments in found.reasons.items():
+        self.segments += len(deleted.segments)
+        self.size_bytes += deleted.size_bytes
+        for reason, segments in deleted.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + segments
 
 
-class _Planned(NamedTuple):
-    """What is to leave one partition."""
+class _PlannedDeletion(NamedTuple):
+    """The deletion of segments of one partition."""
 
     change: Deletion
-    found: Deletable
+    deletable: Deletable
 
 
 def retain(
     coordinator: Coordinator, topics: Collection[str] | None = None, check: Callable[[], None] = lambda: None
-) -> Retained:
-    """Take out of the log what is due, of all topics or of these. ``check`` is called between topics, to stop there.
+) -> RetentionResult:
+    """Remove the segments that are due, of all topics or of these. ``check`` is called between topics and may raise to
+    stop.
 
-    Raises UnknownTopicOrPartitionError for a topic that is not there; once the others are dealt with, also
-    StorageError, IndeterminateCommitError, CommitConflictError and CorruptMetadataError of a topic.
+    Raises UnknownTopicOrPartitionError for a topic that does not exist; after all other topics are processed, also the
+    first StorageError, IndeterminateCommitError, CommitConflictError or CorruptMetadataError of a topic.
     """
-    result = Retained()
+    result = RetentionResult()
     errors: list[Exception] = []
     state = coordinator.refresh()
     for topic in [state.topic(name) for name in sorted(state.topics if topics is None else topics)]:
@@ -88,74 +89,86 @@ def retain(
         try:
             _retain_topic(coordinator, state, topic, result)
         except SparklogError as error:
-            if topic.name in coordinator.state.topics:  # else it was deleted meanwhile
+            if topic.name in coordinator.state.topics:  # else it was deleted in the meantime
                 errors.append(error)
     raise_first(errors)
     return result
 
 
-def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, result: Retained) -> None:
+def _retain_topic(coordinator: Coordinator, state: State, topic: TopicState, result: RetentionResult) -> None:
     retention = retention_of(state, topic)
     planned = list(_plan(coordinator, state, topic, retention))
     result.topics += bool(planned)
-    at_a_time = _COMMIT_BYTES // (_DELETION_BYTES + len(topic.name))
-    for start in range(0, len(planned), at_a_time):
-        _commit(coordinator, state, retention, planned[start : start + at_a_time], result)
+    partitions_per_commit = _COMMIT_BYTES // (_DELETION_BYTES + len(topic.name))
+    for start in range(0, len(planned), partitions_per_commit):
+        _commit(coordinator, state, retention, planned[start : start + partitions_per_commit], result)
 
 
-def _plan(coordinator: Coordinator, state: State, topic: TopicState, retention: Retention) -> Iterator[_Planned]:
+def _plan(
+    coordinator: Coordinator, state: State, topic: TopicState, retention: Retention
+) -> Iterator[_PlannedDeletion]:
     now_ms = coordinator.expiry_time_ms()
     config = TopicConfig.resolve(topic.configs, state.configs)
     for number, partition in enumerate(topic.partitions):
         if not may_delete(partition, retention):
             continue
-        listed = coordinator.segments(topic.name, state).partition(number)
-        live = groups(listed, rules_of(config, topic.topic_id, number))
-        found = deletable(live, partition, retention, now_ms)
-        if found is not None:
+        segments = coordinator.segments(topic.name, state).partition(number)
+        live = groups(segments, rules_of(config, topic.topic_id, number))
+        deleted = deletable(live, partition, retention, now_ms)
+        if deleted is not None:
             change = Deletion(
                 topic=topic.name,
                 topic_id=topic.topic_id,
                 partition=number,
-                end_offset=found.end_offset,
-                removed=removed(topic.topic_id, found.segments),
+                end_offset=deleted.end_offset,
+                removed=removed(topic.topic_id, deleted.segments),
             )
-            yield _Planned(change, found)
+            yield _PlannedDeletion(change, deleted)
 
 
 def _commit(
-    coordinator: Coordinator, state: State, retention: Retention, planned: Sequence[_Planned], result: Retained
+    coordinator: Coordinator,
+    state: State,
+    retention: Retention,
+    deletions: Sequence[_PlannedDeletion],
+    result: RetentionResult,
 ) -> None:
-    """Store the listing, then take the segments out in one commit."""
-    topic = state.topic(planned[0].change.topic)
-    files = (file for one in planned for file in files_of(topic.partitions[one.change.partition], one.found.segments))
+    """Store the listing, then remove the segments with one commit."""
+    topic = state.topic(deletions[0].change.topic)
+    files = (
+        file
+        for deletion in deletions
+        for file in files_of(topic.partitions[deletion.change.partition], deletion.deletable.segments)
+    )
     delay_ms = TopicConfig.resolve(topic.configs, state.configs).file_delete_delay_ms
     listing = write_removed(coordinator.store, coordinator.log.ids, state.version, files, delay_ms)
-    request = SegmentsRequest(version=state.version, changes=[one.change for one in planned], files=listing)
+    changes = [deletion.change for deletion in deletions]
+    request = SegmentsRequest(version=state.version, changes=changes, files=listing)
     answer: SegmentsResult | None = None
     try:
-        answer = cast(SegmentsResult, coordinator.submit(lambda newest: _decided(newest, retention, topic, request)))
+        answer = cast(SegmentsResult, coordinator.submit(lambda newest: _decide(newest, retention, topic, request)))
     except IndeterminateCommitError:
         raise
     except SparklogError:
-        _forget(coordinator, listing.listing)
+        _delete_listing(coordinator, listing.listing)
         raise
     if not answer.done:
-        _forget(coordinator, listing.listing)
+        _delete_listing(coordinator, listing.listing)
     result.commits += bool(answer.done)
     done = {change.partition for change in answer.done}
-    for one in planned:
-        if one.change.partition in done:
-            result.count(one.found)
-    for left_out in answer.left_out:
-        place = f"{left_out.change.topic}-{left_out.change.partition}"
-        result.left_out.append(f"{place} keeps its segments for now: {left_out.why}")
+    for deletion in deletions:
+        if deletion.change.partition in done:
+            result.count(deletion.deletable)
+    for skipped in answer.left_out:
+        result.left_out.append(
+            f"skipped {skipped.change.topic}-{skipped.change.partition}: {skipped.why}; the next run retries it"
+        )
 
 
-def _decided(state: State, retention: Retention, planned: TopicState, request: SegmentsRequest) -> Decision:
-    """The changes that still hold; none where the limits were changed since they were planned on ``planned``.
+def _decide(state: State, retention: Retention, planned: TopicState, request: SegmentsRequest) -> Decision:
+    """Return the changes that are still valid; none if the topic's limits have changed since the plan on ``planned``.
 
-    Nor of a partition that has become smaller since: what is left there may be less than ``retention.bytes`` now.
+    A partition that has become smaller since is skipped too: what is left may be less than ``retention.bytes`` now.
     """
     topic = state.topics.get(planned.name)
     if topic is None or topic.topic_id != planned.topic_id:
@@ -164,23 +177,23 @@ def _decided(state: State, retention: Retention, planned: TopicState, request: S
     limits_changed = retention_of(state, topic) != retention
     for change in request.changes:
         if limits_changed:
-            left_out.append(LeftOut(change, "the topic's limits were changed meanwhile"))
+            left_out.append(LeftOut(change, "the topic's limits have changed"))
         elif retention.retention_bytes >= 0 and _has_shrunk(planned, topic, change.partition):
-            left_out.append(LeftOut(change, "its segments became smaller meanwhile"))
+            left_out.append(LeftOut(change, "its segments have become smaller"))
     if not left_out:
         return change_segments(state, request)
-    without = {one.change.partition for one in left_out}
-    kept = [change for change in request.changes if change.partition not in without]
-    decided = change_segments(state, replace(request, changes=kept))
-    done, also_left_out = cast(SegmentsResult, decided.result)
-    return Decision(decided.actions, SegmentsResult(done, [*left_out, *also_left_out]))
+    skipped = {change.partition for change, _ in left_out}
+    remaining = [change for change in request.changes if change.partition not in skipped]
+    decision = change_segments(state, replace(request, changes=remaining))
+    done, also_left_out = cast(SegmentsResult, decision.result)
+    return Decision(decision.actions, SegmentsResult(done, [*left_out, *also_left_out]))
 
 
 def _has_shrunk(planned: TopicState, topic: TopicState, partition: int) -> bool:
     return topic.partitions[partition].size_bytes < planned.partitions[partition].size_bytes
 
 
-def _forget(coordinator: Coordinator, listing: str) -> None:
-    """Delete a listing that no commit names."""
+def _delete_listing(coordinator: Coordinator, listing: str) -> None:
+    """Delete a listing that no commit names. Best effort."""
     with suppress(StorageError):
         coordinator.store.delete(listing)

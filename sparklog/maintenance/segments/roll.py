@@ -1,11 +1,11 @@
-"""Rolling: small files become large segments, with one commit for many partitions.
+"""Rolling: merges small files into large segments, with one commit for many partitions.
 
     result = roll(coordinator, InProcess())
 
-Rules: what is merged is decided by ``protocol.rolling`` on one state; each merge is a task that any runner may run
-anywhere; readers of the old files go on, since these stay for ``file.delete.delay.ms`` and longer where a reader has
-announced itself. A merge that another job got in the way of is left out, and planned again next time.
-Not for: what is removed from a log (``retention``, ``compact``).
+Rules: ``protocol.plan.rolling`` decides on one state what to merge; each merge is a task that any runner may run
+anywhere; readers of the old files are not disturbed, since these are kept for ``file.delete.delay.ms``, and longer for
+readers with a lease. A merge of segments that another job changed in the meantime is skipped; the next run retries it.
+Not for: removing records from a log (``retention``, ``compact``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 from sparklog.config.topic_configs import TopicConfig
 from sparklog.coordinator import Coordinator
 from sparklog.maintenance.runner import TaskRunner
-from sparklog.maintenance.segments.merge import RewriteTask, Rewritten, rewrite
+from sparklog.maintenance.segments.merge import MergeResult, MergeTask, merge_segments
 from sparklog.maintenance.segments.replacement import (
     Counts,
-    Replaced,
+    PreparedReplacement,
     SegmentReplacement,
-    missing_source,
-    places_of,
+    missing_source_error,
+    replicas_of,
     target_of,
 )
 from sparklog.protocol.decide.segments import Replacement, removed
@@ -32,50 +32,53 @@ from sparklog.protocol.state import State
 
 
 class _Planned(NamedTuple):
-    """A task and the topic that it is for."""
+    """A task and its topic."""
 
     topic: str
-    task: RewriteTask
+    task: MergeTask
 
 
 def roll(coordinator: Coordinator, runner: TaskRunner, topics: Collection[str] | None = None) -> Counts:
-    """Merge what is due in all topics, or in these. What a task raises is raised once the others are committed.
+    """Merge the segments that are due, of all topics or of these. Errors of tasks are raised after the other tasks are
+    committed.
 
-    Errors as ``rewrite`` and ``SegmentReplacement``; UnknownTopicOrPartitionError for a topic that is not there.
+    Errors as ``merge_segments`` and ``SegmentReplacement``; UnknownTopicOrPartitionError for an unknown topic.
     """
     state = coordinator.refresh()
-    planned = list(_plan(coordinator, state, topics))
-    replacing = SegmentReplacement(coordinator, state)
-    with replacing.committed_at_the_end():
-        for result in runner.run(rewrite, (one.task for one in planned)):
-            replacing.take(partial(_replaced, coordinator, state, planned[result.number], result))
-    return replacing.counts
+    planned_tasks = list(_plan(coordinator, state, topics))
+    replacement = SegmentReplacement(coordinator, state)
+    with replacement.committed_at_the_end():
+        for result in runner.run(merge_segments, (planned.task for planned in planned_tasks)):
+            replacement.take(partial(_build_replacements, coordinator, state, planned_tasks[result.number], result))
+    return replacement.counts
 
 
 def _plan(coordinator: Coordinator, state: State, topics: Collection[str] | None) -> Iterator[_Planned]:
-    number = 0
+    task_number = 0
     for name in sorted(state.topics if topics is None else topics):
         topic = state.topic(name)
         config = TopicConfig.resolve(topic.configs, state.configs)
-        for partition, held in enumerate(topic.partitions):
-            if held.segments < 2 or held.leader < 0:
+        for number, partition in enumerate(topic.partitions):
+            if partition.segments < 2 or partition.leader < 0:
                 continue
-            live = coordinator.segments(name, state).partition(partition)
-            merges = plan_roll(live, rules_of(config, topic.topic_id, partition), held.log_start_offset)
-            places = places_of(coordinator, held) if merges else None
+            live = coordinator.segments(name, state).partition(number)
+            merges = plan_roll(live, rules_of(config, topic.topic_id, number), partition.log_start_offset)
+            replicas = replicas_of(coordinator, partition) if merges else None
             for merge in merges:
-                assert places is not None
-                target = target_of(coordinator, state, name, partition)
-                yield _Planned(name, RewriteTask(number, tuple(merge.segments), places, target, merge.closed))
-                number += 1
+                assert replicas is not None
+                target = target_of(coordinator, state, name, number)
+                yield _Planned(name, MergeTask(task_number, tuple(merge.segments), replicas, target, merge.closed))
+                task_number += 1
 
 
-def _replaced(coordinator: Coordinator, state: State, planned: _Planned, result: Rewritten) -> list[Replaced]:
-    """What a task's result is to be put in the place of. Raises as ``missing_source`` where it found a file missing."""
+def _build_replacements(
+    coordinator: Coordinator, state: State, planned: _Planned, result: MergeResult
+) -> list[PreparedReplacement]:
+    """Return the replacements of a task. Raises ``missing_source_error`` if the task found a file missing."""
     segments = planned.task.segments
     first, last = segments[0], segments[-1]
     if result.added is None:
-        raise missing_source(coordinator, state, planned.topic, segments, result.missing)
+        raise missing_source_error(coordinator, state, planned.topic, segments, result.missing)
     topic_id = state.topic(planned.topic).topic_id
     change = Replacement(
         topic=planned.topic,
@@ -86,4 +89,4 @@ def _replaced(coordinator: Coordinator, state: State, planned: _Planned, result:
         removed=removed(topic_id, segments),
         added=[result.added],
     )
-    return [Replaced(change, segments, planned.task.places)]
+    return [PreparedReplacement(change, segments, planned.task.replicas)]

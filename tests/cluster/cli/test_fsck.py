@@ -76,10 +76,10 @@ def test_repair_mends_and_exits_with_0(run: Run, cluster: DamagedCluster) -> Non
     cluster.file(index_of(path), 0).unlink()
     dry = run("fsck", "--repair", "--dry-run")
     assert dry.code == 1
-    assert f"  {path} on broker 1: would be put together from broker 0" in dry.lines
+    assert f"  {path} on broker 1: would be assembled from broker 0" in dry.lines
     result = run("fsck", "--repair")
     assert result.code == 0
-    assert f"  {path} on broker 1: put together from broker 0" in result.lines
+    assert f"  {path} on broker 1: assembled from broker 0" in result.lines
     assert result.lines[-1] == "Clean."
     assert run("fsck").code == 0
 

@@ -122,7 +122,7 @@ def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
     assert loop.returncode == 0
     assert time.monotonic() - started < 30
     assert out.splitlines()[-1] == "stopped"
-    assert "SIGTERM: stopping as soon as the present task allows" in err
+    assert "SIGTERM: stopping after the current task" in err
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from sparklog import limits
 from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.coordinator.reader_leases import READERS, ReaderLease
-from sparklog.maintenance.gc.expiry import Expired, expire
-from sparklog.maintenance.gc.retired_files import EXPIRED_ANNOUNCEMENTS_KEPT_MS, sweep
+from sparklog.maintenance.gc.expiry import ExpiryResult, expire
+from sparklog.maintenance.gc.retired_files import EXPIRED_LEASES_KEPT_MS, sweep
 from sparklog.protocol.commits import Run
 from sparklog.protocol.decide.append import AppendRequest, PartitionAppend, decide_append
 from sparklog.store.memory import MemoryStore
 
 DAY_MS = 86_400_000
-NOTHING = Expired(0, 0, 0)
+NOTHING = ExpiryResult(0, 0, 0)
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def test_each_kind_expires_after_its_own_time(cluster: Coordinator, clock: Manua
     assert expire(cluster) == NOTHING
     clock.advance(1.1 * DAY_MS / 1000)
     cluster.alter_configs("", {"num.partitions": "2"})  # the log's time goes by its commits
-    assert expire(cluster) == Expired(0, 1, 0)
+    assert expire(cluster) == ExpiryResult(0, 1, 0)
     clock.advance(7 * DAY_MS / 1000)
     cluster.alter_configs("", {"num.partitions": "3"})
-    assert expire(cluster) == Expired(1, 0, 0)
+    assert expire(cluster) == ExpiryResult(1, 0, 0)
     assert known(cluster) == (0, 0, 1)
 
 
@@ -113,7 +113,7 @@ def test_a_sweep_removes_announcements_that_are_long_over_and_no_others(
 ) -> None:
     for number in range(30):
         ReaderLease(f"old-{number}", 1, 60_000).renewed(cluster.store, clock)
-    clock.advance((EXPIRED_ANNOUNCEMENTS_KEPT_MS + 200_000) / 1000)
+    clock.advance((EXPIRED_LEASES_KEPT_MS + 200_000) / 1000)
     ReaderLease("young", 1, 60_000).renewed(cluster.store, clock)
     cluster.alter_configs("", {"num.partitions": "2"})
     sweep(cluster)

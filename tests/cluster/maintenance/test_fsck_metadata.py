@@ -115,7 +115,7 @@ def test_several_missing_commits_are_one_finding_and_what_lies_beyond_them_anoth
     assert kinds(report) == ["missing-commit", "commits-beyond-the-end"]
     [found] = report.of_kind("missing-commit")
     assert (found.version, found.severity) == (5, ERROR)
-    assert "commits 5 to 6 are not there" in found.message
+    assert "commits 5 to 6 are missing" in found.message
 
 
 def test_the_newest_commits_are_missed_where_a_checkpoint_is_newer(cluster: DamagedCluster) -> None:

@@ -84,7 +84,7 @@ def test_a_commit_beyond_a_hole_is_named_with_what_it_holds(cluster: DamagedClus
     assert (found.severity, found.version, found.path, found.repairable) == (ERROR, 8, commit_key(8), True)
     when = json.loads(beyond)["timestamp"]
     assert f"{when // 1000 % 60:02d} UTC" in found.message
-    for said in ("ends at version 4", "5 to 7 are not there", "host-7/4711", f"{3 * BATCH} records of orders-0"):
+    for said in ("ends at version 4", "5 to 7 are missing", "host-7/4711", f"{3 * BATCH} records of orders-0"):
         assert said in found.message
     assert "\x1b" not in found.message
 

@@ -190,4 +190,4 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals)
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
     assert stop.exit_code == 128 + number
-    assert said == [f"{number.name}: stopping as soon as the present task allows; once more to stop at once"]
+    assert said == [f"{number.name}: stopping after the current task; send it again to stop immediately"]

@@ -22,7 +22,7 @@ from sparklog.errors import (
     InvalidRequestError,
 )
 from sparklog.log.layout import COMMITS, Boundary, write_boundary
-from sparklog.maintenance.replicas.mirror import _Copier, mirror, mirror_of, promote, read_mirror_file
+from sparklog.maintenance.replicas.mirror import _Copier, mirror, mirror_cluster, promote, read_mirror_file
 from sparklog.protocol.commits import commit_key
 from sparklog.store.base import Store
 from sparklog.store.memory import MemoryStore
@@ -93,7 +93,7 @@ def test_what_is_no_mirror_of_this_cluster_is_left_alone(tmp_path: Path) -> None
     with pytest.raises(InvalidRequestError, match="mirror of cluster"):
         mirror(other.store, target)
     with pytest.raises(ClusterAlreadyExistsError):
-        mirror_of(replicas.cluster, str(tmp_path / "other"))
+        mirror_cluster(replicas.cluster, str(tmp_path / "other"))
     with pytest.raises(InvalidRequestError, match="not a mirror"):
         promote(str(tmp_path / "empty"), root_of(replicas))
 
@@ -198,7 +198,7 @@ def test_a_late_mirroring_does_not_overwrite_commits_of_the_promoted_cluster(tmp
     (tmp_path / "away").rename(tmp_path / "root")
     cluster = open_cluster(target.root)
     late = _Copier(open_store(root_of(replicas)), target)
-    with pytest.raises(CorruptMetadataError, match="another commit"):
+    with pytest.raises(CorruptMetadataError, match="not the same commit"):
         late.commit(cluster.state.version, "")
     assert open_cluster(target.root).state.version == cluster.state.version
 
@@ -219,7 +219,7 @@ def test_a_mirror_lies_apart_from_the_root_and_from_every_broker(tmp_path: Path)
     replicas, _ = with_mirror(tmp_path)
     for place in (replicas.disk(1), replicas.disk(2) / "mirror", tmp_path / "root" / "inside"):
         with pytest.raises(DuplicateBrokerRegistrationError, match=r"another location|apart"):
-            mirror_of(replicas.cluster, str(place))
+            mirror_cluster(replicas.cluster, str(place))
         assert not (place / "mirror.json").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.coordinator.brokers import remove_broker
 from sparklog.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
-from sparklog.maintenance.replicas.reassignment import off_broker, reassign
+from sparklog.maintenance.replicas.reassignment import plan_drain, reassign
 from sparklog.maintenance.replicas.replication import replicate
 from sparklog.maintenance.runner import InProcess
 from sparklog.protocol.decide.replicas import alter_reassignments
@@ -69,7 +69,7 @@ def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
 
 def test_a_broker_is_emptied_onto_those_that_hold_least(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=4, assignment=[[1, 2], [2, 1], [1, 3]])
-    moves = off_broker(replicas.cluster.refresh(), 1)
+    moves = plan_drain(replicas.cluster.refresh(), 1)
     assert all(1 not in target and len(set(target)) == 2 for target in moves.values())
     assert reassign(replicas.cluster, moves, InProcess()).under_way == []
     remove_broker(replicas.cluster, 1)
@@ -78,4 +78,4 @@ def test_a_broker_is_emptied_onto_those_that_hold_least(tmp_path: Path) -> None:
 def test_a_broker_cannot_be_emptied_where_no_other_could_take_its_replicas(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path, locations=2, assignment=[[0, 1, 2]])
     with pytest.raises(InvalidReplicaAssignmentError, match="register one"):
-        off_broker(replicas.cluster.refresh(), 1)
+        plan_drain(replicas.cluster.refresh(), 1)

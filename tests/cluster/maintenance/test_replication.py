@@ -73,7 +73,7 @@ def test_a_full_target_is_one_problem_however_many_files_it_does_not_take(tmp_pa
     replicas.cluster.brokers._opened.clear()
     with substituted(FullStore(open_store(str(replicas.disk(2))))):
         problems = replicate(replicas.cluster, InProcess()).problems
-    (problem,) = [one for one in problems if "does not take it" in one]
+    (problem,) = [one for one in problems if "could not write to" in one]
     assert " and 2 more files for broker 2: " in problem
 
 

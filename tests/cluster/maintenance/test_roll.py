@@ -18,8 +18,8 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.maintenance.runner import InProcess, ProcessPool
 from sparklog.maintenance.segments.files import Source
-from sparklog.maintenance.segments.merge import RewriteTask, rewrite
-from sparklog.maintenance.segments.replacement import places_of, target_of
+from sparklog.maintenance.segments.merge import MergeTask, merge_segments
+from sparklog.maintenance.segments.replacement import replicas_of, target_of
 from sparklog.maintenance.segments.roll import roll
 from sparklog.protocol.commits import ChangePartition, LiveSegment, RegisterBroker, Run
 from sparklog.protocol.decide.append import AppendRequest
@@ -248,9 +248,9 @@ def merge_all(coordinator: Coordinator) -> None:
     """All but the last file of ``t`` become one, whatever the rules say."""
     state = coordinator.refresh()
     segments = live(coordinator, "t")[:-1]
-    places = places_of(coordinator, state.partition("t", 0))
-    assert places is not None
-    made = rewrite(RewriteTask(0, segments, places, target_of(coordinator, state, "t", 0), closed=True)).added
+    replicas = replicas_of(coordinator, state.partition("t", 0))
+    assert replicas is not None
+    made = merge_segments(MergeTask(0, segments, replicas, target_of(coordinator, state, "t", 0), closed=True)).added
     assert made is not None
     topic_id = state.topic("t").topic_id
     change = Replacement(
@@ -459,13 +459,13 @@ def test_offsets_that_an_unclean_election_left_out_stay_left_out() -> None:
         jumped = [
             replace(one, base_offset=one.base_offset + 7, end_offset=one.end_offset + 7) for one in (third, fourth)
         ]
-        places = places_of(c.coordinator, c.coordinator.state.partition("t", 0))
-        assert places is not None
+        replicas = replicas_of(c.coordinator, c.coordinator.state.partition("t", 0))
+        assert replicas is not None
         target = target_of(c.coordinator, c.coordinator.state, "t", 0)
-        made = rewrite(RewriteTask(0, [first, second, *jumped], places, target, closed=False)).added
+        made = merge_segments(MergeTask(0, [first, second, *jumped], replicas, target, closed=False)).added
         assert made is not None
         assert (made.base_offset, made.end_offset, made.run.records) == (0, 11, 4)
-        source = Source(replacement_of(0, made, 99), places)
+        source = Source(replacement_of(0, made, 99), replicas)
         assert source.read(0, ["value", "offset"]).column(1).to_pylist() == [0, 1, 9, 10]
 
 

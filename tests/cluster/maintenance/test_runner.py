@@ -100,12 +100,12 @@ def test_a_check_ends_the_tasks(kind: Callable[[Callable[[], None]], TaskRunner]
 
 
 def test_a_process_that_dies_is_said() -> None:
-    with pytest.raises(SparklogError, match="a process that ran die ended by itself"):
+    with pytest.raises(SparklogError, match="a process that ran die died"):
         list(ProcessPool(2).run(die, [1, 2, 3]))
 
 
 def test_one_worker_is_this_process_and_no_number_below() -> None:
     assert list(runner(1).run(process_of, [0])) == [os.getpid()]
     assert isinstance(runner(2), ProcessPool)
-    with pytest.raises(InvalidRequestError, match="choose from 1"):
+    with pytest.raises(InvalidRequestError, match="not between 1"):
         runner(0)

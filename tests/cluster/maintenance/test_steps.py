@@ -118,7 +118,7 @@ def test_where_another_controller_is_alive_it_is_left_to_that_one(log: Log, tmp_
     other = Controller(log.cluster)
     assert other.take_over()
     report = log.run("elections", once=False)["elections"]
-    assert report.notes == [f"{other.name} is the controller and does this"]
+    assert report.notes == [f"skipped: {other.name} is the active controller"]
     assert report.problems == []
 
 

@@ -21,11 +21,11 @@ from sparklog.log.layout import segment_key
 from sparklog.log.records.append import RunTarget, SegmentFileWriter
 from sparklog.maintenance.gc.orphans import (
     DEFAULT_AGE_MS,
-    LEFT_LOG,
     MIN_AGE_MS,
-    NEVER_PART,
+    NEVER_COMMITTED,
     NO_VERSION_IN_NAME,
     OLD_LEASE,
+    RETIRED,
     UNUSED_LISTING,
     OrphanReport,
     vacuum,
@@ -87,7 +87,7 @@ def test_files_of_a_writer_that_ended_before_its_commit_go_and_the_log_stays() -
     later(coordinator, clock)
     report = vacuum(coordinator, dry_run=False)
     assert sorted(paths(report)) == sorted(
-        (path, NEVER_PART) for path in (orphan.run.path, orphan.run.path.replace(".log", ".index"))
+        (path, NEVER_COMMITTED) for path in (orphan.run.path, orphan.run.path.replace(".log", ".index"))
     )
     assert report.size_bytes > 0
     assert values(coordinator) == [b"live", b"later", b"now"]
@@ -152,7 +152,7 @@ def test_files_that_left_the_log_go_once_their_time_has_come() -> None:
     assert vacuum(coordinator).superseded == []
     clock.advance(61)
     planned = vacuum(coordinator)
-    assert [found.why for found in planned.superseded] == [LEFT_LOG, LEFT_LOG]
+    assert [found.why for found in planned.superseded] == [RETIRED, RETIRED]
     assert planned.size_bytes > 0
     assert len(log_files(coordinator)) == 3
     done = vacuum(coordinator, dry_run=False)
@@ -224,7 +224,7 @@ def test_every_online_brokers_files_are_looked_at() -> None:
     coordinator.brokers._opened = {store.root: store for store in others}
     report = vacuum(coordinator, dry_run=False)
     assert [(found.broker, found.size) for found in report.files] == [(1, 3)]
-    assert report.problems == ["broker 2 is offline and was left out"]
+    assert report.problems == ["broker 2 is offline and was skipped"]
     assert [len(list(store.list("orders-0/"))) for store in others] == [0, 1]
 
 

@@ -129,7 +129,7 @@ def _cordon(coordinator: Coordinator, options: argparse.Namespace) -> None:
 
 def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
     """In one commit, so that no new replica comes meanwhile; nothing happens where one of them has no place to go."""
-    from sparklog.maintenance.replicas.reassignment import off_broker
+    from sparklog.maintenance.replicas.reassignment import plan_drain
     from sparklog.protocol.decide.brokers import cordon, find_broker
     from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.decide.replicas import alter_reassignments
@@ -137,7 +137,7 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
     def decide(state: State) -> Decision:
         if not find_broker(state, options.id).url:
             raise PolicyViolationError(f"broker {options.id} is the root of the cluster, which stays")
-        decided = alter_reassignments(state, off_broker(state, options.id))
+        decided = alter_reassignments(state, plan_drain(state, options.id))
         for error in decided.result.values():
             if error is not None:
                 raise error

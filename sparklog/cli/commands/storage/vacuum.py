@@ -13,7 +13,7 @@ from sparklog.types import printable
 
 if TYPE_CHECKING:
     from sparklog.cli.output.documents import VacuumFile, VacuumResult
-    from sparklog.maintenance.gc.orphans import Found, OrphanReport
+    from sparklog.maintenance.gc.orphans import GarbageFile, OrphanReport
 
 OUTPUT_IS_OPTIONAL = True
 """The exit code says what was found, also where nobody reads the output."""
@@ -96,7 +96,7 @@ def _document(result: OrphanReport) -> VacuumResult:
     )
 
 
-def _in_order(files: list[Found]) -> list[VacuumFile]:
+def _in_order(files: list[GarbageFile]) -> list[VacuumFile]:
     """The largest first."""
     from sparklog.cli.output.documents import VacuumFile
 
