@@ -61,7 +61,7 @@ def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
     [
         ({"startingOffsets": '{"orders":{"0":3}}'}, "leaves out"),
         ({"startingOffsets": '{"orders":{"0":3,"1":0,"2":0}}'}, "does not read"),
-        ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log goes from 0 to 5"),
+        ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log has 0 to 5"),
         ({"subscribe": "nothing"}, "does not exist"),
         ({"assign": '{"nothing":[0]}'}, "does not exist"),
         ({"assign": '{"nothing":[0]}', "failOnDataLoss": "false"}, "does not exist"),
@@ -79,9 +79,9 @@ def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endingOffsets": "latest"}, "has no meaning in a streaming query"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "exchange the two"),
-        ({"maxTriggerDelay": "soon"}, "it takes a time such as"),
+        ({"endingOffsets": "latest"}, "does not apply to a streaming query"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "swap the two"),
+        ({"maxTriggerDelay": "soon"}, "expected a time such as"),
         ({"maxOffsetsPerTrigger": "0"}, "whole number from 1"),
         ({"commitOffsets": "maybe"}, "true or false"),
     ],

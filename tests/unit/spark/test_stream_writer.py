@@ -11,7 +11,7 @@ from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.stream.lag_listener import query_lag
+from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.types import TopicPartition
 from tests.unit.spark.helpers import across, batches, cluster, schema_of, values, write_rows
@@ -141,9 +141,9 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
 def test_lag_is_found_in_a_querys_progress(ids: dict[str, object]) -> None:
     source = {"endOffset": {"a": {"0": 5, "1": 2}, **ids}, "latestOffset": {"a": {"0": 9, "1": 2}}}
     progress = {"id": "q", "name": "copier", "batchId": 3, "inputRowsPerSecond": 2.5, "processedRowsPerSecond": None}
-    found = query_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
+    found = find_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
     assert found is not None
     assert found.partitions == {TopicPartition("a", 0): 4, TopicPartition("a", 1): 0}
     assert (found.query, found.min_offsets_behind_latest, found.max_offsets_behind_latest) == ("copier", 0, 4)
     assert (found.avg_offsets_behind_latest, found.input_rows_per_second) == (2.0, 2.5)
-    assert query_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None
+    assert find_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None

@@ -187,7 +187,7 @@ def test_a_partitioner_of_ones_own_is_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.unit.spark.partitioners:none", "os:sep"])
 def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
-    with pytest.raises(InvalidOptionError, match="option partitioner cannot be"):
+    with pytest.raises(InvalidOptionError, match="for option partitioner: "):
         writer(tmp_path, "value string", topic="a", partitioner=name)
 
 
@@ -218,13 +218,13 @@ def test_keys_can_be_left_out_of_the_choice(tmp_path: Path) -> None:
     ("ddl", "problem"),
     [
         ("key string", "no column value"),
-        ("value int", "column value must be string or binary and is int"),
+        ("value int", "column value must be string or binary, but is int"),
         ("value string, key bigint", "column key must be"),
         ("value string, partition bigint", "column partition must be int"),
         ("value string, timestamp string", "column timestamp must be"),
         ("value string, headers map", "column headers must be"),
         ("value string, headers texts", "column headers must be"),
-        ("value string, Value string", "same name"),
+        ("value string, Value string", "differ only in case"),
     ],
 )
 def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path, ddl: str, problem: str) -> None:
@@ -235,7 +235,7 @@ def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path,
 
 def test_rows_need_a_topic(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
-    with pytest.raises(InvalidRecordError, match=r"which topic\?"):
+    with pytest.raises(InvalidRecordError, match=r"no topic given"):
         writer(tmp_path, "value string")
     with pytest.raises(InvalidRecordError, match="null topic"):
         write_rows(tmp_path, "topic string, value string", [{"topic": None, "value": "v"}])
