@@ -301,7 +301,7 @@ def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_e
     }
     assert capsys.readouterr().err == ""
     assert program.number(program.parse([*read, "parquet"]), on_yarn) == {}
-    assert "a second attempt (YARN, as spark.yarn.maxAppAttempts is not 1) appends" in capsys.readouterr().err
+    assert "a second attempt (YARN, since spark.yarn.maxAppAttempts is not 1) appends" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         program.parse([*read, "parquet", "--txn-app-id", "daily", "--txn-version", "1"])
 

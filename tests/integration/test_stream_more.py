@@ -136,7 +136,7 @@ def test_a_query_that_goes_on_commits_only_what_is_new_and_none_of_a_name_that_n
     assert log.refresh().version == before
     run_named(spark, stream(spark, log), "x" * 300, tmp_path / "b")
     assert set(log.refresh().groups) == {"named"}
-    assert "commits no offsets under its name" in caplog.text
+    assert "commits no offsets to a group of its name" in caplog.text
 
 
 def test_a_source_may_stand_twice_in_a_query_and_beside_another(

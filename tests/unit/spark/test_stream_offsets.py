@@ -124,7 +124,7 @@ def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest()
     ("log", "begin", "loss"),
     [
         (("id-a", 7, 9), 7, "a-0 from offset 5 to 7: records were deleted before they were read"),
-        (("id-a", 0, 3), 3, "a-0 from offset 3 to 5: the log ends at 3 and has been longer"),
+        (("id-a", 0, 3), 3, "a-0 from offset 3 to 5: the log ends at 3 and was longer before"),
         (
             ("id-new", 0, 9),
             0,

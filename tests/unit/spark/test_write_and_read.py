@@ -194,7 +194,7 @@ def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Pa
 @pytest.mark.parametrize("name", ["too_few", "too_large", "words"])
 def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
-    with pytest.raises(InvalidRecordError, match=f"partitioner tests.unit.spark.partitioners:{name} gave"):
+    with pytest.raises(InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"):
         write_rows(
             tmp_path,
             "key string, value string",
@@ -316,7 +316,7 @@ def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> 
     job = writer(tmp_path, "value string, timestamp timestamp", ManualClock(10_000), topic="a")
     for fine in (9_000, 11_000):
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(fine)}])))
-    with pytest.raises(InvalidTimestampError, match=rf"timestamp {wrong} ms, and message\.timestamp\."):
+    with pytest.raises(InvalidTimestampError, match=rf"timestamp {wrong} ms, but message\.timestamp\."):
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(wrong)}])))
 
 
