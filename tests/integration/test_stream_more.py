@@ -188,7 +188,7 @@ def test_write_batch_outside_of_a_query_has_to_be_given_its_id(
 ) -> None:
     """As in sessions of Spark Connect, which tell nobody of a query."""
     batch = spark.createDataFrame([("7",)], "value string")
-    with pytest.raises(InvalidRequestError, match="give it query_id"):
+    with pytest.raises(InvalidRequestError, match="pass query_id"):
         sparklog.write_batch(batch, 0, log.store.root, "copies")
     for _ in range(2):
         sparklog.write_batch(batch, 0, log.store.root, "copies", query_id="mine")
