@@ -199,7 +199,7 @@ def test_consumer_offsets(tmp_path: Path) -> None:
     cluster(tmp_path, orders=1).commit_offsets("g", {("orders", 0): 3})
     found = read_rows(tmp_path, subscribe="__consumer_offsets")
     assert [row["key"] for row in found] == [offset_key("g", "orders", 0)]
-    with pytest.raises(InvalidOptionError, match="but no streaming query"):
+    with pytest.raises(InvalidOptionError, match="streaming queries cannot"):
         stream_options({"path": str(tmp_path), "subscribe": "__consumer_offsets"})
 
 

@@ -82,7 +82,7 @@ def test_what_is_no_offset_is_refused(raw: object) -> None:
 def test_another_clusters_checkpoint_is_refused() -> None:
     check_cluster(offsets({}), "cluster", "/data/log")
     check_cluster(StreamOffsets({}), "cluster", "/data/log")
-    with pytest.raises(InvalidRequestError, match="of cluster cluster, and /data/log holds cluster other"):
+    with pytest.raises(InvalidRequestError, match="of cluster cluster, but /data/log holds cluster other"):
         check_cluster(offsets({}), "other", "/data/log")
 
 
@@ -149,7 +149,7 @@ def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
     with pytest.raises(DataLossError, match=r"a-0 from offset 5 to 7: gone.*failOnDataLoss=false") as failed:
         raise_losses([Loss(A0, 5, 7, "gone")])
     assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("a", 0, 5)
-    assert describe_losses([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 partitions more")
+    assert describe_losses([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 more partitions")
 
 
 def test_a_batch_reads_what_lies_between_its_offsets() -> None:
