@@ -194,7 +194,9 @@ def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Pa
 @pytest.mark.parametrize("name", ["too_few", "too_large", "words"])
 def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
-    with pytest.raises(InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"):
+    with pytest.raises(
+        InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"
+    ):
         write_rows(
             tmp_path,
             "key string, value string",
