@@ -124,8 +124,8 @@ def check_cluster(offsets: StreamOffsets, cluster_id: str, root: str) -> None:
     """Check that the offsets are of this cluster. Raises InvalidRequestError."""
     if offsets.cluster_id not in ("", cluster_id):
         raise InvalidRequestError(
-            f"the checkpoint is of cluster {offsets.cluster_id}, but {root} holds cluster {cluster_id}, in which its "
-            "offsets are meaningless; correct kafka.bootstrap.servers, or use a new checkpointLocation"
+            f"the checkpoint is of cluster {offsets.cluster_id}, but {root} holds cluster {cluster_id}, "
+            "in which its offsets are meaningless; correct kafka.bootstrap.servers, or use a new checkpointLocation"
         )
 
 
