@@ -1,9 +1,9 @@
-"""Read topics into anything that Spark can write: files, tables, the console.
+"""Read topics into any format that Spark can write: files, tables, the console.
 
     spark-submit jobs/consume.py --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
     python jobs/consume.py       --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
 
-Exit codes: 0 everything was written, 1 it was not and the last line says why, 2 the command line is wrong.
+Exit codes: 0 success, 1 failure (the last line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ except ImportError as error:
 
 PROGRAM = "consume"
 NUMBERED_FORMATS = ("delta", "sparklog")
-"""Formats that write once what is numbered by txnAppId and txnVersion."""
+"""Formats with idempotent writes, numbered by txnAppId and txnVersion."""
 TEXT_COLUMNS = ("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
-PLACE_COLUMNS = ("topic", "partition", "offset", "timestamp")
+POSITION_COLUMNS = ("topic", "partition", "offset", "timestamp")
 EXAMPLES = """\
 examples:
   spark-submit jobs/consume.py --bootstrap-server /data/log --topic flights --format parquet --path flights.parquet \\
@@ -42,7 +42,7 @@ examples:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="consume.py",
-        description="Read topics into anything that Spark can write. What is read is one consistent snapshot.",
+        description="Read one consistent snapshot of topics into any format that Spark can write.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -50,45 +50,50 @@ def parser() -> argparse.ArgumentParser:
     job.add_cluster_argument(options)
     source = options.add_argument_group("what to read")
     topics = source.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topic", help="topics, with commas between them")
-    topics.add_argument("--include", metavar="REGEX", help="all topics in whose names this is found")
+    topics.add_argument("--topic", help="comma-separated topics")
+    topics.add_argument("--include", metavar="REGEX", help="all topics whose names contain a match")
     source.add_argument(
-        "--partition", metavar="N", type=int, action="append", default=[], help="of one topic, repeatable"
+        "--partition", metavar="N", type=int, action="append", default=[], help="partition of one topic, repeatable"
     )
     starts = source.add_mutually_exclusive_group()
     starts.add_argument(
         "--starting-offsets", metavar="OFFSETS", help="earliest, or JSON by topic and partition (earliest)"
     )
-    starts.add_argument("--starting-timestamp", metavar="MS", type=int, help="from the first record of this time on")
+    starts.add_argument("--starting-timestamp", metavar="MS", type=int, help="from the first record of this time")
     ends = source.add_mutually_exclusive_group()
     ends.add_argument("--ending-offsets", metavar="OFFSETS", help="latest, or JSON; exclusive (latest)")
     ends.add_argument(
         "--ending-timestamp", metavar="MS", type=int, help="up to the first record of this time, exclusive"
     )
-    columns = options.add_argument_group("what becomes of a record (key and value as text, and where and when it was)")
-    columns.add_argument("--value-schema", metavar="DDL", help="the value is JSON like this: its fields become columns")
+    columns = options.add_argument_group("columns (key and value as text, topic, partition, offset and timestamp)")
+    columns.add_argument("--value-schema", metavar="DDL", help="schema of a JSON value: its fields become columns")
     columns.add_argument(
         "--select", metavar="EXPR", action="append", default=[], help="an SQL expression over these columns, repeatable"
     )
-    columns.add_argument("--raw", action="store_true", help="key and value stay bytes, where they are no text")
-    columns.add_argument("--include-headers", action="store_true", help="the headers too")
+    columns.add_argument("--raw", action="store_true", help="keep key and value as bytes, if they are not text")
+    columns.add_argument("--include-headers", action="store_true", help="include the column headers")
     target = options.add_argument_group("where to write")
-    target.add_argument("--format", required=True, help="a format of Spark's: csv, json, parquet, delta, console …")
+    target.add_argument("--format", required=True, help="a Spark format: csv, json, parquet, delta, console …")
     target.add_argument("--path", help="the folder to write to")
     target.add_argument("--mode", choices=("append", "overwrite", "errorifexists", "ignore"), default="errorifexists",
-                        help="where there is something at the path already (errorifexists)")  # fmt: skip
+                        help="what to do if the path exists (errorifexists)")  # fmt: skip
     target.add_argument(
-        "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
+        "--option",
+        metavar="NAME=VALUE",
+        type=job.pair,
+        action="append",
+        default=[],
+        help="option of the format, repeatable",
     )
-    job.add_number_arguments(options.add_argument_group(f"to write once, into {' and '.join(NUMBERED_FORMATS)}"))
-    options.add_argument("--skip-lost-records", action="store_true", help="go on where records asked for are gone")
+    job.add_number_arguments(options.add_argument_group(f"idempotent writes, to {' and '.join(NUMBERED_FORMATS)}"))
+    options.add_argument("--skip-lost-records", action="store_true", help="continue if records have been deleted")
     options.add_argument(
         "--storage-option",
         metavar="NAME=VALUE",
         type=job.pair,
         action="append",
         default=[],
-        help="for the storage's client, repeatable",
+        help="option of the storage client, repeatable",
     )
     job.add_session_arguments(options)
     return options
@@ -104,7 +109,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         command_line.error("--raw and --value-schema exclude each other: JSON is text")
     if options.txn_app_id and options.format.lower() not in NUMBERED_FORMATS:
         command_line.error(
-            f"--txn-app-id is for {' and '.join(NUMBERED_FORMATS)}: {options.format} has no numbered writes"
+            f"--txn-app-id applies to {' and '.join(NUMBERED_FORMATS)}: {options.format} has no numbered writes"
         )
     job.check_number_arguments(command_line, options)
     job.check_session_arguments(command_line, options)
@@ -112,32 +117,33 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def columns(records: DataFrame, options: argparse.Namespace) -> DataFrame:
-    """The columns to write, out of those of a log."""
-    places = [*PLACE_COLUMNS, *(["headers"] if options.include_headers else [])]
+    """Return the columns to write, from those of a log."""
+    positions = [*POSITION_COLUMNS, *(["headers"] if options.include_headers else [])]
     if options.raw:
-        rows = records.select("key", "value", *places)
+        rows = records.select("key", "value", *positions)
     elif options.value_schema:
         value = F.from_json(F.col("value").cast("string"), options.value_schema, {"mode": "FAILFAST"})
-        rows = records.select(F.col("key").cast("string").alias("key"), value.alias("value"), *places)
-        rows = rows.select("value.*", *(name for name in rows.columns if name != "value" and name not in _names(rows)))
+        rows = records.select(F.col("key").cast("string").alias("key"), value.alias("value"), *positions)
+        fields = _field_names(rows)
+        rows = rows.select("value.*", *(name for name in rows.columns if name != "value" and name not in fields))
     else:
-        rows = records.selectExpr(*TEXT_COLUMNS, *places)
+        rows = records.selectExpr(*TEXT_COLUMNS, *positions)
     return rows.selectExpr(*options.select) if options.select else rows
 
 
-def _names(rows: DataFrame) -> set[str]:
-    """The fields of the value: where one is called like a column of the log, it wins."""
+def _field_names(rows: DataFrame) -> set[str]:
+    """Return the fields of the value, which replace columns of the log with the same name."""
     return {name.lower() for name in rows.select("value.*").columns}
 
 
-def number(options: argparse.Namespace, setting: attempts.Settings) -> dict[str, str]:
-    """What makes a second attempt of this job write nothing, in formats that know it; the others are told of."""
+def number_options(options: argparse.Namespace, setting: attempts.Settings) -> dict[str, str]:
+    """Return the writer options that make this job idempotent; for other formats warn about a second attempt."""
     if options.format.lower() in NUMBERED_FORMATS:
         application, version = job.write_number(options, setting)
         return {"txnAppId": application, "txnVersion": str(version)} if application else {}
-    who = attempts.repeated_by(setting)
-    if who and options.mode == "append":
-        job.say(PROGRAM, f"a second attempt ({who}) appends to {options.format} once more: use --mode overwrite, or "
+    rerunner = attempts.find_rerunner(setting)
+    if rerunner and options.mode == "append":
+        job.say(PROGRAM, f"a second attempt ({rerunner}) appends to {options.format} again: use --mode overwrite, or "
                          f"one of the formats {', '.join(NUMBERED_FORMATS)}")  # fmt: skip
     return {}
 
@@ -161,13 +167,13 @@ def consume(options: argparse.Namespace) -> str:
             include_headers=options.include_headers,
             storage_options=job.storage_values(options.storage_option),
         )
-        rows, count = job.counted(columns(records, options))
-        numbered = number(options, attempts.settings_of(spark))
+        rows, count = job.count_rows(columns(records, options))
+        numbered = number_options(options, attempts.settings_of(spark))
         writer = rows.write.format(options.format).mode(options.mode)
         writer.options(**{**numbered, **dict(options.option)}).save(options.path)
-    if options.format.lower() == "console":  # which takes only the rows that it shows
+    if options.format.lower() == "console":  # reads only the rows that it shows
         return f"shown in {progress.seconds:.1f} s"
-    if numbered:  # without a job, where it was written before: nothing was counted
+    if numbered:  # a repetition runs no job, so there is no count
         return (
             f"version {numbered['txnVersion']} of {numbered['txnAppId']} is in {target} after {progress.seconds:.1f} s"
         )

@@ -1,12 +1,12 @@
-"""Consume topics with the tasks of a Spark job as the members of a consumer group.
+"""Consume topics with the tasks of a Spark job as members of a consumer group.
 
     spark-submit jobs/consume_group.py --bootstrap-server ROOT --group GROUP --topic TOPIC --process FILE:FUNCTION
     python jobs/consume_group.py       --bootstrap-server ROOT --group GROUP --topic TOPIC --process FILE:FUNCTION
 
-The function is called with records of one partition and a context; what it gives to ``context.send(topic, rows)`` is
-in the log exactly once. Without --forever the program ends when everything that was there at its start is consumed.
-SIGTERM ends it after the calls that are running; the next start goes on from there.
-Exit codes: 0 it worked or was stopped, 1 it failed and the last line says why, 2 the command line is wrong.
+The function is called with records of one partition and a context; rows that it passes to ``context.send(topic, rows)``
+are in the log exactly once. Without --forever the program ends when all records that existed at its start are consumed.
+SIGTERM ends it after the running calls; the next start continues from there.
+Exit codes: 0 success or stopped, 1 failure (the last line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ examples:
       --process billing.totals:add_up --records pandas --members 4
 
 totals.py:
-  def add_up(records, context):                  # a pyarrow RecordBatch, or a frame with --records pandas
+  def add_up(records, context):                  # a pyarrow RecordBatch, or a DataFrame with --records pandas
       context.send("totals", records.select(["key", "value"]))"""
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="consume_group.py",
-        description="Consume topics with the tasks of a Spark job as the members of a consumer group.",
+        description="Consume topics with the tasks of a Spark job as members of a consumer group.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     job.add_cluster_argument(options)
-    options.add_argument("--group", required=True, help="the consumer group; it goes on where it stands")
-    options.add_argument("--topic", metavar="TOPICS", required=True, help="topics, with commas between them")
+    options.add_argument("--group", required=True, help="the consumer group; it continues at its committed offsets")
+    options.add_argument("--topic", metavar="TOPICS", required=True, help="comma-separated topics")
     options.add_argument(
         "--process", metavar="WHAT", required=True, help="FILE.py:FUNCTION, or MODULE:FUNCTION that executors have"
     )
     options.add_argument(
-        "--records", choices=("arrow", "pandas"), default="arrow", help="what it is called with (arrow)"
+        "--records", choices=("arrow", "pandas"), default="arrow", help="type of the function's records (arrow)"
     )
-    options.add_argument("--members", metavar="N", type=int, help="tasks (as many as there are slots)")
-    options.add_argument("--forever", action="store_true", help="wait for more instead of ending")
+    options.add_argument("--members", metavar="N", type=int, help="number of tasks (as many as Spark has slots)")
+    options.add_argument("--forever", action="store_true", help="wait for more records instead of ending")
     options.add_argument(
         "--auto-offset-reset",
         choices=("earliest", "latest", "none"),
         default="earliest",
         help="where a group without offsets starts (earliest)",
     )
-    options.add_argument("--max-records", metavar="N", type=int, default=100_000, help="of one call (100000)")
-    options.add_argument("--include-headers", action="store_true", help="with a column headers")
+    options.add_argument("--max-records", metavar="N", type=int, default=100_000, help="per call (100000)")
+    options.add_argument("--include-headers", action="store_true", help="include the column headers")
     options.add_argument("--session-timeout-ms", metavar="MS", type=int, default=45_000,
-                         help="until a silent member counts as dead (45000)")  # fmt: skip
+                         help="time without a heartbeat after which a member is removed (45000)")  # fmt: skip
     options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
-                         help="for the storage's client, repeatable")  # fmt: skip
+                         help="option of the storage client, repeatable")  # fmt: skip
     job.add_session_arguments(options)
     return options
 
@@ -83,7 +83,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def consume_group(options: argparse.Namespace) -> str:
-    process = functions.named(options.process)
+    process = functions.load_function(options.process)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = job.job_session(f"sparklog consume_group {options.group}", options)

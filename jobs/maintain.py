@@ -3,9 +3,9 @@
     spark-submit jobs/maintain.py --bootstrap-server ROOT [--only STEPS] [--topic REGEX] [--loop]
     python jobs/maintain.py       --bootstrap-server ROOT [--only STEPS] [--topic REGEX] [--loop]
 
-One pass, or with --loop each step at its interval until SIGTERM. Any number of these may run at the same time, beside
-`sparklog maintain` too; a pass that was killed is made good by the next one.
-Exit codes: 0 it worked or was stopped, 1 something failed and a line says what, 2 the command line is wrong.
+One pass, or with --loop each step at its interval until SIGTERM. Any number of these may run concurrently, also with
+`sparklog maintain`; the next pass completes the work of a killed one.
+Exit codes: 0 success or stopped, 1 failure (a line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     job.add_cluster_argument(options)
-    options.add_argument("--loop", action="store_true", help="go on until SIGTERM, instead of one pass")
+    options.add_argument("--loop", action="store_true", help="run until SIGTERM instead of one pass")
     options.add_argument(
         "--only", metavar="STEPS", type=step_names, default=[], help=f"comma-separated, of {', '.join(STEPS)} (all)"
     )
     options.add_argument(
-        "--topic", metavar="REGEX", type=topic_pattern, help="topics, for the steps that go by topic (all)"
+        "--topic", metavar="REGEX", type=topic_pattern, help="topics, for the steps that work per topic (all)"
     )
     options.add_argument("--mirror", metavar="URL", default="", help="a location to mirror the commit log to")
     options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
-                         help="for the storage's client, repeatable")  # fmt: skip
+                         help="option of the storage client, repeatable")  # fmt: skip
     job.add_session_arguments(options)
     return options
 
@@ -62,7 +62,7 @@ def step_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in STEPS:
-            raise argparse.ArgumentTypeError(f"there is no step {name!r}; choose from {', '.join(STEPS)}")
+            raise argparse.ArgumentTypeError(f"unknown step {name!r}; choose from {', '.join(STEPS)}")
     return names
 
 
@@ -70,7 +70,7 @@ def topic_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"invalid regular expression {text!r}: {error}") from None
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -109,10 +109,10 @@ def maintain(options: argparse.Namespace) -> str:
             return f"ended after {progress.seconds:.0f} s"
         reports = loop.once()
     if len(reports) < len(due):
-        raise SparklogError(f"stopped after {len(reports)} of {len(due)} steps; what was done by then holds")
+        raise SparklogError(f"stopped after {len(reports)} of {len(due)} steps; their work is kept")
     failures = problems(reports)
     if failures:
-        raise SparklogError(f"{failures} of the things to do, see above; what could be done is done")
+        raise SparklogError(f"{failures} problem{'s' * (failures > 1)}, see above; all other work is done")
     return f"{len(reports)} steps done in {progress.seconds:.1f} s"
 
 

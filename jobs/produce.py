@@ -1,9 +1,9 @@
-"""Append what Spark can read to a topic: one job, one commit, all records or none.
+"""Append any data that Spark can read to a topic: one job, one commit, all records or none.
 
     spark-submit jobs/produce.py --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
     python jobs/produce.py       --bootstrap-server ROOT --topic TOPIC --format FORMAT --path PATH [OPTIONS]
 
-Exit codes: 0 all records are in the log, 1 none are and the last line says why, 2 the command line is wrong.
+Exit codes: 0 all records are in the log, 1 none are (the last line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -36,36 +36,41 @@ examples:
   python jobs/produce.py --bootstrap-server s3://bucket/log --topic events --format json --path s3a://bucket/events \\
       --key "concat(user, '-', device)" --value "to_json(named_struct('at', at, 'what', what))"
 
-Run again with the same --txn-app-id and --run-date (or --txn-version), a job writes nothing twice. Without them it
-is numbered by its application where YARN may run it again, or Kubernetes its driver pod; submitted again it writes
-again."""
+Run again with the same --txn-app-id and --run-date (or --txn-version), a job writes nothing. Without them it is
+numbered by its Spark application, so that it writes once even if YARN reruns it or Kubernetes restarts its driver pod;
+submitted again it writes again."""
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="produce.py",
-        description="Append what Spark can read to a topic: one job, one commit, all records or none.",
+        description="Append any data that Spark can read to a topic: one job, one commit, all records or none.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     job.add_cluster_argument(options)
-    options.add_argument("--topic", help="the topic to append to; without it, a column topic names each row's")
+    options.add_argument("--topic", help="the topic to append to; without it, the column topic names that of each row")
     source = options.add_argument_group("what to read")
-    source.add_argument("--format", required=True, help="a format of Spark's: csv, json, parquet, orc, delta …")
+    source.add_argument("--format", required=True, help="a Spark format: csv, json, parquet, orc, delta …")
     source.add_argument("--path", action="append", default=[], help="a file or folder, repeatable")
     source.add_argument(
-        "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
+        "--option",
+        metavar="NAME=VALUE",
+        type=job.pair,
+        action="append",
+        default=[],
+        help="option of the format, repeatable",
     )
     source.add_argument("--schema", metavar="DDL", help="columns and types, such as 'id bigint, name string'")
-    record = options.add_argument_group("what becomes of a row (columns or SQL expressions over the columns)")
+    record = options.add_argument_group("fields of the record (columns or SQL expressions over the columns)")
     record.add_argument(
-        "--value", metavar="EXPR", default="to_json(struct(*))", help="(to_json(struct(*)): all, as JSON)"
+        "--value", metavar="EXPR", default="to_json(struct(*))", help="(to_json(struct(*)): all columns, as JSON)"
     )
-    record.add_argument("--key", metavar="EXPR", help="chooses the partition as Kafka does (no key)")
+    record.add_argument("--key", metavar="EXPR", help="chooses the partition as in Kafka (no key)")
     record.add_argument("--headers", metavar="EXPR", help="an array<struct<key:string,value:binary>> (none)")
-    record.add_argument("--partition", metavar="EXPR", help="the partition's number, where a key shall not choose it")
-    record.add_argument("--timestamp", metavar="EXPR", help="the record's time (the time of writing)")
+    record.add_argument("--partition", metavar="EXPR", help="the partition's number, instead of that of the key")
+    record.add_argument("--timestamp", metavar="EXPR", help="the record's timestamp (the time of the write)")
     write = options.add_argument_group("how to write")
     write.add_argument("--partitioner", metavar="NAME", help="default, integer_key, or your own as module:callable")
     write.add_argument("--compression-codec", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="(none)")
@@ -76,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         type=job.pair,
         action="append",
         default=[],
-        help="for the storage's client, repeatable",
+        help="option of the storage client, repeatable",
     )
     job.add_session_arguments(options)
     return options
@@ -92,7 +97,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def records(rows: DataFrame, options: argparse.Namespace) -> DataFrame:
-    """The columns that a topic takes, out of whatever columns the rows have."""
+    """Return the columns of a record, from expressions over the columns of the rows."""
     columns = [_text_or_bytes(rows, options.value).alias("value")]
     if options.key:
         columns.append(_text_or_bytes(rows, options.key).alias("key"))
@@ -108,24 +113,24 @@ def records(rows: DataFrame, options: argparse.Namespace) -> DataFrame:
 
 
 def _text_or_bytes(rows: DataFrame, expression: str) -> Column:
-    """The expression; a number, date or the like as Spark writes it in text."""
+    """Return the expression; a value that is neither text nor binary is cast to text."""
     column = F.expr(expression)
     return column if isinstance(rows.select(column).schema[0].dataType, BinaryType) else column.cast("string")
 
 
 def produce(options: argparse.Namespace) -> str:
     storage_options = job.storage_values(options.storage_option)
-    where = f"topic {options.topic}" if options.topic else "the topics that the rows name"
+    target = f"topic {options.topic}" if options.topic else "the topics that the rows name"
     spark = job.job_session(f"sparklog produce {options.topic or ''}".strip(), options)
     application, version = job.write_number(options, attempts.settings_of(spark))
     if application and job.was_written(options.bootstrap_server, storage_options, application, version):
         return f"version {version} of {application} was written before: nothing to do"
-    job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {where} of {options.bootstrap_server}")
+    job.say(PROGRAM, f"from {options.format} {' '.join(options.path)} into {target} of {options.bootstrap_server}")
     with job.Progress(PROGRAM, spark) as progress:
         reader = spark.read.format(options.format).options(**dict(options.option))
         if options.schema:
             reader = reader.schema(options.schema)
-        rows, count = job.counted(records(reader.load(options.path or None), options))
+        rows, count = job.count_rows(records(reader.load(options.path or None), options))
         sparklog.write(
             rows,
             options.bootstrap_server,
@@ -136,7 +141,7 @@ def produce(options: argparse.Namespace) -> str:
             txn_version=version,
             storage_options=storage_options,
         )
-    return f"{count():,} records written to {where} in {progress.seconds:.1f} s"
+    return f"{count():,} records written to {target} in {progress.seconds:.1f} s"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Copy topics into a topic, all the time, each record once.
+"""Copy topics continuously into a topic, each record exactly once.
 
     spark-submit jobs/stream_copy.py --bootstrap-server ROOT --topic TOPIC --to TOPIC --checkpoint FOLDER [OPTIONS]
     python jobs/stream_copy.py       --bootstrap-server ROOT --topic TOPIC --to TOPIC --checkpoint FOLDER [OPTIONS]
 
-SIGTERM stops the query; it goes on where it was when it is started again with the same checkpoint.
-Exit codes: 0 it ended or was stopped, 1 it failed and the last line says why, 2 the command line is wrong.
+SIGTERM stops the query; started again with the same checkpoint, it continues where it stopped.
+Exit codes: 0 ended or stopped, 1 failure (the last line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ examples:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="stream_copy.py",
-        description="Copy topics into a topic of the same cluster, all the time, each record once.",
+        description="Copy topics continuously into a topic of the same cluster, each record exactly once.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     stream_job.add_stream_arguments(options)
-    target = options.add_argument_group("what becomes of a record")
+    target = options.add_argument_group("what to write")
     target.add_argument("--to", metavar="TOPIC", required=True, help="the topic to write to")
     target.add_argument("--key", metavar="EXPR", default="key", help="an SQL expression (key)")
     target.add_argument("--value", metavar="EXPR", default="value", help="an SQL expression (value)")
     target.add_argument("--where", metavar="EXPR", help="only records for which this SQL expression is true")
-    target.add_argument("--keep-partitions", action="store_true", help="to the partition of the same number")
+    target.add_argument("--keep-partitions", action="store_true", help="write to the partition of the same number")
     return options
 
 
@@ -60,11 +60,11 @@ def stream_copy(options: argparse.Namespace) -> str:
     rows = stream_job.records(spark, options)
     if options.where:
         rows = rows.where(options.where)
-    place = ["partition"] if options.keep_partitions else []
-    rows = rows.selectExpr(f"{options.key} AS key", f"{options.value} AS value", "headers", *place)
+    partition = ["partition"] if options.keep_partitions else []
+    rows = rows.selectExpr(f"{options.key} AS key", f"{options.value} AS value", "headers", *partition)
     writer = rows.writeStream.format("sparklog").options(**stream_job.cluster_options(options), topic=options.to)
     if options.group:
-        writer = writer.option("kafka.group.id", options.group)  # of the sink: one commit with the output
+        writer = writer.option("kafka.group.id", options.group)  # the sink commits offsets and output together
     return stream_job.run_query(PROGRAM, writer, options)
 
 

@@ -1,10 +1,10 @@
-"""Read topics into a table of files, all the time, each record once: Parquet, Delta and what else Spark streams into.
+"""Read topics continuously into a table of files, each record exactly once: Parquet, Delta, or any streaming format.
 
     spark-submit jobs/stream_to_table.py --bootstrap-server ROOT --topic TOPIC --path FOLDER --checkpoint FOLDER
     python jobs/stream_to_table.py       --bootstrap-server ROOT --topic TOPIC --path FOLDER --checkpoint FOLDER
 
-SIGTERM stops the query; it goes on where it was when it is started again with the same checkpoint.
-Exit codes: 0 it ended or was stopped, 1 it failed and the last line says why, 2 the command line is wrong.
+SIGTERM stops the query; started again with the same checkpoint, it continues where it stopped.
+Exit codes: 0 ended or stopped, 1 failure (the last line gives the reason), 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError as error:
     )
 
 PROGRAM = "stream_to_table"
-PLACE_COLUMNS = ("topic", "partition", "offset", "timestamp")
+POSITION_COLUMNS = ("topic", "partition", "offset", "timestamp")
 EXAMPLES = """\
 examples:
   spark-submit jobs/stream_to_table.py --bootstrap-server /data/log --topic flights --path /data/flights \\
@@ -36,21 +36,26 @@ examples:
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="stream_to_table.py",
-        description="Read topics into a table of files, all the time, each record once.",
+        description="Read topics continuously into a table of files, each record exactly once.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     stream_job.add_stream_arguments(options)
-    target = options.add_argument_group("what becomes of a record (key and value as text, and where and when it was)")
-    target.add_argument("--value-schema", metavar="DDL", help="the value is JSON like this: its fields become columns")
+    target = options.add_argument_group("columns (key and value as text, topic, partition, offset and timestamp)")
+    target.add_argument("--value-schema", metavar="DDL", help="schema of a JSON value: its fields become columns")
     target.add_argument(
         "--select", metavar="EXPR", action="append", default=[], help="an SQL expression over these columns, repeatable"
     )
     target.add_argument("--path", required=True, help="the folder of the table")
     target.add_argument("--format", default="parquet", help="parquet, delta, json, csv … (parquet)")
     target.add_argument(
-        "--option", metavar="NAME=VALUE", type=job.pair, action="append", default=[], help="of the format, repeatable"
+        "--option",
+        metavar="NAME=VALUE",
+        type=job.pair,
+        action="append",
+        default=[],
+        help="option of the format, repeatable",
     )
     return options
 
@@ -68,9 +73,9 @@ def stream_to_table(options: argparse.Namespace) -> str:
     key = F.col("key").cast("string").alias("key")
     if options.value_schema:
         value = F.from_json(F.col("value").cast("string"), options.value_schema, {"mode": "FAILFAST"})
-        rows = rows.select(key, value.alias("value"), *PLACE_COLUMNS).select("key", "value.*", *PLACE_COLUMNS)
+        rows = rows.select(key, value.alias("value"), *POSITION_COLUMNS).select("key", "value.*", *POSITION_COLUMNS)
     else:
-        rows = rows.select(key, F.col("value").cast("string").alias("value"), *PLACE_COLUMNS)
+        rows = rows.select(key, F.col("value").cast("string").alias("value"), *POSITION_COLUMNS)
     if options.select:
         rows = rows.selectExpr(*options.select)
     writer = rows.writeStream.format(options.format).options(**dict(options.option)).option("path", options.path)

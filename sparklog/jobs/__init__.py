@@ -1,4 +1,4 @@
-"""The programs for spark-submit, wherever sparklog is installed: where they are, and ``python -m sparklog.jobs.NAME``.
+"""Locate the programs for spark-submit of an installed sparklog, which also run as ``python -m sparklog.jobs.NAME``.
 
     for job in sparklog.jobs.list_jobs():
         print(job.name, job.path, job.description)
@@ -6,7 +6,7 @@
 In a checkout the programs are the files in ``jobs/`` beside this package; the wheel has them in this folder, and the
 Spark settings of ``conf/`` in the folder ``conf`` beside it.
 
-Rules: importing this needs no Spark; a job says itself what it lacks. Not for: what the jobs do.
+Rules: importing this needs no Spark; a job reports missing packages itself. Not for: the work of the jobs.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Job(NamedTuple):
 
 
 def list_jobs() -> list[Job]:
-    """Every job, by name."""
-    found = sorted(path for folder in __path__ for path in Path(folder).glob("*.py") if path.stem != "__init__")
-    return [Job(path.stem, str(path), _description(path)) for path in found]
+    """Return every job, sorted by path."""
+    paths = sorted(path for folder in __path__ for path in Path(folder).glob("*.py") if path.stem != "__init__")
+    return [Job(path.stem, str(path), _read_description(path)) for path in paths]
 
 
 def conf_folder() -> Path:
-    """The folder with Spark settings for one machine, standalone, YARN, Kubernetes and Delta."""
+    """Return the folder with Spark settings for one machine, standalone, YARN, Kubernetes and Delta."""
     installed = _HERE.parent / "conf"
     return installed if installed.is_dir() else _CHECKOUT / "conf"
 
 
-def _description(path: Path) -> str:
-    """The first paragraph of a program's docstring, on one line; the program is not run."""
+def _read_description(path: Path) -> str:
+    """Return the first paragraph of a program's docstring, on one line, without running the program."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return " ".join(text.partition("\n\n")[0].split())

@@ -1,14 +1,14 @@
-"""Spark's side of sparklog: a Python data source that writes and reads the log in bulk, and helpers around it.
+"""The Spark side of sparklog: a Python data source that writes and reads the log in bulk, and helpers around it.
 
-Spark runs this code in three places, none of which is the driver's own interpreter (see ``docs/spark.md``):
+This code runs in three kinds of processes (see ``docs/spark.md``):
 
     planner processes beside the driver    source, options, planning, table_options; commit and abort
-    executor tasks                         reader, writer and what they use
+    executor tasks                         reader, writer and the modules they use
     the user's process                     api, session
 
-Rules: only this package imports pyspark; what Spark pickles derives from ``picklable.Picklable``; everything but the
-thin classes that Spark calls works, and is tested, without Spark.
-Not for: offsets, formats and commits, which are those of every client (``coordinator``, ``log``).
+Rules: only this package imports pyspark; every object that Spark pickles derives from ``picklable.Picklable``;
+everything except the thin classes that Spark calls works, and is tested, without Spark.
+Not for: offsets, formats and commits, which all clients share (``coordinator``, ``log``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODULES = {
     "write_batch": "stream.foreach_batch",
 }
 
-if not TYPE_CHECKING:  # what Spark starts imports this package too, and need not load the consumer for that
+if not TYPE_CHECKING:  # Spark's own processes import this package too and do not need the consumer
 
     def __getattr__(name):
         if name not in _MODULES:

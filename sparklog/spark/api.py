@@ -1,12 +1,12 @@
-"""Reading and writing with typed arguments: what ``sparklog.read``, ``sparklog.write`` and ``sparklog.register`` are.
+"""Read and write with typed arguments: ``sparklog.read``, ``sparklog.write`` and ``sparklog.register``.
 
     sparklog.register(spark)
     sparklog.write(df, "/data/log", topic="flights")
     sparklog.read(spark, "/data/log", subscribe="flights", columns=["key", "value"])
 
-Each argument is one option of ``format("sparklog")`` (``docs/spark.md``), spelled as Python names are.
+Each argument is one option of ``format("sparklog")`` (``docs/spark.md``), spelled as a Python name.
 
-Rules: runs in the user's process; builds options and calls Spark, no more; options are checked where Spark uses them.
+Rules: runs in the user's process; only builds options and calls Spark; options are checked where Spark uses them.
 Not for: streaming queries.
 """
 
@@ -30,24 +30,25 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.spark.stream.query_names import listen
 
 Offsets = str | Mapping[str, Mapping[int, int] | str]
-"""``"earliest"``, ``"latest"``, or per topic such a word or offsets by partition; -2 is earliest, -1 latest."""
+"""``"earliest"``, ``"latest"``, or a mapping from topic to one of these words or to offsets by partition; -2 is
+earliest, -1 latest."""
 Timestamp = datetime | int
-"""A time with a zone, or milliseconds since the epoch."""
+"""A datetime with a time zone, or milliseconds since the epoch."""
 
 FRESH_COLUMN = "partition"
-"""Never null, so a filter that says so leaves nothing out. Spark plans a read again for each query only if it has a
-filter to hand to the source; without one it keeps the plan of the first query for good."""
+"""Never null, so the filter ``IS NOT NULL`` drops no row. Spark plans a read again for each query only if it has a
+filter to push down to the source; without one it keeps the plan of the first query for good."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("sparklog")`` known to a session, and have its named streaming queries commit what they have read
-    to the consumer groups of their names (``docs/streaming.md``, "Lag"). From then on ``df.write.format("sparklog")``
-    works in any thread, and appends where no mode was said before. Registering again is harmless.
+    """Register ``format("sparklog")`` with a session, and have its named streaming queries commit the offsets they have
+    read to the consumer groups of the same names (``docs/streaming.md``, "Lag"). ``df.write.format("sparklog")`` then
+    works in any thread, and appends if no mode was set before. Idempotent.
 
-    Switches ``spark.sql.python.filterPushdown.enabled`` on where the session says nothing about it. Raises
-    InvalidRequestError where Spark's Python processes are started with a Python that has no sparklog.
+    Enables ``spark.sql.python.filterPushdown.enabled`` unless the session sets it. Raises InvalidRequestError if
+    Spark starts its Python processes with a Python that has no sparklog.
 
         >>> sparklog.register(spark)
         >>> spark.read.format("sparklog").option("subscribe", "orders").load(root).count()
@@ -80,11 +81,13 @@ def read(
     reader_lease_ms: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Records of topics as a DataFrame. Each query of it looks them up again, and reads one consistent snapshot.
+    """Return the records of topics as a DataFrame. Each query of it looks them up again and reads one consistent
+    snapshot.
 
-    Exactly one of ``subscribe`` (topics, or one string with commas), ``subscribe_pattern`` and ``assign`` says which
-    partitions. Offsets start inclusive and end exclusive; without them the read goes from the earliest to the latest
-    record. ``columns`` reads only these, and only their bytes. Raises InvalidOptionError, and what ``register`` does.
+    Exactly one of ``subscribe`` (topics, or one comma-separated string), ``subscribe_pattern`` and ``assign`` selects
+    the partitions. Starting offsets are inclusive, ending offsets exclusive; by default the read goes from the earliest
+    to the latest record. ``columns`` limits the read to these columns and their bytes. Raises InvalidOptionError, and
+    the errors of ``register``.
 
         >>> sparklog.read(spark, root, subscribe="orders", columns=["key", "value"]).columns
         ['key', 'value']
@@ -136,12 +139,13 @@ def write(
 ) -> None:
     """Append the rows of a DataFrame to topics: one commit, all rows or none.
 
-    Without ``topic`` a column ``topic`` names each row's. ``partitioner`` is default, integer_key or module:callable.
-    ``acks`` is all (the default) for every replica in sync, 1 for the leader alone. With ``include_timestamp=False`` a
-    column ``timestamp`` is ignored, and records get the time of the write.
-    With ``txn_app_id`` and ``txn_version`` a job that is run again writes nothing; ``on_batch_mismatch`` (fail, skip,
-    append) says what becomes of it if its rows are not those of the first run, else they are left out unseen. Raises
-    what Spark makes of the errors of sparklog: their class and message stand in its text.
+    Without ``topic``, the column ``topic`` names the topic of each row. ``partitioner`` is default, integer_key or
+    module:callable. ``acks`` is all (the default) for every replica in sync, 1 for the leader alone. With
+    ``include_timestamp=False`` a column ``timestamp`` is ignored, and records get the time of the write.
+    With ``txn_app_id`` and ``txn_version`` the write is idempotent: a job that is run again writes nothing.
+    ``on_batch_mismatch`` (fail, skip, append) decides what happens if its rows differ from those of the first run;
+    without it they are skipped unread. Raises Spark's exceptions, whose text holds the class and message of sparklog's
+    error.
 
         >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
         >>> sparklog.write(rows, root, topic="orders", txn_app_id="nightly", txn_version=1)
@@ -202,12 +206,12 @@ def _milliseconds(time: Timestamp | None) -> int | None:
     if not isinstance(time, datetime):
         return time
     if time.tzinfo is None:
-        raise InvalidOptionError(f"{time!r} has no time zone; give it one, such as tzinfo=timezone.utc")
+        raise InvalidOptionError(f"{time!r} has no time zone; add one, such as tzinfo=timezone.utc")
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _schema(columns: Sequence[str]) -> StructType:
     unknown = [name for name in columns if name not in READ_TYPES]
     if unknown:
-        raise InvalidOptionError(f"a log has no column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+        raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
     return StructType([StructField(name, READ_TYPES[name]) for name in columns])

@@ -1,4 +1,8 @@
-"""The stores of a cluster's brokers, for tasks that read and write files without opening the cluster."""
+"""Open the stores of a cluster's brokers for tasks, which read and write files without opening the cluster.
+
+Rules: runs in the process that plans; stores are pickled and sent to tasks.
+Not for: choosing a replica (``log.records.read_order``).
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,19 @@ logger = logging.getLogger(__name__)
 
 
 def readable_stores(coordinator: Coordinator) -> dict[int, Store]:
-    """The stores of the brokers that can be opened from here: what one lacks, other replicas may have."""
-    state, found = coordinator.state, {}
+    """Return the stores that can be opened from here, by broker id. A broker that cannot be opened is left out: other
+    replicas may have its records."""
+    state, stores = coordinator.state, {}
     for broker in state.brokers:
         try:
-            found[broker] = coordinator.brokers.store_of(state, broker)
+            stores[broker] = coordinator.brokers.store_of(state, broker)
         except SparklogError as error:
-            logger.warning("broker %d is not read from: %s", broker, error)
-    return found
+            logger.warning("broker %d cannot be opened, reading from other replicas: %s", broker, error)
+    return stores
 
 
 class BrokerMap(dict[int, Store]):
-    """Stores by broker id. Asked for one that could not be opened, it says why not: StorageError."""
+    """Stores by broker id. Looking up one that could not be opened raises StorageError with the reason."""
 
     def __init__(self, stores: Mapping[int, Store], errors: Mapping[int, str]) -> None:
         super().__init__(stores)
@@ -34,19 +39,19 @@ class BrokerMap(dict[int, Store]):
     def __missing__(self, broker: int) -> Store:
         if broker in self.errors:
             raise StoragePermissionError(self.errors[broker], broker=broker)
-        raise StorageError(f"broker {broker} was not registered when this write began", broker=broker)
+        raise StorageError(f"broker {broker} was not registered when this write started", broker=broker)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BrokerMap, (dict(self), self.errors))
 
 
 def broker_stores(coordinator: Coordinator) -> BrokerMap:
-    """The store of every broker by id; broker 0 is the root itself. One that the root's owner has not allowed is an
-    error for whatever needs it. Raises UnsupportedStoreError, StorageError."""
-    state, found, errors = coordinator.state, {}, {}
+    """Return the store of every broker by id; broker 0 is the root itself. A location that the root's owner has not
+    allowed raises only when it is looked up. Raises UnsupportedStoreError, StorageError."""
+    state, stores, errors = coordinator.state, {}, {}
     for broker in state.brokers:
         try:
-            found[broker] = coordinator.brokers.store_of(state, broker)
+            stores[broker] = coordinator.brokers.store_of(state, broker)
         except StoragePermissionError as error:
             errors[broker] = error.message
-    return BrokerMap(found, errors)
+    return BrokerMap(stores, errors)

@@ -1,13 +1,12 @@
-"""The options of ``format("sparklog")``: those of Spark's Kafka source and sink, and a few of our own.
+"""Parse and check the options of ``format("sparklog")``: those of Spark's Kafka source and sink, and a few of our own.
 
-Names are case-insensitive. An unknown name that resembles a known one is refused, naming the one that was probably
-meant; other unknown names are let pass with a warning. Names that start with ``kafka.`` are settings of Kafka's
-clients: those that mean something here are honoured, a few are refused as Spark's Kafka source refuses them, and the
-rest is ignored.
+Names are case-insensitive. An unknown name that resembles a known one is refused with a suggestion; other unknown names
+are ignored with a warning. Names that start with ``kafka.`` are settings of Kafka's clients: those that apply here are
+honoured, a few are refused as Spark's Kafka source refuses them, and the rest are ignored.
 
-Rules: pure, no Spark; every message says which option, what it was, and what it takes. The tables at the top list all
-names (``docs/spark.md`` explains each).
-Not for: whether topics and offsets exist, which is ``planning``.
+Rules: pure, no Spark; every message names the option, its value, and the expected values. The tables at the top list
+all names (``docs/spark.md`` explains each).
+Not for: whether topics and offsets exist (``planning``).
 """
 
 from __future__ import annotations
@@ -76,16 +75,16 @@ SINK_OPTIONS = (
 TABLE_OPTIONS = ("columns",)
 KNOWN_OPTIONS = {name.lower(): name for name in (*BOOTSTRAP, "path", *SOURCE_OPTIONS, *SINK_OPTIONS, *TABLE_OPTIONS)}
 CATALOG_OPTIONS = ("provider", "owner", "location", "external", "comment", "table_type", "is_managed_location")
-"""What Spark's catalog adds to the options of a table."""
+"""Options that Spark's catalog adds to those of a table."""
 STORAGE_PREFIX = "storage."
 REFUSED_KAFKA_OPTIONS = {
-    "kafka.auto.offset.reset": "startingOffsets says where to start",
+    "kafka.auto.offset.reset": "startingOffsets sets where to start",
     "kafka.key.deserializer": "keys are binary columns; use expressions on the DataFrame to decode them",
     "kafka.value.deserializer": "values are binary columns; use expressions on the DataFrame to decode them",
     "kafka.key.serializer": "keys are binary or string columns; use expressions on the DataFrame to encode them",
     "kafka.value.serializer": "values are binary or string columns; use expressions on the DataFrame to encode them",
     "kafka.enable.auto.commit": "a Spark job commits no consumer offsets",
-    "kafka.interceptor.classes": "there is no Kafka client whose records could be intercepted",
+    "kafka.interceptor.classes": "there is no Kafka client to intercept records of",
 }
 JAVA_PARTITIONERS = {
     "org.apache.kafka.clients.producer.internals.defaultpartitioner": "default",
@@ -94,7 +93,7 @@ JAVA_PARTITIONERS = {
 DEFAULT_READER_LEASE_MS = 600_000
 LEAST_READER_LEASE_MS = 1000
 LONGEST_READER_LEASE_MS = 86_400_000
-"""milliseconds. A reader that was killed keeps removed files for that long."""
+"""milliseconds. The lease of a killed reader keeps retired files for that long."""
 FROM_EARLIEST = EveryPartition(EARLIEST)
 TO_LATEST = EveryPartition(LATEST)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -102,13 +101,13 @@ CODEC_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
-"""The largest whole numbers of Java's types, which options of these types may have."""
+"""The largest values of Java's int and long, for options of these types."""
 _BROKERS = re.compile(r"[\w.-]+:\d+(\s*,\s*[\w.-]+:\d+)*")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Which cluster: its root URL and what the storage library needs to open it."""
+    """The root URL of a cluster and the options that the storage library needs to open it."""
 
     root: str
     storage_options: Mapping[str, object] = field(default_factory=dict)
@@ -116,7 +115,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which partitions: exactly one of the three is set."""
+    """Selects partitions; exactly one of the three fields is set."""
 
     assign: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
@@ -124,8 +123,8 @@ class Subscription:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that are named, each once; none for a pattern."""
-        return self.topics or tuple(dict.fromkeys(where.topic for where in self.assign))
+        """The named topics, each once; empty for a pattern."""
+        return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.assign))
 
 
 @dataclass(frozen=True)
@@ -149,15 +148,15 @@ class SourceOptions:
 class SinkOptions:
     """The checked options of a write. ``codec`` is for topics whose ``compression.type`` is ``producer``.
 
-    ``acks`` is -1 where all replicas in sync get the records, 1 or 0 where the leader alone does.
+    ``acks`` is -1 to write to all replicas in sync, 1 or 0 to write to the leader alone.
 
-    Without ``include_timestamp`` a column ``timestamp`` is ignored as any other.
+    Without ``include_timestamp`` a column ``timestamp`` is ignored like any other column.
 
-    ``on_mismatch`` says what becomes of a write that differs from the one known under its number (``repetition``);
-    empty where it was not asked for.
+    ``on_mismatch`` decides what happens to a write that differs from the one recorded under its number
+    (``repetition``); empty if the option is not set.
 
-    ``group`` and ``checkpoint`` say whose consumer offsets a streaming query commits with its output, and where it
-    keeps them; both are empty where it commits none.
+    ``group`` and ``checkpoint`` are the consumer group to which a streaming query commits offsets with its output, and
+    the checkpoint that holds them; both are empty if it commits none.
     """
 
     address: Address
@@ -199,17 +198,17 @@ class Options(Mapping[str, str]):
         return "provider" in self and "owner" in self
 
     def text(self, name: str) -> str:
-        """The value without blanks around it; empty where it is not set."""
+        """Return the value without surrounding blanks; empty if it is not set."""
         return self.get(name, "").strip()
 
     def boolean(self, name: str, default: bool) -> bool:
         value = self.text(name).lower() or str(default).lower()
         if value not in ("true", "false"):
-            raise _invalid(name, self[name], "it takes true or false")
+            raise _invalid(name, self[name], "expected true or false")
         return value == "true"
 
     def integer(self, name: str, minimum: int, maximum: int = MAX_LONG) -> int | None:
-        """A whole number; None where it is not set."""
+        """Return a whole number; None if it is not set. Raises InvalidOptionError."""
         if name not in self:
             return None
         try:
@@ -217,7 +216,7 @@ class Options(Mapping[str, str]):
         except ValueError:
             value = minimum - 1
         if not minimum <= value <= maximum:
-            raise _invalid(name, self[name], f"it takes a whole number from {minimum} to {maximum}")
+            raise _invalid(name, self[name], f"expected a whole number from {minimum} to {maximum}")
         return value
 
 
@@ -226,7 +225,7 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
     options = checked_names(raw)
     for name in STREAM_ONLY:
         if name in options:
-            logger.warning("option %s is for streaming queries; a batch query reads everything it is asked for", name)
+            logger.warning("option %s was ignored: it limits micro-batches, and a batch query has no such limit", name)
     if "kafka.group.id" in options:
         logger.warning("option kafka.group.id was ignored: a batch query commits no consumer offsets")
     starting, ending = _starting(options), _ending(options)
@@ -235,15 +234,15 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def streaming_source(options: Options) -> SourceOptions:
-    """The options that a streaming read shares with a batch read. Raises InvalidOptionError.
+    """Check the options that a streaming read shares with a batch read. Raises InvalidOptionError.
 
-    It starts at the latest offsets unless told otherwise, and has no end.
+    A streaming read starts at the latest offsets by default, and has no end.
     """
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in options:
             raise InvalidOptionError(
-                f"option {name} has no meaning in a streaming query, which has no end; leave it out, and use "
-                "trigger(availableNow=True) to stop at what there is now",
+                f"option {name} does not apply to a streaming query, which has no end; leave it out, and use "
+                "trigger(availableNow=True) to stop at the current end",
                 option=name,
             )
     starting = _limit(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", TO_LATEST)
@@ -270,16 +269,16 @@ def _source(options: Options, starting: OffsetLimit, ending: OffsetLimit) -> Sou
 
 
 def _reader_lease_ms(options: Options) -> int:
-    found = options.integer("readerLeaseMs", 0)
-    if found is None:
+    lease_ms = options.integer("readerLeaseMs", 0)
+    if lease_ms is None:
         return DEFAULT_READER_LEASE_MS
-    if 0 < found < LEAST_READER_LEASE_MS or found > LONGEST_READER_LEASE_MS:
+    if 0 < lease_ms < LEAST_READER_LEASE_MS or lease_ms > LONGEST_READER_LEASE_MS:
         raise _invalid(
             "readerLeaseMs",
             options["readerLeaseMs"],
-            f"it takes {LEAST_READER_LEASE_MS} to {LONGEST_READER_LEASE_MS} milliseconds, or 0 to announce nothing",
+            f"expected {LEAST_READER_LEASE_MS} to {LONGEST_READER_LEASE_MS} milliseconds, or 0 for no lease",
         )
-    return found
+    return lease_ms
 
 
 def sink_options(raw: Mapping[str, str]) -> SinkOptions:
@@ -289,10 +288,10 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     version = options.integer("txnVersion", 0)
     if bool(application) != (version is not None):
         given, missing = ("txnAppId", "txnVersion") if application else ("txnVersion", "txnAppId")
-        raise InvalidOptionError(f"option {given} needs {missing}: together they number a write", option=missing)
+        raise InvalidOptionError(f"option {given} requires {missing}: together they number a write", option=missing)
     codec = options.text("kafka.compression.type").lower() or "none"
     if codec not in CODECS:
-        raise _invalid("kafka.compression.type", codec, f"it takes one of {', '.join(CODECS)}")
+        raise _invalid("kafka.compression.type", codec, f"expected one of {', '.join(CODECS)}")
     return SinkOptions(
         address=address(options),
         topic=options.text("topic"),
@@ -314,7 +313,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
 
 
 def checked_names(raw: Mapping[str, str]) -> Options:
-    """The options, after a look at every name. Raises InvalidOptionError for a probable misspelling."""
+    """Return the options after checking every name. Raises InvalidOptionError for a probable misspelling."""
     options = Options(raw)
     for name in options:
         _check_name(name)
@@ -333,64 +332,69 @@ def _check_name(name: str) -> None:
     close = difflib.get_close_matches(name, KNOWN_OPTIONS, n=1, cutoff=0.75)
     if close:
         meant = KNOWN_OPTIONS[close[0]]
-        raise InvalidOptionError(f"there is no option {name!r}; did you mean {meant}?", option=name)
-    logger.warning("option %s is unknown to sparklog and was ignored", name)
+        raise InvalidOptionError(f"unknown option {name!r}; did you mean {meant}?", option=name)
+    logger.warning("unknown option %s was ignored", name)
 
 
 def _note_kafka_option(name: str) -> None:
     if name == "kafka.group.id":
-        return  # of streaming queries
+        return  # used by streaming queries
     if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl.")):
-        logger.warning("option %s was ignored: the storage's own credentials and encryption protect a log", name)
+        logger.warning("option %s was ignored: a log is protected by the storage's credentials and encryption", name)
     else:
-        logger.debug("option %s of Kafka's clients was ignored or has its own use here", name)
+        logger.debug("option %s of Kafka's clients was ignored, or has its own meaning here", name)
 
 
 # -- address
 
 
 def address(options: Options) -> Address:
-    """The cluster that the options name, else the environment. Raises InvalidOptionError where they name none, or
-    two."""
-    named = {name: _root(options.text(name)) for name in (*BOOTSTRAP, "path") if options.text(name)}
-    if options.is_table and len(named) > 1:
-        named.pop("path", None)  # Spark gives a table a folder of its own
+    """Return the address of the cluster that the options name, or the environment if they name none.
+
+    Raises InvalidOptionError if none is named, or two.
+    """
+    roots = {name: _root(options.text(name)) for name in (*BOOTSTRAP, "path") if options.text(name)}
+    if options.is_table and len(roots) > 1:
+        roots.pop("path", None)  # Spark gives a table a folder of its own
     root = default_root()
-    if not named and root is not None:
-        named = {ROOT_VARIABLE: _root(root)}
-    if not named:
+    if not roots and root is not None:
+        roots = {ROOT_VARIABLE: _root(root)}
+    if not roots:
         raise InvalidOptionError(
-            "which cluster? Give its root, a URL or a folder, as option kafka.bootstrap.servers or bootstrap.servers, "
-            f"or to load() and save(), or set {ROOT_VARIABLE}",
+            "no cluster given: set its root, a URL or a folder, as option kafka.bootstrap.servers or "
+            f"bootstrap.servers, pass it to load() or save(), or set {ROOT_VARIABLE}",
             option=BOOTSTRAP[0],
         )
-    if len(set(named.values())) > 1:
-        given = " and ".join(f"{name} is {root}" for name, root in named.items())
-        raise InvalidOptionError(f"the options name two clusters: {given}; leave one out", option=next(iter(named)))
-    root = next(iter(named.values()))
+    if len(set(roots.values())) > 1:
+        given = " and ".join(f"{name} is {root}" for name, root in roots.items())
+        raise InvalidOptionError(f"the options name two clusters: {given}; leave one out", option=next(iter(roots)))
+    root = next(iter(roots.values()))
     if _BROKERS.fullmatch(root):
         raise InvalidOptionError(
             f"{root!r} looks like Kafka brokers; a sparklog cluster has none: give its root instead, such as "
             "s3://bucket/log or /data/log",
-            option=next(iter(named)),
+            option=next(iter(roots)),
         )
     if root.startswith("memory:"):
         raise InvalidOptionError(
-            f"{root!r} lives in the memory of one process, and Spark uses several; give a folder or a URL of storage "
-            "that all of them reach",
-            option=next(iter(named)),
+            f"{root!r} lives in the memory of one process, and Spark uses several; give a folder or URL that all "
+            "of them can reach",
+            option=next(iter(roots)),
         )
     return Address(root, storage_options(options))
 
 
 def _root(text: str) -> str:
     if text.startswith("file:/") and not text.startswith("file://"):
-        text = "file://" + text.removeprefix("file:")  # how Spark writes a table's location
+        text = "file://" + text.removeprefix("file:")  # Spark's form of a table's location
     return text.rstrip("/") or text
 
 
 def storage_options(options: Options) -> dict[str, object]:
-    """Options ``storage.<name>``, for the storage library: true and false as such, JSON objects and lists decoded."""
+    """Return the options ``storage.<name>`` for the storage library, with booleans, JSON objects and lists decoded.
+
+    Raises InvalidOptionError.
+    """
     return {
         name.removeprefix(STORAGE_PREFIX): _storage_value(name, options[name])
         for name in options
@@ -406,7 +410,7 @@ def _storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise _invalid(name, text, f"it starts like JSON and is none: {error}") from None
+        raise _invalid(name, text, f"invalid JSON: {error}") from None
 
 
 # -- source
@@ -415,9 +419,9 @@ def _storage_value(name: str, text: str) -> object:
 def _subscription(options: Options) -> Subscription:
     given = [name for name in SUBSCRIPTIONS if name in options]
     if len(given) != 1:
-        found = f"{' and '.join(given)} are given" if given else "none is given"
+        number = f"{' and '.join(given)} are" if given else "none is"
         raise InvalidOptionError(
-            f"exactly one of the options {', '.join(SUBSCRIPTIONS)} says which topics to read, and {found}",
+            f"exactly one of the options {', '.join(SUBSCRIPTIONS)} is required, but {number} set",
             option=given[1] if given else SUBSCRIPTIONS[1],
         )
     value = options.text(given[0])
@@ -426,7 +430,7 @@ def _subscription(options: Options) -> Subscription:
     if given[0] == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
         if not topics:
-            raise _invalid("subscribe", value, "it takes topics with commas between them")
+            raise _invalid("subscribe", value, "expected comma-separated topics")
         return Subscription(topics=topics)
     _check_pattern(value)
     return Subscription(pattern=value)
@@ -436,13 +440,13 @@ def _check_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise _invalid("subscribePattern", pattern, f"as a Python regular expression it fails: {error}") from None
+        raise _invalid("subscribePattern", pattern, f"not a Python regular expression: {error}") from None
     if not pattern:
-        raise _invalid("subscribePattern", pattern, "it takes a regular expression that finds a part of topics' names")
+        raise _invalid("subscribePattern", pattern, "expected a regular expression that matches part of a topic's name")
 
 
 def _limit(options: Options, one: str, each: str, offsets: str, default: EveryPartition) -> OffsetLimit:
-    """The first that is given of one time, a time per partition, offsets."""
+    """Return the first that is set: one time for all, a time per partition, offsets."""
     if one in options:
         timestamp = options.integer(one, 0)
         assert timestamp is not None
@@ -456,13 +460,13 @@ def _limit(options: Options, one: str, each: str, offsets: str, default: EveryPa
 
 def _starting(options: Options) -> OffsetLimit:
     limit = _limit(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", FROM_EARLIEST)
-    _refuse_word(limit, LATEST, "startingOffsets", "cannot be latest (-1) in a batch query, which would read nothing")
+    _refuse_word(limit, LATEST, "startingOffsets", "cannot be latest (-1) in a batch query: it would read nothing")
     return limit
 
 
 def _ending(options: Options) -> OffsetLimit:
     limit = _limit(options, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", TO_LATEST)
-    _refuse_word(limit, EARLIEST, "endingOffsets", "cannot be earliest (-2), where nothing has been read yet")
+    _refuse_word(limit, EARLIEST, "endingOffsets", "cannot be earliest (-2): the query would read nothing")
     return limit
 
 
@@ -470,28 +474,31 @@ def _refuse_word(limit: OffsetLimit, word: int, option: str, why: str) -> None:
     if isinstance(limit, EveryPartition) and limit.offset == word:
         raise InvalidOptionError(f"option {option} {why}", option=option)
     if isinstance(limit, PartitionOffsets):
-        found = [str(where) for where, offset in limit.partitions.items() if offset == word]
-        found += [f"topic {topic}" for topic, offset in limit.topics.items() if offset == word]
-        if found:
-            raise InvalidOptionError(f"option {option} {why}: it is so for {', '.join(sorted(found))}", option=option)
+        named = [str(partition) for partition, offset in limit.partitions.items() if offset == word]
+        named += [f"topic {topic}" for topic, offset in limit.topics.items() if offset == word]
+        if named:
+            raise InvalidOptionError(f"option {option} {why} ({', '.join(sorted(named))})", option=option)
 
 
 def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
-    """Where both ends are given per partition, they name the same partitions, and no start is after its end."""
+    """Check that limits given per partition name the same partitions, and that no start is after its end.
+
+    Raises InvalidOptionError.
+    """
     offsets = isinstance(starting, PartitionOffsets) and isinstance(ending, PartitionOffsets)
     if not offsets and not (isinstance(starting, PartitionTimestamps) and isinstance(ending, PartitionTimestamps)):
         return
     assert isinstance(starting, (PartitionOffsets, PartitionTimestamps))
     assert isinstance(ending, (PartitionOffsets, PartitionTimestamps))
     words = (starting.topics, ending.topics) if offsets else ({}, {})  # type: ignore[union-attr]
-    for where in sorted({*starting.partitions, *ending.partitions}):
-        first = starting.partitions.get(where, words[0].get(where.topic))
-        last = ending.partitions.get(where, words[1].get(where.topic))
+    for partition in sorted({*starting.partitions, *ending.partitions}):
+        first = starting.partitions.get(partition, words[0].get(partition.topic))
+        last = ending.partitions.get(partition, words[1].get(partition.topic))
         if first is None or last is None:
             missing, present = ("starting", "ending") if first is None else ("ending", "starting")
-            raise InvalidOptionError(f"{where} has {present} offsets and no {missing} ones; give both or neither")
+            raise InvalidOptionError(f"{partition} has {present} offsets and no {missing} ones; give both or neither")
         if first > last >= 0:
-            raise InvalidOptionError(f"{where} would start at {first}, after its end at {last}; exchange the two")
+            raise InvalidOptionError(f"{partition} would start at {first}, after its end at {last}; swap the two")
 
 
 def _latest_if_no_match(options: Options) -> bool:
@@ -499,7 +506,7 @@ def _latest_if_no_match(options: Options) -> bool:
     if "startingOffsetsByTimestampStrategy" not in options:
         value = "error"
     if value not in ("error", "latest"):
-        raise _invalid("startingOffsetsByTimestampStrategy", value, "it takes error or latest")
+        raise _invalid("startingOffsetsByTimestampStrategy", value, "expected error or latest")
     return value == "latest"
 
 
@@ -510,7 +517,7 @@ def _acks(options: Options) -> int:
     given = {name: options.text(name).lower() for name in ("acks", "kafka.acks") if options.text(name)}
     for name, value in given.items():
         if value not in ACKS:
-            raise _invalid(name, value, f"it takes {', '.join(ACKS)}")
+            raise _invalid(name, value, f"expected one of {', '.join(ACKS)}")
     if len({ACKS[value] for value in given.values()}) > 1:
         raise InvalidOptionError(f"options acks and kafka.acks differ: {given}; leave one out", option="acks")
     return next((ACKS[value] for value in given.values()), ACKS["all"])
@@ -519,12 +526,12 @@ def _acks(options: Options) -> int:
 def _on_mismatch(options: Options) -> str:
     value = options.text("onBatchMismatch").lower()
     if value and value not in ON_MISMATCH:
-        raise _invalid("onBatchMismatch", value, f"it takes {', '.join(ON_MISMATCH)}")
+        raise _invalid("onBatchMismatch", value, f"expected one of {', '.join(ON_MISMATCH)}")
     return value
 
 
 def _codec_level(options: Options, codec: str) -> int | None:
-    """The codec's level; None for its own, which Kafka's producer writes as -1 for gzip."""
+    """Return the codec's level; None for its default, which Kafka's producer writes as -1 for gzip."""
     level = options.integer(f"kafka.compression.{codec}.level", *CODEC_LEVELS.get(codec, (-MAX_INT, MAX_INT)))
     return None if codec == "gzip" and level == -1 else level
 
@@ -533,17 +540,17 @@ def _partitioner(options: Options) -> str:
     own, java = options.text("partitioner"), options.text("kafka.partitioner.class")
     if own or not java:
         return own or "default"
-    known = JAVA_PARTITIONERS.get(java.lower())
-    if known is None:
+    equivalent = JAVA_PARTITIONERS.get(java.lower())
+    if equivalent is None:
         raise _invalid(
             "kafka.partitioner.class",
             java,
-            "Java classes cannot run here; option partitioner takes default, integer_key, or a function of your own as "
+            "Java classes cannot run here; use option partitioner with default, integer_key, or your own function as "
             "module:callable",
         )
-    return known
+    return equivalent
 
 
 def _invalid(option: str, value: str, why: str) -> InvalidOptionError:
     shown = value if len(value) <= 200 else f"{value[:200]}..."
-    return InvalidOptionError(f"option {option} cannot be {shown!r}: {why}", option=option)
+    return InvalidOptionError(f"invalid value {shown!r} for option {option}: {why}", option=option)

@@ -1,7 +1,7 @@
-"""What a Spark session needs before ``format("sparklog")`` works in it: the source, and a Python that has sparklog.
+"""Prepare a Spark session for ``format("sparklog")``: register the source, and check that its Python has sparklog.
 
-Rules: runs in the user's process, and does nothing to a session of Spark Connect but register the source: its server
-has the rest. Not for: settings (``session``).
+Rules: runs in the user's process; of a session of Spark Connect it only registers the source, since its server has the
+rest. Not for: settings (``session``).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sparklog.spark.source.source import SparklogDataSource
 from sparklog.store.process_lock import ProcessLock
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark plans a read again for each query only where it has a filter to hand over (``api.read``)."""
+"""Spark plans a read again for each query only if it has a filter to push down (``api.read``)."""
 
 DEFAULT_MODE = "ErrorIfExists"
-"""The save mode of a writer that was told none."""
+"""The save mode of a writer without one."""
 
 LONGEST_START_SECONDS = 60
-"""How long a Python may take to say whether it has sparklog."""
+"""Timeout of the Python process that checks whether sparklog can be imported."""
 _WITHOUT_SPARKLOG = 3
 _LOOKS_FOR_SPARKLOG = (
     f"import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('sparklog') else {_WITHOUT_SPARKLOG})"
 )
 
-_known: set[str] = set()
-_known_lock = ProcessLock()
+_registered: set[str] = set()
+_registered_lock = ProcessLock()
 
 
 def register_source(spark: SparkSession) -> None:
-    """Make the source known to a session that does not know it: Spark warns of one that is registered again.
+    """Register the source with a session that lacks it: Spark warns about a second registration.
 
-    Raises InvalidRequestError where Spark's Python processes have no sparklog.
+    Raises InvalidRequestError if Spark's Python processes have no sparklog.
     """
     _prepare_writers()
     if spark.conf.get(PUSH_DOWN, None) is None:
@@ -55,8 +55,8 @@ def register_source(spark: SparkSession) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make this the session of the calling thread: Spark looks a writer's source up there, and a thread of Python's
-    own has none until somebody says so."""
+    """Make this the active session of the calling thread: Spark looks up a writer's source in it, and threads started
+    by Python have none."""
     if _java(spark) is not None:
         spark._jvm.SparkSession.setActiveSession(_java(spark))  # type: ignore[union-attr]
 
@@ -66,9 +66,9 @@ def _java(spark: SparkSession) -> Any:
 
 
 def _is_new(name: str) -> bool:
-    with _known_lock:
-        is_new = name not in _known
-        _known.add(name)
+    with _registered_lock:
+        is_new = name not in _registered
+        _registered.add(name)
     return is_new
 
 
@@ -76,11 +76,11 @@ def _is_new(name: str) -> bool:
 
 
 def _prepare_writers() -> None:
-    """Have ``df.write.format("sparklog")`` do two things that Spark does for its own sources alone.
+    """Have ``df.write.format("sparklog")`` do two things that Spark does for its own sources only.
 
-    It activates the session of the DataFrame in the thread that calls it: Spark looks a writer's source up there, and
-    says DATA_SOURCE_NOT_FOUND in threads of Python's own, as those of a ThreadPoolExecutor. And it appends where no
-    mode was said, as a write with Spark's Kafka sink does: Spark refuses its default mode for sources in Python.
+    It activates the DataFrame's session in the calling thread: Spark looks up a writer's source there, and fails with
+    DATA_SOURCE_NOT_FOUND if there is none, as in the threads of a ThreadPoolExecutor. And it appends if no mode was set,
+    as Spark's Kafka sink does: Spark refuses its default mode for sources in Python.
     """
     if not hasattr(DataFrameWriter.format, "prepares_writers"):
         DataFrameWriter.format = _preparing(DataFrameWriter.format)  # type: ignore[method-assign]
@@ -103,7 +103,7 @@ def _preparing(choose_format: Callable[[DataFrameWriter, str], DataFrameWriter])
 
 
 def check_python(spark: SparkSession) -> None:
-    """Spark's Python processes have sparklog, as far as that can be seen from here. Looked at once for each Python.
+    """Check that Spark's Python processes have sparklog, as far as this machine can tell. Runs once for each Python.
 
     Raises InvalidRequestError, which says what to set.
     """
@@ -113,8 +113,8 @@ def check_python(spark: SparkSession) -> None:
         return
     is_shipped = any(spark.conf.get(name, "") for name in ("spark.submit.pyFiles", "spark.archives"))
     if not is_shipped and not has_sparklog(python, str(context.master).startswith("local")):
-        with _known_lock:
-            _known.discard(f"python {python}")
+        with _registered_lock:
+            _registered.discard(f"python {python}")
         raise InvalidRequestError(
             f"Spark starts its Python processes with {python!r}, which has no sparklog; this program runs "
             f"{sys.executable}. Set PYSPARK_PYTHON={sys.executable} (or spark.pyspark.python) before "
@@ -123,19 +123,19 @@ def check_python(spark: SparkSession) -> None:
 
 
 def has_sparklog(python: str, is_local: bool) -> bool:
-    """Whether this Python can import sparklog; True where nobody can tell.
+    """Return whether this Python can import sparklog; True if that cannot be determined.
 
-    One that is not on this machine cannot be asked; with a local master it is not on any.
+    An interpreter that is missing on this machine may exist on the executors, but not with a local master.
     """
-    place = shutil.which(python)
-    if place is None:
+    path = shutil.which(python)
+    if path is None:
         return not is_local
-    if os.path.dirname(os.path.abspath(place)) == os.path.dirname(os.path.abspath(sys.executable)):
+    if os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(sys.executable)):
         return True
     try:
-        done = subprocess.run(
-            [place, "-c", _LOOKS_FOR_SPARKLOG], capture_output=True, timeout=LONGEST_START_SECONDS, check=False
+        process = subprocess.run(
+            [path, "-c", _LOOKS_FOR_SPARKLOG], capture_output=True, timeout=LONGEST_START_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return True
-    return done.returncode != _WITHOUT_SPARKLOG
+    return process.returncode != _WITHOUT_SPARKLOG

@@ -1,11 +1,11 @@
-"""Pickling that says what is wrong where sparklog is missing.
+"""Pickle objects so that an executor without sparklog fails with a helpful error.
 
 Spark sends readers, writers and partitions to executors as pickles that name their classes. On an executor without the
-package, unpickling fails deep inside Spark with ``ModuleNotFoundError``. A ``Picklable`` object is sent as bytes beside
-a small function that is pickled by value, since it claims to live in ``__main__``; so the function runs everywhere, and
-where the package is missing it says so and what to do.
+package, unpickling fails deep inside Spark with ``ModuleNotFoundError``. A ``Picklable`` object is sent as bytes, with
+a small function that is pickled by value because its module is set to ``__main__``. So the function runs everywhere; if
+the package is missing, it raises an error that says so and what to do.
 
-Rules: the state of a Portable must be picklable by plain ``pickle``. Not for: anything that is stored.
+Rules: the state of a ``Picklable`` must be picklable by plain ``pickle``. Not for: stored objects.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from sparklog.spark.stream.process import keep_quiet_when_spark_hangs_up
 
-keep_quiet_when_spark_hangs_up()  # all that Spark sends to its processes is one of these
+keep_quiet_when_spark_hangs_up()  # every process that Spark sends sparklog's objects to imports this module
 
 
 def _unpack(state: bytes) -> Any:
-    # Runs on executors that may lack sparklog: nothing but the standard library here.
+    # Runs on executors that may lack sparklog: standard library only.
     import pickle
     import socket
     import sys
@@ -33,16 +33,16 @@ def _unpack(state: bytes) -> Any:
             "'sparklog[spark]'); or ship it with the job as --py-files dist/sparklog-<version>-py.zip, where pyarrow, "
             "fsspec, msgspec and google-crc32c are installed already"
         ) from None
-    found = object.__new__(kind)
-    found.__dict__.update(attributes)
-    return found
+    unpacked = object.__new__(kind)
+    unpacked.__dict__.update(attributes)
+    return unpacked
 
 
-_unpack.__module__ = "__main__"  # what makes cloudpickle send the function itself instead of its name
+_unpack.__module__ = "__main__"  # makes cloudpickle send the function itself instead of its name
 
 
 class Picklable:
-    """Base of what Spark sends to executors. Subclasses keep all their state in ``__dict__``."""
+    """Base class of objects that Spark sends to executors. Subclasses keep all their state in ``__dict__``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unpack, (pickle.dumps((type(self), self.__dict__), pickle.HIGHEST_PROTOCOL),))

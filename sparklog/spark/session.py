@@ -1,13 +1,13 @@
-"""A Spark session that has what sparklog needs, on one machine and on clusters.
+"""Create a Spark session with the settings that sparklog needs, on one machine and on clusters.
 
     spark = sparklog_session()                                  # local[*]
     spark = sparklog_session("yarn", archive="env.tar.gz")      # ships a Python environment to the executors
 
-Most of it is Python: Spark runs the Python named by ``PYSPARK_PYTHON`` for the planner beside the driver and for the
-executors alike, by default whatever ``python3`` is. The other settings are those of ``conf/``, where each is explained.
+The main one is Python: Spark runs the interpreter named by ``PYSPARK_PYTHON``, by default ``python3``, both for the
+planner beside the driver and for the executors. The other settings are those of ``conf/``, where each is explained.
 
-Rules: what the user passes as ``config`` comes last and wins. A setting of the JVM, such as memory, has no effect on a
-session that runs already. Not for: spark-submit, which takes ``conf/*.conf``.
+Rules: the user's ``config`` is applied last and wins. A setting of the JVM, such as memory, has no effect on a running
+session. Not for: spark-submit, which takes ``conf/*.conf``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sparklog.spark import startup
 from sparklog.spark.api import register
 
 ARCHIVE_NAME = "env"
-"""Where an archive is unpacked, below the working directory of driver and executors."""
+"""Folder into which an archive is unpacked, in the working directory of driver and executors."""
 WORKER_MIB = 400
 """MiB outside the JVM's heap for the Python worker of one core."""
 BASE_OVERHEAD_MIB = 384
-"""MiB outside the heap that the JVM itself wants: Spark's default minimum."""
+"""MiB outside the heap for the JVM itself: Spark's default minimum."""
 
 LOW_LATENCY = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -38,7 +38,8 @@ LOW_LATENCY = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
-"""What shortens small jobs and micro-batches on one machine. ``conf/spark-local.conf`` says why and by how much."""
+"""Settings that speed up small jobs and micro-batches on one machine; ``conf/spark-local.conf`` gives the reasons and
+the measured effect."""
 
 
 def sparklog_session(
@@ -51,14 +52,14 @@ def sparklog_session(
     executor_cores: int = 2,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with sparklog registered: the running one if there is one, else a new one with these settings.
+    """Return a session with sparklog registered: the running one if there is one, else a new one with these settings.
 
     ``master`` is a Spark master: ``local[2]``, ``spark://...``, ``yarn``, ``k8s://...``. ``python`` is the interpreter
-    of planner and executors, see ``python_of``. ``archive`` is a packed environment that executors unpack. ``py_files``
-    are zips for executors that have the dependencies but not sparklog (``make dist``). Raises InvalidRequestError where
-    there is no Java.
+    of planner and executors, see ``choose_python``. ``archive`` is a packed environment that executors unpack.
+    ``py_files`` are zips for executors that have the dependencies but not sparklog (``make dist``). Raises
+    InvalidRequestError if there is no Java.
     """
-    os.environ["PYSPARK_PYTHON"] = python_of(master, python, archive, os.environ)
+    os.environ["PYSPARK_PYTHON"] = choose_python(master, python, archive, os.environ)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SparkSession.getActiveSession() is None:
         check_java(os.environ)
@@ -72,20 +73,20 @@ def sparklog_session(
 
 
 def check_java(environment: Mapping[str, str]) -> None:
-    """There is a Java for Spark to run. Raises InvalidRequestError, which says which Java Spark needs."""
+    """Check that Spark can find a Java. Raises InvalidRequestError, which names the version that Spark needs."""
     home = environment.get("JAVA_HOME")
     java = shutil.which("java", path=os.path.join(home, "bin") if home else environment.get("PATH"))
     if java is None:
-        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is none in the PATH"
+        problem = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java in the PATH"
         raise InvalidRequestError(
-            f"Spark needs Java 17 or later, and {where}: install a JDK or JRE (openjdk-17-jre-headless, say), and set "
-            "JAVA_HOME to its folder"
+            f"Spark needs Java 17 or later, but {problem}: install a JDK or JRE, such as openjdk-17-jre-headless, and "
+            "set JAVA_HOME to its folder"
         )
 
 
 @contextmanager
 def python_path() -> Iterator[None]:
-    """Let the JVM that is started meanwhile start its Python processes half a second faster (``startup``)."""
+    """Have a JVM that is started within the block start its Python processes half a second faster (``startup``)."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.dirname(startup.__file__), before]))
     try:
@@ -96,11 +97,12 @@ def python_path() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
-def python_of(master: str, python: str | None, archive: str | None, environment: Mapping[str, str]) -> str:
-    """The interpreter for planner and executors: ``python``, that of the archive, ``PYSPARK_PYTHON``, or this one.
+def choose_python(master: str, python: str | None, archive: str | None, environment: Mapping[str, str]) -> str:
+    """Return the interpreter for planner and executors: ``python``, that of the archive, ``PYSPARK_PYTHON``, or this
+    one.
 
-    On one machine it is always this one unless ``python`` says otherwise. On a cluster the path has to exist on the
-    driver's machine and on the executors'.
+    With a local master it is this one unless ``python`` is given. On a cluster the path must exist on the driver's
+    machine and on the executors'.
     """
     if python:
         return python
@@ -112,15 +114,15 @@ def python_of(master: str, python: str | None, archive: str | None, environment:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are on this machine: ``local``, ``local[n]``, ``local-cluster[...]``."""
+    """Return whether driver and executors are on this machine: ``local``, ``local[n]``, ``local-cluster[...]``."""
     return master.startswith("local")
 
 
 def settings(
     master: str, archive: str | None = None, py_files: Sequence[str] = (), executor_cores: int = 2
 ) -> dict[str, str]:
-    """Spark's settings for a master. Memory is for ``executor_cores`` tasks at a time in each executor."""
-    found = {
+    """Return Spark's settings for a master. Memory is sized for ``executor_cores`` concurrent tasks per executor."""
+    config = {
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
@@ -128,19 +130,19 @@ def settings(
         "spark.driver.memory": "2g",
     }
     if is_local(master):
-        found["spark.driver.host"] = found["spark.driver.bindAddress"] = "127.0.0.1"
-        found["spark.sql.shuffle.partitions"] = "8"
-        found |= LOW_LATENCY
-        return _with_files(found, archive, py_files)
-    found["spark.executor.memory"] = "2g"
-    found["spark.executor.cores"] = str(executor_cores)
-    found["spark.executor.memoryOverhead"] = f"{BASE_OVERHEAD_MIB + WORKER_MIB * executor_cores}m"
-    return _with_files(found, archive, py_files)
+        config["spark.driver.host"] = config["spark.driver.bindAddress"] = "127.0.0.1"
+        config["spark.sql.shuffle.partitions"] = "8"
+        config |= LOW_LATENCY
+        return _with_files(config, archive, py_files)
+    config["spark.executor.memory"] = "2g"
+    config["spark.executor.cores"] = str(executor_cores)
+    config["spark.executor.memoryOverhead"] = f"{BASE_OVERHEAD_MIB + WORKER_MIB * executor_cores}m"
+    return _with_files(config, archive, py_files)
 
 
-def _with_files(found: dict[str, str], archive: str | None, py_files: Sequence[str]) -> dict[str, str]:
+def _with_files(config: dict[str, str], archive: str | None, py_files: Sequence[str]) -> dict[str, str]:
     if archive:
-        found["spark.archives"] = f"{archive}#{ARCHIVE_NAME}"
+        config["spark.archives"] = f"{archive}#{ARCHIVE_NAME}"
     if py_files:
-        found["spark.submit.pyFiles"] = ",".join(py_files)
-    return found
+        config["spark.submit.pyFiles"] = ",".join(py_files)
+    return config

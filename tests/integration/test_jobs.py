@@ -295,13 +295,13 @@ def test_a_second_attempt_into_a_table_is_numbered_where_its_format_knows_that_e
 ) -> None:
     program = load("jobs/consume.py")
     read = ["--bootstrap-server", "r", "--topic", "trips", "--path", "/t", "--mode", "append", "--format"]
-    assert program.number(program.parse([*read, "delta"]), on_yarn) == {
+    assert program.number_options(program.parse([*read, "delta"]), on_yarn) == {
         "txnAppId": "spark:application_1_7",
         "txnVersion": "0",
     }
     assert capsys.readouterr().err == ""
-    assert program.number(program.parse([*read, "parquet"]), on_yarn) == {}
-    assert "a second attempt (YARN, as spark.yarn.maxAppAttempts is not 1) appends" in capsys.readouterr().err
+    assert program.number_options(program.parse([*read, "parquet"]), on_yarn) == {}
+    assert "a second attempt (YARN, since spark.yarn.maxAppAttempts is not 1) appends" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         program.parse([*read, "parquet", "--txn-app-id", "daily", "--txn-version", "1"])
 

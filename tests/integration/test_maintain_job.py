@@ -109,7 +109,7 @@ def test_what_fails_is_said_with_its_place_and_the_rest_is_done(
     lines = capfd.readouterr().err.splitlines()
     (failed,) = [line for line in lines if line.startswith("maintain: roll: failed: ")]
     assert damaged.name in failed
-    assert lines[-1].startswith("maintain: failed: 1 of the things to do")
+    assert lines[-1].startswith("maintain: failed: 1 problem, see above")
     assert segments(root, "refunds") == [1, 1]
     assert segments(root, "orders") == [1, 20]
 
@@ -130,8 +130,8 @@ def test_topics_that_there_are_none_of_are_said(maintain: Job, root: str, capfd:
     ("arguments", "said"),
     [
         ([], "--bootstrap-server is required"),
-        (["--bootstrap-server", "r", "--only", "rol"], "there is no step 'rol'; choose from "),
-        (["--bootstrap-server", "r", "--topic", "("], "'(' is no regular expression"),
+        (["--bootstrap-server", "r", "--only", "rol"], "unknown step 'rol'; choose from "),
+        (["--bootstrap-server", "r", "--topic", "("], "invalid regular expression '('"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2_and_says_what_is_wrong(

@@ -336,7 +336,7 @@ def test_a_dataframe_can_be_joined_with_itself(spark: SparkSession, log: Coordin
     [
         ({"subscrib": "orders"}, "did you mean subscribe"),
         ({}, "exactly one of the options assign, subscribe, subscribePattern"),
-        ({"subscribe": "orders", "endingOffsets": "{"}, "endingOffsets cannot be"),
+        ({"subscribe": "orders", "endingOffsets": "{"}, "for option endingOffsets: "),
     ],
 )
 def test_wrong_options_are_an_error_when_the_dataframe_is_made(

@@ -63,7 +63,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
 def test_a_healthy_session_prints_no_traceback_and_no_warning_of_sparklogs_own_doing(tmp_path: Path) -> None:
     done = run(HEALTHY, str(tmp_path))
     assert done.stdout.split() == ["2000", "1", "4000"], done.stderr
-    for text in ("Traceback", "BrokenPipe", "replaced a", "unknown to sparklog", "sparklog"):
+    for text in ("Traceback", "BrokenPipe", "replaced a", "unknown option", "sparklog"):
         lines = [line for line in done.stderr.splitlines() if text.lower() in line.lower()]
         assert not [line for line in lines if "ResolveWriteToStream" not in line], done.stderr
 

@@ -136,7 +136,7 @@ def test_a_query_that_goes_on_commits_only_what_is_new_and_none_of_a_name_that_n
     assert log.refresh().version == before
     run_named(spark, stream(spark, log), "x" * 300, tmp_path / "b")
     assert set(log.refresh().groups) == {"named"}
-    assert "commits no offsets under its name" in caplog.text
+    assert "commits no offsets to a group of its name" in caplog.text
 
 
 def test_a_source_may_stand_twice_in_a_query_and_beside_another(
@@ -188,7 +188,7 @@ def test_write_batch_outside_of_a_query_has_to_be_given_its_id(
 ) -> None:
     """As in sessions of Spark Connect, which tell nobody of a query."""
     batch = spark.createDataFrame([("7",)], "value string")
-    with pytest.raises(InvalidRequestError, match="give it query_id"):
+    with pytest.raises(InvalidRequestError, match="pass query_id"):
         sparklog.write_batch(batch, 0, log.store.root, "copies")
     for _ in range(2):
         sparklog.write_batch(batch, 0, log.store.root, "copies", query_id="mine")

@@ -160,7 +160,7 @@ def other_cluster(log: Coordinator) -> None:
     ("damage", "message"),
     [
         (recreate, "deleted and created again"),
-        (lambda log: log.delete_topic("orders"), "does not exist any more"),
+        (lambda log: log.delete_topic("orders"), "no longer exists"),
         (other_cluster, "the checkpoint is of cluster"),
     ],
 )

@@ -1,1 +1,1 @@
-"""``sparklog.spark.consume``: tasks that are the members of a consumer group."""
+"""``sparklog.spark.consume``: Spark tasks as members of a consumer group."""

@@ -1,16 +1,16 @@
-"""A Spark job whose tasks are the members of a consumer group: what ``sparklog.spark.consume`` is.
+"""Run a Spark job whose tasks are members of a consumer group: ``sparklog.spark.consume``.
 
     def process(records, context):                      # a pa.RecordBatch of one partition
-        context.send("totals", summary(records))        # published with the progress, or not at all
+        context.send("totals", summary(records))        # committed with the offsets, or not at all
 
     sparklog.spark.consume(spark, root="/data/log", group="billing", topics=["orders"], process=process)
 
-Each task joins the group and owns partitions for as long as it lives. A task that dies is expired by the others after
-its session timeout, and its partitions go on elsewhere; one that starts later takes its share. More tasks than slots
-are fine: they find what is left for them. Consumers of any other kind may be members of the same group.
+Each task joins the group and owns partitions as long as it runs. A task that dies is expired by the others after its
+session timeout, and its partitions are reassigned; a task that starts later gets its share. More tasks than slots are
+fine: those that start late read the remaining records. Consumers of any other kind may be members of the same group.
 
 Rules: runs in the user's process; checks everything before Spark starts a task.
-Not for: what a member does (``group_task``).
+Not for: the work of a member (``group.task``).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from sparklog.spark.group.task import (
     MemberReport,
     Process,
     committed_offset,
+    find_start,
     report_batch,
     run_task,
-    start_of,
 )
 from sparklog.spark.jobs.runner import SparkTasks
 from sparklog.types import TopicPartition
@@ -67,24 +67,24 @@ def consume(
     heartbeat_interval_ms: int = 3_000,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[MemberReport]:
-    """Read topics as a consumer group of Spark tasks, and return what each did once all is read.
+    """Read topics as a consumer group of Spark tasks, and return a report of each task when all records are read.
 
-    ``process(records, context)`` is called in the tasks with records of one partition in order, ``max_records`` at the
-    most, as a pa.RecordBatch or, with ``records="pandas"``, a frame: columns key, value, topic, partition, offset,
-    timestamp, timestampType, and headers if included. When it returns, its records count as read, and what it gave to
-    ``context.send(topic, rows)`` is in the log, in one commit: exactly once. When it raises, the task fails.
+    ``process(records, context)`` is called in the tasks with up to ``max_records`` records of one partition, in order,
+    as a pa.RecordBatch or, with ``records="pandas"``, a DataFrame: columns key, value, topic, partition, offset,
+    timestamp, timestampType, and headers if included. When it returns, the offset after its records and the rows it
+    passed to ``context.send(topic, rows)`` are committed together: exactly once. When it raises, the task fails.
 
-    The job reads up to what there is now; with ``forever`` it goes on until ``stop`` is set, which also ends the former
-    early. ``members`` is the number of tasks (without it as many as Spark has slots, and no more than partitions).
-    ``root`` may also come from the session's ``spark.sparklog.bootstrap.servers``, or from the environment's
-    ``SPARKLOG_BOOTSTRAP_SERVER``.
+    The job reads up to the current ends of the topics; with ``forever`` it runs until ``stop`` is set. Setting ``stop``
+    ends either kind early. ``members`` is the number of tasks (by default the number of Spark's slots, but at most
+    that of the partitions). ``root`` may also come from the session's ``spark.sparklog.bootstrap.servers``, or from
+    the environment variable ``SPARKLOG_BOOTSTRAP_SERVER``.
 
     Raises InvalidOptionError, InvalidRequestError, UnknownTopicOrPartitionError, NoOffsetForPartitionError and
-    ClusterNotFoundError before a task starts; what a task raises comes as Spark's error, which has its text.
+    ClusterNotFoundError before a task starts; the error of a task is raised as Spark's, with its text.
     """
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     _check(group, names, process, records, auto_offset_reset, assignor, max_records, members)
-    coordinator = shared_cluster(_root(spark, root), storage_options or {})
+    coordinator = shared_cluster(_find_root(spark, root), storage_options or {})
     ends = _prepare(coordinator, group, names, auto_offset_reset)
     if not forever and not ends:
         return []
@@ -112,12 +112,12 @@ def consume(
 
 def _run(spark: SparkSession, settings: ConsumeSettings, process: Process, tasks: int) -> list[MemberReport]:
     schema = spark.createDataFrame([], REPORT_SCHEMA).schema
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_task(settings, process, schema), schema).collect()
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_make_task(settings, process, schema), schema).collect()
     reports = [MemberReport(row.task, row.host, row.records, row.calls, tuple(row.partitions)) for row in rows]
     return sorted(reports, key=lambda report: report.task)
 
 
-def _task(
+def _make_task(
     settings: ConsumeSettings, process: Process, schema: StructType
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def member(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,52 +144,61 @@ def _check(
     if not topics:
         raise InvalidOptionError("topics is empty; name at least one topic")
     if not callable(process):
-        raise InvalidOptionError(f"process is of type {type(process).__name__}; give a function of (records, context)")
+        raise InvalidOptionError(f"process is of type {type(process).__name__}; pass a function of (records, context)")
     for name, value, allowed in (
         ("records", records, ("arrow", "pandas")),
         ("auto_offset_reset", reset, RESETS),
         ("assignor", assignor, ASSIGNORS),
     ):
         if value not in allowed:
-            raise InvalidOptionError(f"{name} cannot be {value!r}; it takes {', '.join(allowed)}", option=name)
+            raise InvalidOptionError(
+                f"invalid value {value!r} for {name}: expected one of {', '.join(allowed)}", option=name
+            )
     for name, number in (("max_records", max_records), ("members", members)):
         if number is not None and (type(number) is not int or number < 1):
-            raise InvalidOptionError(f"{name} cannot be {number!r}; it takes a whole number from 1 on", option=name)
+            raise InvalidOptionError(
+                f"invalid value {number!r} for {name}: expected a whole number of at least 1", option=name
+            )
 
 
-def _root(spark: SparkSession, root: str | None) -> str:
-    found = root or spark.conf.get(ROOT_SETTING, None) or default_root()
-    if not found:
+def _find_root(spark: SparkSession, root: str | None) -> str:
+    root = root or spark.conf.get(ROOT_SETTING, None) or default_root()
+    if not root:
         raise InvalidOptionError(
-            f"which cluster? Give root=, or set {ROOT_SETTING} on the session, or {ROOT_VARIABLE} in the environment"
+            f"no cluster given: pass root=, set {ROOT_SETTING} on the session, or {ROOT_VARIABLE} in the environment"
         )
-    return found
+    return root
 
 
 def _prepare(coordinator: Coordinator, group: str, topics: Sequence[str], reset: str) -> dict[TopicPartition, int]:
-    """The ends of the partitions that have something to read, and for a group without members committed starts.
+    """Return the ends of the partitions that have unread records. If the group has no members and ``reset`` is
+    ``latest``, commit its starts.
 
-    With ``latest`` the start would else be wherever a log ends when its first member looks, and be another one for the
-    next member if that one dies before it has committed.
+    Otherwise the start would be the end of the log when the first member looks, and a different one for the next member
+    if the first dies before it commits.
     """
     state = coordinator.refresh()
-    places = [TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))]
-    starts = {place: start_of(state, group, place, reset) for place in places}
-    unknown = {place: at for place, at in starts.items() if committed_offset(state, group, place) is None}
-    if reset == "latest" and unknown and not state.groups.get(group, GroupState()).members:
-        coordinator.commit_offsets(group, {(*place,): at for place, at in unknown.items()})
-    return {place: end for place in places if (end := _end(state, place)) > starts[place]}
+    subscribed = [
+        TopicPartition(name, number) for name in topics for number in range(len(state.topic(name).partitions))
+    ]
+    starts = {partition: find_start(state, group, partition, reset) for partition in subscribed}
+    uncommitted = {
+        partition: start for partition, start in starts.items() if committed_offset(state, group, partition) is None
+    }
+    if reset == "latest" and uncommitted and not state.groups.get(group, GroupState()).members:
+        coordinator.commit_offsets(group, {(*partition,): start for partition, start in uncommitted.items()})
+    return {partition: end for partition in subscribed if (end := _end(state, partition)) > starts[partition]}
 
 
-def _end(state: State, place: TopicPartition) -> int:
-    return state.partition(*place).high_watermark
+def _end(state: State, partition: TopicPartition) -> int:
+    return state.partition(*partition).high_watermark
 
 
 # -- stopping
 
 
 class _Stopper:
-    """Tells the tasks, by an object on the storage that they look for, that the caller wants them to stop."""
+    """Writes the object at ``key``, for which the tasks poll, when the caller sets ``stop``; deletes it at the end."""
 
     def __init__(self, coordinator: Coordinator, key: str, stop: threading.Event | None) -> None:
         self._coordinator = coordinator
@@ -211,5 +220,5 @@ class _Stopper:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._stop is not None:
-            with suppress(SparklogError):  # a few bytes that nobody looks for any more
+            with suppress(SparklogError):  # best effort: a few bytes that are never read again
                 self._coordinator.store.delete(self._key)

@@ -1,7 +1,7 @@
-"""What a call of a group's function sends: rows that wait, then files that wait for the commit.
+"""Collect the rows that a call of a group's function sends, and write them to files for the commit.
 
-Rules: nothing is visible before the commit; what a call that failed has written is removed.
-Not for: the commit itself (``group_task``).
+Rules: nothing is visible before the commit; the files of a failed call are deleted.
+Not for: the commit itself (``group.task``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.spark.sink.writer import Assignment, RowWriter, new_topic
 
 
 class TaskSends:
-    """Rows by topic. Not thread-safe. True while something waits."""
+    """Rows to be written, by topic. Not thread-safe. True while there are any."""
 
     def __init__(self, root: str, storage_options: Mapping[str, Any]) -> None:
         self._address = Address(root=root, storage_options=storage_options)
@@ -36,12 +36,12 @@ class TaskSends:
 
     def add(self, topic: str, rows: Any) -> None:
         """Keep rows for a topic. Raises InvalidTopicError, InvalidRecordError."""
-        table = _table(rows, validate_written_topic(topic))
+        table = _to_table(rows, validate_written_topic(topic))
         if table.num_rows:
             self._rows.setdefault(topic, []).append(table)
 
     def write(self) -> tuple[list[PartitionAppend], list[NewTopic]]:
-        """Write what waits to files, and return what a commit has to name. Raises what ``RowWriter`` does."""
+        """Write the rows to files, and return the appends and new topics to commit. Errors as ``RowWriter``."""
         new_topics: dict[str, Assignment] = {}
         for topic, tables in self._rows.items():
             table = pa.concat_tables(tables, promote_options="default")
@@ -54,26 +54,26 @@ class TaskSends:
         return list(self._appends), [new_topic(coordinator, *new) for new in new_topics.items()]
 
     def clear(self) -> None:
-        """All of it was committed."""
+        """Forget the rows and files after they were committed, or may have been."""
         self._rows, self._writers, self._appends = {}, [], []
 
     def discard(self) -> None:
-        """None of it was, nor will be: remove the files."""
+        """Delete the files. Only if no commit names them, or ever will."""
         appends: Sequence[PartitionAppend] = self._appends
-        stores = {number: store for writer in self._writers for number, store in writer.stores.items()}
+        stores = {broker: store for writer in self._writers for broker, store in writer.stores.items()}
         self.clear()
         delete_files(appends, stores.__getitem__)
 
 
-def _table(rows: Any, topic: str) -> pa.Table:
+def _to_table(rows: Any, topic: str) -> pa.Table:
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
         return rows
-    if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a pandas frame; pandas itself is not needed here
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a pandas DataFrame, detected without importing pandas
         return pa.Table.from_pandas(rows, preserve_index=False)
     raise InvalidRecordError(
-        f"what was sent to topic {topic!r} is of type {type(rows).__name__}; send a pa.Table, a pa.RecordBatch or a "
-        "pandas frame with a column value",
+        f"rows sent to topic {topic!r} are of type {type(rows).__name__}; send a pa.Table, a pa.RecordBatch or a "
+        "pandas DataFrame with a column value",
         topic=topic,
     )

@@ -1,11 +1,11 @@
-"""One member of a consumer group that is a Spark task: it reads what it owns, hands it to the user's function, commits.
+"""Run one member of a consumer group in a Spark task: read owned partitions, call the user's function, commit.
 
-Each call of the function gets records of one partition, and what it sends is published with the offset after them in
-one commit that names the member and its generation. So an output and the progress that it stands for are never apart,
-whoever dies when; a member that was taken out of its group meanwhile publishes nothing.
+Each call of the function gets records of one partition. The rows it sends are published together with the offset after
+these records, in one commit that names the member and its generation. So output and progress are atomic, whichever
+process dies at whatever moment; a member that has been removed from its group publishes nothing.
 
-Rules: a thread renews the lease while the function takes its time; nothing but this task's own thread calls the
-function. Not for: starting the tasks (``group_job``), who owns what (``coordinator.membership``).
+Rules: a thread sends heartbeats while the function runs; only the task's own thread calls the function.
+Not for: starting the tasks (``group.consume``), the assignment of partitions (``coordinator.membership``).
 """
 
 from __future__ import annotations
@@ -52,24 +52,25 @@ from sparklog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 16 * 1024 * 1024
-"""bytes of records after which a call is full, whatever ``max_records`` says."""
+"""bytes of records after which a call is full, even with fewer than ``max_records``."""
 
 FIRST_WAIT_SECONDS = 0.01
 LONGEST_WAIT_SECONDS = 1.0
-"""Pauses of a member that has nothing to read; each look for news costs two small requests."""
+"""Pauses of a member that has nothing to read; each poll costs two small requests."""
 
 LONGEST_CALL_MS = 86_400_000
-"""How long others wait for a partition that is to move while the user's function is at work: its work would be lost."""
+"""Rebalance timeout: how long the group waits for the user's function to finish before it revokes its partition, which
+would lose the work of the call."""
 
 COMMIT_TRIES = 10
-"""tries of a commit whose outcome the storage does not tell, or that rebalances overtake."""
+"""attempts of a commit whose outcome is unknown, or that rebalances interrupt."""
 
 
 @dataclass(frozen=True)
 class ConsumeSettings:
-    """What the tasks are told. ``ends`` are the offsets to read up to, None to go on until stopped.
+    """Settings of the tasks. ``ends`` are the offsets to read up to, None to read until stopped.
 
-    ``stop_key`` is an object that appears when they are to stop. Times are milliseconds.
+    ``stop_key`` is the key of an object that appears when the tasks are to stop. Times in milliseconds.
     """
 
     root: str
@@ -89,7 +90,7 @@ class ConsumeSettings:
 
 @dataclass(frozen=True)
 class MemberReport:
-    """What one task did: records and calls of the user's function, and the partitions it read."""
+    """The work of one task: records and calls of the user's function, and the partitions it read."""
 
     task: int
     host: str
@@ -99,21 +100,21 @@ class MemberReport:
 
 
 class ConsumeContext:
-    """Where the records of a call are from, and what is to be published with them."""
+    """The partition and offsets of a call's records, and ``send`` for rows to publish with them."""
 
-    def __init__(self, place: TopicPartition, start: int, end: int, task: int, sends: TaskSends) -> None:
-        self.topic = place.topic
-        self.partition = place.partition
+    def __init__(self, topic_partition: TopicPartition, start: int, end: int, task: int, sends: TaskSends) -> None:
+        self.topic = topic_partition.topic
+        self.partition = topic_partition.partition
         self.start_offset = start
         self.end_offset = end
         self.task = task
         self._sends = sends
 
     def send(self, topic: str, rows: Any) -> None:
-        """Append rows to a topic, in the one commit that also says that this call's records are done.
+        """Append rows to a topic, in the same commit as the offset after this call's records.
 
-        ``rows`` is a pa.Table, a pa.RecordBatch or a pandas frame with a column ``value`` and, if wanted, ``key``,
-        ``headers``, ``partition`` and ``timestamp``, as for ``sparklog.write``. Raises InvalidRecordError,
+        ``rows`` is a pa.Table, a pa.RecordBatch or a pandas DataFrame with a column ``value`` and optional columns
+        ``key``, ``headers``, ``partition`` and ``timestamp``, as for ``sparklog.write``. Raises InvalidRecordError,
         UnknownTopicOrPartitionError.
         """
         self._sends.add(topic, rows)
@@ -152,43 +153,43 @@ class ConsumeTask:
         self._read: set[TopicPartition] = set()
 
     def run(self) -> MemberReport:
-        """Take part until everything is read or the job is stopped. Raises whatever the user's function raises."""
-        heart = threading.Thread(target=self._beat, name="sparklog-heartbeat", daemon=True)
-        ended = False
+        """Work as a member until everything is read or the job is stopped. Raises the errors of the user's function."""
+        heartbeats = threading.Thread(target=self._send_heartbeats, name="sparklog-heartbeat", daemon=True)
+        succeeded = False
         try:
             self._member.join(self._settings.topics)
-            heart.start()
+            heartbeats.start()
             while not self._is_done():
-                self._take_part()
-                if not self._work():
+                self._follow_group()
+                if not self._process_next():
                     self._wait()
-            ended = True
+            succeeded = True
         finally:
             self._stopping.set()
-            self._leave(quietly=not ended)
+            self._leave(quietly=not succeeded)
             self._fetcher.close()
-            if heart.ident is not None:
-                heart.join()
-        places = tuple(str(place) for place in sorted(self._read))
-        return MemberReport(self._task, socket.gethostname(), self._records, self._calls, places)
+            if heartbeats.ident is not None:
+                heartbeats.join()
+        partitions = tuple(str(topic_partition) for topic_partition in sorted(self._read))
+        return MemberReport(self._task, socket.gethostname(), self._records, self._calls, partitions)
 
     def _leave(self, quietly: bool) -> None:
         try:
             self._member.leave("the task has ended")
-        except SparklogError as error:  # it is expired after its session timeout instead
+        except SparklogError as error:  # the group expires it after its session timeout instead
             logger.log(logging.DEBUG if quietly else logging.WARNING, "could not leave the group: %s", error)
 
     # -- liveness
 
-    def _beat(self) -> None:
-        """Renew the lease and look whether to stop, every heartbeat interval, in a thread of its own."""
+    def _send_heartbeats(self) -> None:
+        """Renew the member's lease and check the stop object every heartbeat interval. Runs in a thread of its own."""
         while not self._stopping.wait(self._settings.heartbeat_interval_ms / 1000):
             try:
                 self._member.beat()
                 if self._is_stop_wanted():
                     self._stopping.set()
-            except Exception as error:  # whatever it is: without heartbeats the task would be expired again and again
-                logger.warning("a heartbeat of %s failed: %s", self._member.member_id, error)
+            except Exception as error:  # keep sending: without heartbeats the member would expire again and again
+                logger.warning("heartbeat of member %s failed: %s", self._member.member_id, error)
 
     def _is_stop_wanted(self) -> bool:
         if not self._settings.stop_key:
@@ -203,71 +204,74 @@ class ConsumeTask:
         if self._stopping.is_set():
             return True
         ends = self._settings.ends
-        return ends is not None and not behind(self._coordinator.state, self._settings.group, ends)
+        return ends is not None and not find_unfinished(self._coordinator.state, self._settings.group, ends)
 
     _pause = FIRST_WAIT_SECONDS
 
     def _wait(self) -> None:
-        """Nothing to read: look again after a pause that grows as long as nothing comes."""
+        """Back off and refresh the state; the pause doubles as long as there is no commit."""
         version = self._coordinator.state.version
         self._stopping.wait(self._pause)
-        quiet = self._coordinator.refresh().version == version
-        self._pause = min(self._pause * 2, LONGEST_WAIT_SECONDS) if quiet else FIRST_WAIT_SECONDS
+        is_unchanged = self._coordinator.refresh().version == version
+        self._pause = min(self._pause * 2, LONGEST_WAIT_SECONDS) if is_unchanged else FIRST_WAIT_SECONDS
 
     # -- partitions
 
-    def _take_part(self) -> frozenset[TopicPartition]:
-        """Follow the group: forget what is given up, start with what is new, join again where it was taken out.
+    def _follow_group(self) -> frozenset[TopicPartition]:
+        """Apply the group's changes: drop revoked and lost partitions, start assigned ones; rejoin if it was removed.
 
-        Returns what is gone, also where it has come back at once: as another topic of that name, say.
+        Return the dropped partitions, including those assigned again immediately, as after a topic was recreated.
         """
         if not self._member.joined:
             self._member.join(self._settings.topics)
         change = self._member.reconcile()
-        gone = change.revoked | change.lost
-        for place in gone:
-            self._positions.pop(place, None)
+        dropped = change.revoked | change.lost
+        for topic_partition in dropped:
+            self._positions.pop(topic_partition, None)
         if change.to_acknowledge:
-            self._member.acknowledge()  # all that was read is committed
-        for place in sorted(change.assigned):
-            self._positions[place] = self._start(place)
-        return gone
+            self._member.acknowledge()  # all records read so far are committed
+        for topic_partition in sorted(change.assigned):
+            self._positions[topic_partition] = self._start(topic_partition)
+        return dropped
 
     # -- records
 
-    def _work(self) -> bool:
-        """One call for the partition that waits longest; False where nothing is to be read."""
-        for place in list(self._positions):
-            start = self._positions.pop(place)
-            self._positions[place] = start  # to the end of the line
+    def _process_next(self) -> bool:
+        """Make one call for the partition that has waited longest; return False if there is nothing to read."""
+        for topic_partition in list(self._positions):
+            start = self._positions.pop(topic_partition)
+            self._positions[topic_partition] = start  # moves it to the end of the queue
             try:
-                chunk = self._chunk(place, start)
-            except OffsetOutOfRangeError as error:  # retention was faster
+                chunk = self._read_chunk(topic_partition, start)
+            except OffsetOutOfRangeError as error:  # retention has deleted the records
                 logger.warning("%s", error)
-                self._call(place, start, None, self._start(place))
+                self._call(topic_partition, start, None, self._start(topic_partition))
                 return True
             if chunk is not None:
-                self._call(place, start, *chunk)
+                self._call(topic_partition, start, *chunk)
                 return True
         return False
 
-    def _start(self, place: TopicPartition) -> int:
-        return start_of(self._coordinator.state, self._settings.group, place, self._settings.reset)
+    def _start(self, topic_partition: TopicPartition) -> int:
+        return find_start(self._coordinator.state, self._settings.group, topic_partition, self._settings.reset)
 
-    def _chunk(self, place: TopicPartition, start: int) -> tuple[pa.RecordBatch | None, int] | None:
-        """The next records of a partition and the offset to go on from; none where compaction took them all out."""
+    def _read_chunk(self, topic_partition: TopicPartition, start: int) -> tuple[pa.RecordBatch | None, int] | None:
+        """Return the next records of a partition and the offset after them; no records if compaction removed them all.
+
+        Return None if there is nothing to read.
+        """
         state = self._coordinator.state
-        topic = state.topics.get(place.topic)
-        if topic is None or topic.topic_id != self._member.topic_ids.get(place.topic):
-            return None  # deleted, or another one by now: the group tells with its next change
-        end = topic.partitions[place.partition].high_watermark
+        topic = state.topics.get(topic_partition.topic)
+        if topic is None or topic.topic_id != self._member.topic_ids.get(topic_partition.topic):
+            return None  # deleted or recreated: the group's next change revokes the partition
+        end = topic.partitions[topic_partition.partition].high_watermark
         if self._settings.ends is not None:
-            end = min(end, self._settings.ends.get(place, end))
+            end = min(end, self._settings.ends.get(topic_partition, end))
         if start >= end:
             return None
-        builder = RowBuilder(self._schema, self._columns, place.topic, place.partition)
+        builder = RowBuilder(self._schema, self._columns, topic_partition.topic, topic_partition.partition)
         batches, left, size = [], self._settings.max_records, 0
-        for stored in self._stored(place, state, start, end):
+        for stored in self._stored(topic_partition, state, start, end):
             records = stored.slice(0, left) if stored.batch.num_rows > left else stored
             batches.append(builder.build(records))
             left -= records.batch.num_rows
@@ -277,10 +281,10 @@ class ConsumeTask:
                 break
         return pa.concat_batches(batches) if batches else None, end
 
-    def _stored(self, place: TopicPartition, state: State, start: int, end: int) -> Iterator[Records]:
-        """Raises OffsetOutOfRangeError where records were deleted before they were read."""
-        topic, partition = place
-        log_start = state.partition(*place).log_start_offset
+    def _stored(self, topic_partition: TopicPartition, state: State, start: int, end: int) -> Iterator[Records]:
+        """Yield stored records. Raises OffsetOutOfRangeError if records were deleted before they were read."""
+        topic, partition = topic_partition
+        log_start = state.partition(*topic_partition).log_start_offset
         if start < log_start:
             raise records_deleted(topic, partition, start, log_start)
         segments = self._coordinator.segments(topic, state).partition(partition).between(start, end)
@@ -295,51 +299,55 @@ class ConsumeTask:
     def _replicas_of(self, topic: str, partition: int) -> Sequence[int]:
         return replicas_in_sync(self._coordinator.state.partition(topic, partition))
 
-    def _call(self, place: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
-        """Let the user's function have records, and commit what comes of it; without any just the offset."""
-        context = ConsumeContext(place, start, end, self._task, self._sends)
+    def _call(self, topic_partition: TopicPartition, start: int, records: pa.RecordBatch | None, end: int) -> None:
+        """Call the user's function with the records, and commit its output with the offset ``end``; without records
+        commit only the offset."""
+        context = ConsumeContext(topic_partition, start, end, self._task, self._sends)
         try:
             if records is not None:
                 self._process(records.to_pandas() if self._settings.frames else records, context)
-            done = self._commit(place, end)
+            is_committed = self._commit(topic_partition, end)
         except BaseException:
             self._sends.discard()
             raise
-        if done:
+        if is_committed:
             if records is not None:
-                self._read.add(place)
+                self._read.add(topic_partition)
                 self._records += records.num_rows
                 self._calls += 1
-            if place in self._positions:
-                self._positions[place] = end
+            if topic_partition in self._positions:
+                self._positions[topic_partition] = end
             self._pause = FIRST_WAIT_SECONDS
 
     # -- commits
 
-    def _commit(self, place: TopicPartition, end: int) -> bool:
-        """Publish what the call has sent together with its offset; False where the partition is another's by now."""
+    def _commit(self, topic_partition: TopicPartition, end: int) -> bool:
+        """Publish the rows of the call together with its offset; return False if the partition was reassigned."""
         if not self._sends:
             try:
-                self._member.commit({place: end})
+                self._member.commit({topic_partition: end})
             except CommitFailedError as error:
                 logger.warning("%s", error)
                 return False
             return True
-        if self._publish(place, end):
+        if self._publish(topic_partition, end):
             self._sends.clear()
             return True
         self._sends.discard()
-        logger.warning("%s was given to another member, which reads on from what was committed", place)
+        logger.warning("%s was reassigned to another member, which continues at the committed offset", topic_partition)
         return False
 
-    def _publish(self, place: TopicPartition, end: int) -> bool:
-        """Commit what was sent with the offset; False where it certainly is not and will not be committed."""
+    def _publish(self, topic_partition: TopicPartition, end: int) -> bool:
+        """Commit the sent rows with the offset; return False only if they are not committed and never will be.
+
+        Raises IndeterminateCommitError if the outcome stays unknown.
+        """
         appends, new_topics = self._sends.write()
-        unsure: IndeterminateCommitError | None = None
+        unknown: IndeterminateCommitError | None = None
         for _ in range(COMMIT_TRIES):
             commit = GroupCommit(
                 group=self._settings.group,
-                offsets={place: end},
+                offsets={topic_partition: end},
                 member=self._member.member_id,
                 generation=self._member.generation,
                 topic_ids=self._member.topic_ids,
@@ -355,18 +363,18 @@ class ConsumeTask:
             try:
                 self._producer = self._coordinator.append(request).producer
             except IndeterminateCommitError as error:
-                unsure = error  # the same request again tells
-            except UnlinkedHistoryError as error:  # nothing was decided: the producer id may be another's by now
+                unknown = error  # repeating the same request resolves it
+            except UnlinkedHistoryError as error:  # nothing was decided: the producer id may belong to another by now
                 self._producer = None
-                if unsure is not None:
+                if unknown is not None:
                     self._sends.clear()
-                    raise unsure from error
+                    raise unknown from error
             except (IllegalGenerationError, UnknownMemberIdError, CommitFailedError):
-                unsure = None
-                if place in self._take_part() or place not in self._member.owned:
+                unknown = None
+                if topic_partition in self._follow_group() or topic_partition not in self._member.owned:
                     return False
             except SparklogError:
-                if unsure is not None:
+                if unknown is not None:
                     self._sends.clear()  # a commit may name these files
                 raise
             except BaseException:  # the task is interrupted, perhaps after the commit
@@ -374,15 +382,15 @@ class ConsumeTask:
                 raise
             else:
                 return True
-        if unsure is not None:
+        if unknown is not None:
             self._sends.clear()
-            raise unsure
+            raise unknown
         return False
 
     def _identity(self) -> ProducerIdentity:
-        """Who publishes, and in which history of the cluster that is."""
+        """Return the producer id of this member, and remember the history of the cluster that it belongs to."""
         if self._producer is None:
-            self._history = self._coordinator.log.unlinked_jumps  # before: what comes meanwhile makes it get another
+            self._history = self._coordinator.log.unlinked_jumps  # read first, so that a jump after it is detected
             self._producer = self._coordinator.init_producer(f"{self._settings.group}/{self._member.member_id}")
         return self._producer
 
@@ -390,54 +398,54 @@ class ConsumeTask:
 # -- positions
 
 
-def committed_offset(state: State, group: str, place: TopicPartition) -> int | None:
-    """What the group has committed for a partition of the topic as it is now."""
-    known, topic = state.groups.get(group), state.topics.get(place.topic)
-    if known is None or topic is None:
+def committed_offset(state: State, group: str, topic_partition: TopicPartition) -> int | None:
+    """Return the group's committed offset for a partition of the current topic of this name; None if there is none."""
+    group_state, topic = state.groups.get(group), state.topics.get(topic_partition.topic)
+    if group_state is None or topic is None:
         return None
-    found = known.offsets.get(f"{topic.topic_id}:{place.partition}")
-    return None if found is None else found.offset
+    committed = group_state.offsets.get(f"{topic.topic_id}:{topic_partition.partition}")
+    return None if committed is None else committed.offset
 
 
-def start_of(state: State, group: str, place: TopicPartition, reset: str) -> int:
-    """Where a member starts: what is committed, or by ``reset`` where that is nothing or not there any more.
+def find_start(state: State, group: str, topic_partition: TopicPartition, reset: str) -> int:
+    """Return the offset at which a member starts: the committed one, or by ``reset`` if there is none in the log.
 
-    Raises NoOffsetForPartitionError where ``reset`` is ``none``.
+    Raises NoOffsetForPartitionError if ``reset`` is ``none``.
     """
-    partition = state.partition(*place)
-    committed = committed_offset(state, group, place)
+    partition = state.partition(*topic_partition)
+    committed = committed_offset(state, group, topic_partition)
     if committed is not None and partition.log_start_offset <= committed <= partition.high_watermark:
         return committed
     if reset == "none":
         raise NoOffsetForPartitionError(
-            f"group {group!r} has no offset for {place} that is there ({committed}; there are "
+            f"group {group!r} has no valid offset for {topic_partition} (committed: {committed}; the log has "
             f"{partition.log_start_offset} to {partition.high_watermark}), and auto_offset_reset is none: commit one "
             "with `sparklog consumer-groups --reset-offsets`, or choose earliest or latest",
-            topic=place.topic,
-            partition=place.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
             group=group,
         )
     return partition.log_start_offset if reset == "earliest" else partition.high_watermark
 
 
-def behind(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """The partitions whose records before the end are not all done.
+def find_unfinished(state: State, group: str, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Return the partitions with uncommitted records before their end.
 
-    Those of a deleted topic are, and of one that was made again since only as many as it has come to: it may never get
-    to an end that was another one's.
+    Partitions of a deleted topic are finished. Those of a recreated topic are read up to its current end: it may never
+    reach the end of the topic it replaced.
     """
-    found = []
-    for place, end in ends.items():
-        topic = state.topics.get(place.topic)
-        if topic is not None and place.partition < len(topic.partitions):
-            reachable = min(end, topic.partitions[place.partition].high_watermark)
-            if (committed_offset(state, group, place) or 0) < reachable:
-                found.append(place)
-    return found
+    unfinished = []
+    for topic_partition, end in ends.items():
+        topic = state.topics.get(topic_partition.topic)
+        if topic is not None and topic_partition.partition < len(topic.partitions):
+            reachable = min(end, topic.partitions[topic_partition.partition].high_watermark)
+            if (committed_offset(state, group, topic_partition) or 0) < reachable:
+                unfinished.append(topic_partition)
+    return unfinished
 
 
 def run_task(settings: ConsumeSettings, process: Process) -> MemberReport:
-    """What a Spark task runs."""
+    """Run a member in a Spark task, and return its report."""
     context = TaskContext.get()
     return ConsumeTask(settings, process, 0 if context is None else context.partitionId()).run()
 
@@ -446,7 +454,7 @@ REPORT_SCHEMA = "task int, host string, records long, calls long, partitions arr
 
 
 def report_batch(report: MemberReport, schema: StructType) -> pa.RecordBatch:
-    """A report as the row that the task gives to Spark."""
+    """Return a report as the row that the task returns to Spark."""
     values = [[report.task], [report.host], [report.records], [report.calls], [list(report.partitions)]]
     target = arrow_schema(schema)
     arrays = [pa.array(value, kind.type) for value, kind in zip(values, target, strict=True)]

@@ -1,1 +1,1 @@
-"""What the programs for spark-submit share, and the runner of tasks on executors."""
+"""Shared code of the programs for spark-submit, and the runner of tasks on executors."""

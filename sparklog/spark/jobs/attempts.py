@@ -1,13 +1,13 @@
-"""May a cluster manager run a driver's program a second time, and what do its attempts have in common?
+"""Determine whether a cluster manager may rerun a driver program, and an id that its attempts share.
 
-YARN runs the driver of cluster mode again when its container dies, twice in all by default; on Kubernetes operators,
-Jobs and schedulers do. A program that was killed after its commit writes a second time then, unless its writes are
-numbered (``txnAppId``) by something that its attempts share. On YARN that is the id of the application. On Kubernetes
-it is only for restarts of one driver pod, since a new submission gets another id. (Spark's standalone manager takes
-programs in Python in client mode alone, and runs none again.)
+YARN reruns the driver of cluster mode when its container dies, with two attempts by default; on Kubernetes operators,
+Jobs and schedulers do. A program that was killed after its commit then writes a second time, unless its writes are
+numbered (``txnAppId``) by an id that its attempts share. On YARN that is the application id. On Kubernetes attempts
+share it only if one driver pod restarts, since a new submission gets another id. (Spark's standalone manager accepts
+Python programs only in client mode, and does not rerun them.)
 
 Rules: settings are a function from a name and a default to a text, as ``spark.conf.get``.
-Not for: tasks, whose attempts never show.
+Not for: attempts of tasks, which are not visible outside a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _warned = threading.Event()
 
 
 def settings_of(spark: SparkSession) -> Settings:
-    """What the session says of its cluster manager."""
+    """Return a function that reads the session's settings."""
 
     def setting(name: str, default: str) -> str:
         return spark.conf.get(name, default) or default
@@ -34,19 +34,19 @@ def settings_of(spark: SparkSession) -> Settings:
     return setting
 
 
-def repeated_by(setting: Settings) -> str:
-    """Who may run this program again after it was killed; empty where nobody does by himself."""
+def find_rerunner(setting: Settings) -> str:
+    """Return what may rerun this program after it is killed; empty if nothing does automatically."""
     master = setting("spark.master", "")
     in_cluster = setting("spark.submit.deployMode", "client") == "cluster"
     if master == "yarn" and in_cluster and setting("spark.yarn.maxAppAttempts", "") != "1":
-        return "YARN, as spark.yarn.maxAppAttempts is not 1"
+        return "YARN, since spark.yarn.maxAppAttempts is not 1"
     if master.startswith("k8s://"):
         return "Kubernetes, by an operator, a Job or a scheduler"
     return ""
 
 
 def shared_application(setting: Settings) -> str:
-    """The application id that a second attempt of this very submission has too; empty where there is none."""
+    """Return the application id that all attempts of this submission share; empty if there is none."""
     master = setting("spark.master", "")
     in_cluster = setting("spark.submit.deployMode", "client") == "cluster"
     if master == "yarn" or (master.startswith("k8s://") and in_cluster):
@@ -55,12 +55,12 @@ def shared_application(setting: Settings) -> str:
 
 
 def warn_of_second_attempt(setting: Settings) -> None:
-    """Say once in this process that a write without a number may happen twice, where that can be."""
-    who = "" if _warned.is_set() else repeated_by(setting)
-    if who:
+    """Warn once in this process that an unnumbered write may happen twice, if the program may be rerun."""
+    rerunner = "" if _warned.is_set() else find_rerunner(setting)
+    if rerunner:
         _warned.set()
         logger.warning(
-            "this write is not numbered: if the driver is killed after its commit and the program run again (%s), it "
-            "writes a second time; give sparklog.write txn_app_id and txn_version (options txnAppId and txnVersion)",
-            who,
+            "this write is not numbered: if the driver is killed after its commit and the program is rerun (by %s), it "
+            "writes a second time; pass txn_app_id and txn_version to sparklog.write (options txnAppId and txnVersion)",
+            rerunner,
         )

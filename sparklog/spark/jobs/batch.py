@@ -1,10 +1,10 @@
-"""What the programs for spark-submit (``jobs/``) share: a session, progress lines, and one line that says what failed.
+"""Shared code of the programs for spark-submit (``jobs/``): a session, progress lines, and a one-line error message.
 
-Exit codes of a program: 0 it worked, 1 it did not and the last line on stderr says why, 2 its command line is wrong,
-130 it was interrupted.
+Exit codes of a program: 0 success, 1 failure (the last line on stderr gives the reason), 2 invalid command line,
+130 interrupted.
 
-Rules: runs in the user's process; says everything on stderr, so that stdout belongs to data.
-Not for: what is read and written, which the programs do with ``api.read`` and ``api.write``.
+Rules: runs in the user's process; prints all messages to stderr, so that stdout is free for data.
+Not for: reading and writing, which the programs do with ``api.read`` and ``api.write``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROGRESS_SECONDS = 5.0
 """Seconds between two progress lines of a running job."""
 MAX_REASON_CHARACTERS = 2000
 SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, and by nothing else, in the environment of the program it starts."""
+"""Environment variable that only spark-submit sets for the program it starts."""
 
 _OURS = re.compile(r"^(?:Caused by: )?sparklog\.errors\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -45,7 +45,7 @@ _JAVA_STACK = re.compile(r"\n\s+at [\w.$/]+\(")
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``name=value`` of a command line, for argparse's ``type``; a value may hold ``=``."""
+    """Parse ``name=value`` of a command line, for argparse's ``type``; the value may contain ``=``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
@@ -53,12 +53,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this program, so that master and settings are its own."""
+    """Return whether spark-submit started this program, and so sets the master and the settings."""
     return SUBMITTED_VARIABLE in os.environ
 
 
 def add_cluster_argument(parser: argparse.ArgumentParser) -> None:
-    """The option that names the cluster, which the environment may give too."""
+    """Add the option for the cluster's root, whose default comes from the environment."""
     parser.add_argument(
         "--bootstrap-server",
         metavar="ROOT",
@@ -68,14 +68,14 @@ def add_cluster_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def check_cluster_argument(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the program with its usage where no cluster is named."""
+    """Exit with the usage if no cluster is given."""
     if not options.bootstrap_server:
         parser.error("--bootstrap-server is required: the cluster's root, a path or URL")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a program that is started by ``python`` and has to make its own session."""
-    group = parser.add_argument_group("Spark, where the program is started by python instead of spark-submit")
+    """Add the options for the session of a program that is started by ``python``."""
+    group = parser.add_argument_group("Spark, if the program is started by python instead of spark-submit")
     group.add_argument("--master", help="Spark master (local[*])")
     group.add_argument(
         "--conf", metavar="NAME=VALUE", type=pair, action="append", default=[], help="a setting of Spark's, repeatable"
@@ -85,20 +85,20 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         type=str.upper,
         choices=("ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"),
-        help="what Spark logs: DEBUG, INFO, WARN, ERROR, OFF (OFF; under spark-submit as it is configured)",
+        help="Spark's log level: DEBUG, INFO, WARN, ERROR, OFF (OFF; under spark-submit as configured)",
     )
 
 
 def check_session_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the program with its usage where options belong to spark-submit."""
+    """Exit with the usage if options are given that belong to spark-submit."""
     if is_submitted() and (options.master or options.conf):
         parser.error("--master and --conf are spark-submit's here: put them before the name of the program")
 
 
 def job_session(app_name: str, options: argparse.Namespace) -> SparkSession:
-    """The session of a program: spark-submit's with its settings, else one of ``sparklog_session``."""
+    """Return the session of a program: spark-submit's with its settings, else one of ``sparklog_session``."""
     if is_submitted():
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are whatever "python3" is
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run any "python3"
         spark = SparkSession.Builder().getOrCreate()
         register(spark)
     else:
@@ -110,7 +110,7 @@ def job_session(app_name: str, options: argparse.Namespace) -> SparkSession:
 
 
 def storage_values(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Storage options of a command line; true, false and what starts like JSON is decoded. Raises ValueError."""
+    """Return a command line's storage options, with booleans, JSON objects and lists decoded. Raises ValueError."""
     return {
         name: json.loads(text) if text in ("true", "false") or text.startswith(("{", "[")) else text
         for name, text in pairs
@@ -118,21 +118,21 @@ def storage_values(pairs: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def add_number_arguments(options: Any) -> None:
-    """The options of a program or a group of them that number its write, so that it happens once."""
+    """Add to a program, or to a group of options, those that number its write so that it is idempotent."""
     options.add_argument(
         "--txn-app-id",
         metavar="ID",
-        help="a name for these jobs: with one of the next two, a job that is run again writes nothing (on YARN without "
-        "it: the id of the application)",
+        help="a name for these jobs: with one of the next two, a job that is run again writes nothing (on YARN the "
+        "default is the application id)",
     )
-    options.add_argument("--txn-version", metavar="N", type=int, help="a number that grows with every job")
+    options.add_argument("--txn-version", metavar="N", type=int, help="a number that increases with every job")
     options.add_argument(
-        "--run-date", metavar="DATE", type=run_date, help="the date, or date and time, that the schedule runs it for"
+        "--run-date", metavar="DATE", type=run_date, help="the scheduled date, or date and time, of this run"
     )
 
 
 def check_number_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the program with its usage where a write would not be numbered as it is meant to be."""
+    """Exit with the usage if the options that number a write are incomplete or contradict each other."""
     if options.txn_version is not None and options.run_date:
         parser.error("--txn-version and --run-date exclude each other: either numbers the write")
     if options.txn_app_id and options.txn_version is None and not options.run_date:
@@ -142,7 +142,7 @@ def check_number_arguments(parser: argparse.ArgumentParser, options: argparse.Na
 
 
 def run_date(text: str) -> str:
-    """A date, or a date and a time, for argparse's ``type``; kept as it is written."""
+    """Check a date, or a date and time, for argparse's ``type``; return it unchanged."""
     try:
         date.fromisoformat(text[:10])
     except ValueError:
@@ -151,9 +151,10 @@ def run_date(text: str) -> str:
 
 
 def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, int] | tuple[None, None]:
-    """What the write of a program is numbered by: what its options say, else what its attempts share, else nothing.
+    """Return application id and version of a program's write: from its options, else from the id that its attempts
+    share, else None.
 
-    Each date is an application of its own, so that a date may be filled in after a later one.
+    Each date is an application of its own, so that an earlier date can be backfilled after a later one.
     """
     if options.txn_app_id:
         return (f"{options.txn_app_id}:{options.run_date}", 0) if options.run_date else (
@@ -163,25 +164,25 @@ def write_number(options: argparse.Namespace, setting: Settings) -> tuple[str, i
 
 
 def was_written(root: str, storage_options: Mapping[str, Any], application: str, version: int) -> bool:
-    """Whether this version of this application is in the log already. Errors as ``open_cluster``."""
-    known = shared_cluster(root, storage_options).refresh().applications.get(application)
-    return known is not None and version <= known.version
+    """Return whether this version of this application is in the log already. Errors as ``open_cluster``."""
+    recorded = shared_cluster(root, storage_options).refresh().applications.get(application)
+    return recorded is not None and version <= recorded.version
 
 
-def counted(df: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The same rows, and their number once a job has run over them."""
+def count_rows(df: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """Return the same rows, and a function that returns their number after a job has read them."""
     observation = Observation()
     rows = df.observe(observation, F.count(F.lit(1)).alias("rows"))
     return rows, lambda: int(observation.get["rows"])
 
 
 def say(program: str, text: str) -> None:
-    """One line on stderr."""
+    """Print one line to stderr."""
     print(f"{program}: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:
-    """Says how far Spark's running stages are, every few seconds, as long as the ``with`` block runs."""
+    """Prints the progress of Spark's running stages every ``PROGRESS_SECONDS`` while the ``with`` block runs."""
 
     def __init__(self, program: str, spark: SparkSession, clock: Clock | None = None) -> None:
         self._program = program
@@ -201,7 +202,7 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since this was made."""
+        """Seconds since this object was created."""
         return self._clock.monotonic() - self._started
 
     def _report(self) -> None:
@@ -209,7 +210,7 @@ class Progress:
             for stage in self._tracker.getActiveStageIds():
                 info = self._tracker.getStageInfo(stage)
                 if info is not None:
-                    failed = f", {info.numFailedTasks} failed and tried again" if info.numFailedTasks else ""
+                    failed = f", {info.numFailedTasks} failed and retried" if info.numFailedTasks else ""
                     say(
                         self._program,
                         f"{self.seconds:.0f} s: stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks done, "
@@ -218,7 +219,7 @@ class Progress:
 
 
 def run(program: str, work: Callable[[], str]) -> int:
-    """Do the work of a program, say what it returns or why it failed, and return the exit code."""
+    """Run the work of a program, print its result or the reason of its failure, and return the exit code."""
     try:
         say(program, work())
     except KeyboardInterrupt:
@@ -231,7 +232,8 @@ def run(program: str, work: Callable[[], str]) -> int:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line: sparklog's own message out of whatever Spark has wrapped around it."""
+    """Return the reason of a failure in one line: sparklog's own message, extracted from the text that Spark wraps
+    around it."""
     if isinstance(error, SparklogError):
         return _one_line(error.message)
     text = str(error)
@@ -250,7 +252,7 @@ def reason(error: BaseException) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line that tells something: not py4j's own, and without the name of a Java class before it."""
+    """Return the first informative line: not py4j's own, and without a leading Java class name."""
     lines = (_JAVA.sub("", line).strip() for line in text.splitlines())
     return _one_line(
         next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")

@@ -1,6 +1,7 @@
-"""Functions of the user's that a command line names.
+"""Load user functions that are named on a command line.
 
-Rules: a function of a file travels to the executors with its code; one of a module is imported there.
+Rules: a function of a file is sent to the executors with its code; one of a module is imported there.
+Not for: partitioners (``sink.routing``).
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from pyspark import cloudpickle
 from sparklog.errors import InvalidOptionError
 
 
-def named(text: str) -> Callable[..., Any]:
-    """The function that ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION`` names. Raises InvalidOptionError."""
-    place, colon, name = text.rpartition(":")
-    if not colon or not place or not name:
+def load_function(text: str) -> Callable[..., Any]:
+    """Return the function that ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION`` names. Raises InvalidOptionError."""
+    source, colon, name = text.rpartition(":")
+    if not colon or not source or not name:
         raise InvalidOptionError(f"{text!r} names no function; write FILE.py:FUNCTION or MODULE:FUNCTION")
-    module = _file(Path(place)) if place.endswith(".py") else _module(place)
-    found = getattr(module, name, None)
-    if not callable(found):
-        known = ", ".join(one for one, value in vars(module).items() if callable(value) and not one.startswith("_"))
-        raise InvalidOptionError(f"{place} has no function {name!r}; it has {known or 'none'}")
-    return found  # type: ignore[no-any-return]
+    module = _load_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    function = getattr(module, name, None)
+    if not callable(function):
+        members = vars(module).items()
+        available = ", ".join(member for member, value in members if callable(value) and not member.startswith("_"))
+        raise InvalidOptionError(f"{source} has no function {name!r}; it has {available or 'none'}")
+    return function  # type: ignore[no-any-return]
 
 
-def _file(path: Path) -> ModuleType:
+def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"sparklog_user_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidOptionError(f"{path} is not a file; name one that exists, as FILE.py:FUNCTION")
@@ -45,11 +47,11 @@ def _file(path: Path) -> ModuleType:
     return module
 
 
-def _module(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise InvalidOptionError(
-            f"module {name!r} cannot be imported: {error}; install it here and on the executors, send it along with "
+            f"module {name!r} cannot be imported: {error}; install it here and on the executors, ship it with "
             "--py-files, or name a file as FILE.py:FUNCTION"
         ) from error

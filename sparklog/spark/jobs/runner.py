@@ -1,16 +1,16 @@
-"""Runs tasks on Spark's executors: one Spark task per item, results as they are finished.
+"""Run tasks on Spark's executors: one Spark task per item, results in the order of completion.
 
     for result in SparkTasks(spark, "roll segments").run(merge_files, plans):
         ...
 
-The interface is that of ``sparklog.maintenance.runner``: what a task raises is raised when all others are finished and
-their results have been given out. A task that fails is tried again by Spark, elsewhere if it can, as often as
-``spark.task.maxFailures`` says; an error that will be the same everywhere is not. Results come back the way Spark's
-accumulators do, which is as soon as a task is done, and once for each, however often it ran.
+The interface is that of ``sparklog.maintenance.runner``: the error of a task is raised after all others are finished
+and their results have been yielded. Spark retries a failed task, on another executor if possible, up to
+``spark.task.maxFailures`` times; a deterministic error is not retried. Results are returned by Spark's accumulators: as
+soon as a task is done, and once per task, however often it ran.
 
 Rules: runs in the user's process, with any number of items; functions, items and results are pickled (functions by
-cloudpickle, so a lambda will do). Whoever closes the iterator before its end cancels the Spark job, and so does what
-``check`` raises, which is called about twice a second.
+cloudpickle, so lambdas work). Closing the iterator before its end cancels the Spark job, as does an error raised by
+``check``, which is called about twice a second.
 Not for: rows; a task returns a few facts about what it wrote to storage.
 """
 
@@ -41,17 +41,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CHECK_SECONDS = 0.5
-"""How long results are waited for between two checks."""
+"""Seconds to wait for results between two calls of ``check``."""
 
 DEFAULT_MAX_FAILURES = 4
-"""``spark.task.maxFailures`` where it is not set (Spark's default)."""
+"""Spark's default of ``spark.task.maxFailures``."""
 
 _LOCAL = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
 _ARROW_SCHEMA = pa.schema([("number", pa.int64()), ("succeeded", pa.bool_()), ("body", pa.binary())])
 
 
 class Outcome(NamedTuple):
-    """What became of the task with this number: a pickled result, or a pickled (error, traceback)."""
+    """Outcome of the task with this number: a pickled result, or a pickled (error, traceback)."""
 
     number: int
     succeeded: bool
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 class SparkTasks:
     """Runs tasks on the executors of a session. Thread-safe: several jobs may run at the same time.
 
-    ``description`` is what Spark's UI shows the jobs as; without it the name of the function.
+    ``description`` is shown for the jobs in Spark's UI; the default is the name of the function.
     """
 
     def __init__(
@@ -78,11 +78,12 @@ class SparkTasks:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at the same time, as far as the driver can tell."""
+        """Number of tasks that run concurrently, as far as the driver knows."""
         return 1 if _is_connect(self._spark) else self._spark.sparkContext.defaultParallelism
 
     def run(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See the module. Raises what a task raised, or SparklogError with Spark's reason where the job failed."""
+        """Yield the results of all items. Raises the error of a task, or SparklogError with Spark's reason if the job
+        failed."""
         payloads = [_dumps(item) for item in items]
         if not payloads:
             return
@@ -112,12 +113,12 @@ class SparkTasks:
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    """A session of Spark Connect has no context, and so no RDDs and accumulators."""
+    """Return whether this is a session of Spark Connect, which has no context, RDDs or accumulators."""
     return getattr(spark, "_jvm", None) is None
 
 
 class _Job:
-    """One Spark job, run by a thread of its own while another one takes the outcomes."""
+    """One Spark job, run by a thread of its own while the caller's thread takes the outcomes."""
 
     def __init__(self, spark: SparkSession, code: bytes, payloads: list[bytes], description: str, group: str) -> None:
         self._context = spark.sparkContext
@@ -147,18 +148,18 @@ class _Job:
         self._arrived.put(error)
 
     def outcomes(self, check: Callable[[], None]) -> Iterator[Outcome]:
-        """Each task's outcome once. Raises SparklogError where the job as a whole failed."""
+        """Yield each task's outcome once. Raises SparklogError if the job as a whole failed."""
         seen: set[int] = set()
-        while isinstance(found := self._next(check), Outcome):
-            if found.number not in seen:
-                seen.add(found.number)
-                yield found
+        while isinstance(arrival := self._next(check), Outcome):
+            if arrival.number not in seen:
+                seen.add(arrival.number)
+                yield arrival
         self._ended = True
-        if found is not None:
-            raise _job_error(self._description, found)
+        if arrival is not None:
+            raise _job_error(self._description, arrival)
         if len(seen) != self._count:
             raise SparklogError(
-                f"{self._description}: {self._count - len(seen)} of them returned nothing; run it again"
+                f"{self._description}: {self._count - len(seen)} of them returned no result; run it again"
             )
 
     def _next(self, check: Callable[[], None]) -> Outcome | BaseException | None:
@@ -170,7 +171,7 @@ class _Job:
                 continue
 
     def close(self) -> None:
-        """Cancel what still runs, and forget the job."""
+        """Cancel running tasks, and forget the job."""
         if not self._ended:
             self._context.cancelJobGroup(self._group)
         self._thread.join()
@@ -178,12 +179,12 @@ class _Job:
 
 
 class Arrivals(Picklable, AccumulatorParam[list[Outcome]]):
-    """What Spark merges outcomes with: on the driver each goes into ``queue``, on executors they are a list."""
+    """Merges outcomes for Spark: on the driver each is put into ``queue``, on executors they form a list."""
 
     queue: SimpleQueue[Outcome | BaseException | None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Picklable.__reduce__(Arrivals())  # a queue stays where it is
+        return Picklable.__reduce__(Arrivals())  # without the queue, which stays in the driver
 
     def zero(self, value: list[Outcome]) -> list[Outcome]:
         return []
@@ -197,7 +198,7 @@ class Arrivals(Picklable, AccumulatorParam[list[Outcome]]):
 
 
 class Task(Picklable):
-    """What an executor calls with the one item of its partition, and reports through an accumulator."""
+    """The function that an executor calls with the one item of its partition; reports through an accumulator."""
 
     def __init__(self, code: bytes, reports: Accumulator[list[Outcome]], failures: int) -> None:
         self._state = _dumps((code, reports, failures))
@@ -207,22 +208,23 @@ class Task(Picklable):
         for number, payload in items:
             context = TaskContext.get()
             attempt = 0 if context is None else context.attemptNumber()
-            reports.add([outcome_of(code, number, payload, is_last=attempt + 1 >= failures)])
+            reports.add([run_task(code, number, payload, is_last=attempt + 1 >= failures)])
 
 
-def outcome_of(code: bytes, number: int, payload: bytes, is_last: bool = True) -> Outcome:
-    """Run a task. An error is an outcome on the last attempt, or if it would be the same on all; else it is raised."""
+def run_task(code: bytes, number: int, payload: bytes, is_last: bool = True) -> Outcome:
+    """Run a task and return its outcome. An error is an outcome on the last attempt, or if it is deterministic; else it
+    is raised, so that Spark retries the task."""
     try:
         body = _dumps(pickle.loads(code)(pickle.loads(payload)))
     except Exception as error:
         if not is_last and (isinstance(error, StorageError) or not isinstance(error, SparklogError)):
             raise
-        return Outcome(number, False, _packed(error))
+        return Outcome(number, False, _pickle_error(error))
     return Outcome(number, True, body)
 
 
 def max_failures(master: str | None, conf: Any) -> int:
-    """How often Spark runs a task before its job fails: once on ``local[n]``, f times on ``local[n,f]``."""
+    """Return how often Spark runs a task before its job fails: once on ``local[n]``, f times on ``local[n,f]``."""
     local = _LOCAL.fullmatch(master or "")
     if local:
         return int(local.group(1) or 1)
@@ -232,7 +234,7 @@ def max_failures(master: str | None, conf: Any) -> int:
 def run_in_arrow(
     spark: SparkSession, code: bytes, payloads: list[bytes], description: str
 ) -> Generator[Outcome, None, None]:
-    """The same through DataFrames alone, for Spark Connect: outcomes come when all tasks are finished."""
+    """Run tasks through DataFrames, for Spark Connect: outcomes are yielded when all tasks are finished."""
     count = len(payloads)
     body = ArrowTask(code, payloads)
     try:
@@ -253,7 +255,7 @@ class ArrowTask(Picklable):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcome = outcome_of(self.code, number, self.payloads[number])
+                outcome = run_task(self.code, number, self.payloads[number])
                 yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=_ARROW_SCHEMA)
 
 
@@ -265,33 +267,33 @@ def _dumps(value: object) -> bytes:
 
 
 class _ExecutorTraceback(Exception):
-    """Where a task failed on its executor; the cause of what is raised on the driver, so that it is printed."""
+    """The traceback of a task on its executor; the cause of the error on the driver, so that it is printed."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
-def _packed(error: Exception) -> bytes:
-    """An error and where it happened, also where the error itself cannot be pickled."""
-    where = traceback.format_exc()
+def _pickle_error(error: Exception) -> bytes:
+    """Pickle an error and its traceback; an error that cannot be pickled becomes a SparklogError with its text."""
+    trace = traceback.format_exc()
     try:
-        packed = _dumps((error, where))
-        pickle.loads(packed)
+        pickled = _dumps((error, trace))
+        pickle.loads(pickled)
     except Exception:
-        packed = _dumps((SparklogError(f"{type(error).__name__}: {error}"), where))
-    return packed
+        pickled = _dumps((SparklogError(f"{type(error).__name__}: {error}"), trace))
+    return pickled
 
 
 def _raise_first(failed: list[Outcome]) -> None:
     for outcome in failed[1:]:
         logger.warning("another task failed: %s", pickle.loads(outcome.body)[0])
     if failed:
-        error, where = pickle.loads(failed[0].body)
-        raise error from _ExecutorTraceback(where)
+        error, trace = pickle.loads(failed[0].body)
+        raise error from _ExecutorTraceback(trace)
 
 
 def _job_error(description: str, error: BaseException) -> SparklogError:
-    from sparklog.spark.jobs.batch import reason  # which imports the data source; only who fails needs it
+    from sparklog.spark.jobs.batch import reason  # imports the data source, which only a failure needs
 
     failed = SparklogError(f"{description} on Spark failed: {reason(error)}")
     failed.__cause__ = error
@@ -299,6 +301,6 @@ def _job_error(description: str, error: BaseException) -> SparklogError:
 
 
 def _name(function: Callable[..., object]) -> str:
-    """A function's name for people, also that of a functools.partial."""
+    """Return a function's name for messages, also for a functools.partial."""
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__qualname__", type(inner).__qualname__))

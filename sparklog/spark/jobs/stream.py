@@ -1,8 +1,8 @@
-"""What the streaming programs for spark-submit have in common: arguments, the run of a query, and its end.
+"""Shared code of the streaming programs for spark-submit: arguments, running a query, and stopping it.
 
-Rules: a query is stopped by SIGTERM or an interrupt between the steps of its own thread; a batch that is cut off is
-run again by the next start, from the same checkpoint, and adds nothing twice. Exit codes as in ``job``.
-Not for: batch programs (``job``).
+Rules: SIGTERM or an interrupt stops a query between the steps of its own thread; a batch that was cut off is run again
+at the next start, from the same checkpoint, and adds nothing twice. Exit codes as in ``jobs.batch``.
+Not for: batch programs (``jobs.batch``).
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ from sparklog.spark.options import STORAGE_PREFIX
 from sparklog.spark.stream.repetitions import is_repetition
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks at whether to stop."""
+"""Seconds between two checks whether to stop."""
 
 
 def add_stream_arguments(options: argparse.ArgumentParser) -> None:
-    """The arguments of every streaming program: what to read, how often, how far."""
+    """Add the arguments of every streaming program: what to read, how often, how far."""
     job.add_cluster_argument(options)
     source = options.add_argument_group("what to read")
     topics = source.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topic", help="topics, with commas between them")
-    topics.add_argument("--include", metavar="REGEX", help="all topics in whose names this is found, new ones too")
+    topics.add_argument("--topic", help="comma-separated topics")
+    topics.add_argument("--include", metavar="REGEX", help="all topics whose names contain a match, including new ones")
     source.add_argument("--starting-offsets", metavar="OFFSETS", default="earliest",
-                        help="of a new checkpoint: earliest, latest, or JSON by partition (earliest)")  # fmt: skip
-    source.add_argument("--max-offsets-per-trigger", metavar="N", type=int, help="about N records a batch")
-    source.add_argument("--group", help="consumer group that is told what was read, so that its lag is seen")
-    source.add_argument("--skip-lost-records", action="store_true", help="go on where records asked for are gone")
-    options.add_argument("--checkpoint", metavar="FOLDER", required=True, help="where the query keeps its place")
+                        help="for a new checkpoint: earliest, latest, or JSON by partition (earliest)")  # fmt: skip
+    source.add_argument("--max-offsets-per-trigger", metavar="N", type=int, help="about N records per batch")
+    source.add_argument("--group", help="consumer group to commit the read offsets to, so that its lag is visible")
+    source.add_argument("--skip-lost-records", action="store_true", help="continue if records have been deleted")
+    options.add_argument("--checkpoint", metavar="FOLDER", required=True, help="where the query keeps its offsets")
     pace = options.add_mutually_exclusive_group()
-    pace.add_argument("--available-now", action="store_true", help="read what there is now, then end")
-    pace.add_argument("--interval", metavar="TIME", help='time between batches, as "10 seconds" (none)')
-    options.add_argument("--query-name", help="what Spark calls the query; its consumer group where --group gives none")
+    pace.add_argument("--available-now", action="store_true", help="read the records that exist now, then end")
+    pace.add_argument("--interval", metavar="TIME", help='time between batches, such as "10 seconds" (none)')
+    options.add_argument("--query-name", help="the query's name in Spark; its consumer group if --group is not given")
     options.add_argument("--storage-option", metavar="NAME=VALUE", type=job.pair, action="append", default=[],
-                         help="for the storage's client, repeatable")  # fmt: skip
+                         help="option of the storage client, repeatable")  # fmt: skip
     job.add_session_arguments(options)
 
 
 def check_stream_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the program with its usage where arguments are missing or contradict each other."""
+    """Exit with the usage if arguments are missing or contradict each other."""
     job.check_cluster_argument(parser, options)
     job.check_session_arguments(parser, options)
 
 
 def cluster_options(options: argparse.Namespace) -> dict[str, str]:
-    """The address and the storage options, as source and sink take them."""
+    """Return the options of source and sink for the cluster's root and the storage client."""
     storage = {STORAGE_PREFIX + name: text for name, text in options.storage_option}
     return {"kafka.bootstrap.servers": options.bootstrap_server, **storage}
 
 
 def records(spark: SparkSession, options: argparse.Namespace, group: str | None = None) -> DataFrame:
-    """The stream that the arguments name. ``group`` is told what finished batches have read."""
+    """Return the stream that the arguments describe. Offsets of finished batches are committed to ``group``."""
     chosen: dict[str, Any] = {
         "subscribe": options.topic,
         "subscribePattern": options.include,
         "startingOffsets": options.starting_offsets,
         "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
         "kafka.group.id": group,
-        "commitOffsets": "false" if options.group and not group else None,  # the sink has it, the name has no say
+        "commitOffsets": "false" if options.group and not group else None,  # the sink commits to options.group
         "failOnDataLoss": not options.skip_lost_records,
         "includeHeaders": True,
     }
@@ -77,7 +77,7 @@ def records(spark: SparkSession, options: argparse.Namespace, group: str | None 
 
 
 def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespace) -> str:
-    """Run a query until it ends, fails, or is told to stop. Returns what to say at the end."""
+    """Run a query until it ends, fails, or is stopped. Returns the program's last message."""
     writer = writer.option("checkpointLocation", options.checkpoint)
     if options.query_name:
         writer = writer.queryName(options.query_name)
@@ -86,17 +86,17 @@ def run_query(program: str, writer: DataStreamWriter, options: argparse.Namespac
     elif options.interval:
         writer = writer.trigger(processingTime=options.interval)
     stopping = threading.Event()
-    before = signal.signal(signal.SIGTERM, _setter(stopping))
+    before = signal.signal(signal.SIGTERM, _make_handler(stopping))
     try:
         query = writer.start()
         job.say(program, f"query {query.id} runs; SIGTERM stops it")
         rows = _wait(program, query, stopping)
     finally:
         signal.signal(signal.SIGTERM, before)
-    return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start goes on from there"
+    return f"{'stopped' if stopping.is_set() else 'ended'} after {rows:,} records; the next start continues from there"
 
 
-def _setter(stopping: threading.Event) -> Callable[[int, FrameType | None], None]:
+def _make_handler(stopping: threading.Event) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
@@ -104,7 +104,7 @@ def _setter(stopping: threading.Event) -> Callable[[int, FrameType | None], None
 
 
 def _wait(program: str, query: StreamingQuery, stopping: threading.Event) -> int:
-    """Wait for the end, say what each batch read, and return how many records that were."""
+    """Wait for the end, print the records of each batch, and return their total."""
     seen, rows, ended = -1, 0, False
     try:
         while not ended:

@@ -1,1 +1,1 @@
-"""Writing: converts, validates and routes rows, and writes the files of a task."""
+"""The data source's write side: convert, validate and route rows, and write the files of a task."""

@@ -1,4 +1,4 @@
-"""From Spark's rows to record columns: key, value, timestamp and headers as a ``.log`` file holds them.
+"""Convert Spark's rows to record columns: key, value, timestamp and headers as a ``.log`` file holds them.
 
     column       from                                      a null or a missing column becomes
     value        string (as UTF-8) or binary, required     a tombstone
@@ -8,8 +8,8 @@
     topic        string, unless the option is set          an error
     partition    int                                       the partitioner's choice
 
-Rules: other columns are ignored; text and bytes are taken as they are, without a copy where Arrow allows it.
-Not for: where rows go (``routing``).
+Rules: other columns are ignored; text and bytes are not changed, nor copied if Arrow allows it.
+Not for: choosing partitions (``routing``).
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ WRITTEN = (KEY, VALUE, TIMESTAMP, HEADERS, "topic", "partition")
 
 
 class Rows(NamedTuple):
-    """Rows as records, with what says where each goes; None where the rows have no such column.
+    """Records with the columns ``topic`` and ``partition`` of their rows; None if the rows have no such column.
 
-    ``stamped`` says that the rows brought timestamps of their own, ``is_part`` that the records share memory with
-    much more than themselves.
+    ``stamped`` says that the rows have a timestamp column, ``is_slice`` that the records are slices of larger buffers,
+    which they keep in memory.
     """
 
     records: pa.RecordBatch
     topics: pa.Array | None
     partitions: pa.Array | None
     stamped: bool
-    is_part: bool
+    is_slice: bool
 
     def take(self, order: pa.Array) -> Rows:
-        """Copies of these rows in another order."""
+        """Return copies of these rows in another order."""
         columns = [
-            column if name == TIMESTAMP and not self.stamped else column.take(order)  # all the same without stamps
+            column if name == TIMESTAMP and not self.stamped else column.take(order)  # equal values need no reordering
             for name, column in zip(self.records.schema.names, self.records.columns, strict=True)
         ]
         return self._replace(
             records=pa.RecordBatch.from_arrays(columns, schema=self.records.schema),
             topics=None if self.topics is None else self.topics.take(order),
             partitions=None if self.partitions is None else self.partitions.take(order),
-            is_part=False,
+            is_slice=False,
         )
 
 
 class Converter:
     """Converts batches of one schema. Immutable.
 
-    ``columns`` are the names of the rows' columns, of which ``timestamp`` is a record's time only where
-    ``include_timestamp`` says so; ``has_key`` and ``has_headers`` say what the records have. Other
-    columns stay in memory as long as the records do, so records beside such are a part of something larger.
+    ``columns`` are the names of the rows' columns; ``timestamp`` is a record's time only with ``include_timestamp``.
+    ``has_key`` and ``has_headers`` say which columns the records have. Ignored columns stay in memory as long as the
+    records do, so the records of such rows are slices.
     """
 
     def __init__(self, columns: Sequence[str], has_topic_option: bool, include_timestamp: bool = True) -> None:
@@ -66,7 +66,7 @@ class Converter:
         wanted = [name for name in WRITTEN if name not in ignored]
         self._selected = [number for number, name in enumerate(columns) if name.lower() in wanted]
         self._selects_all = len(self._selected) == len(columns)
-        position = {columns[number].lower(): place for place, number in enumerate(self._selected)}
+        position = {columns[number].lower(): index for index, number in enumerate(self._selected)}
         self._value = position["value"]
         self._key = position.get("key")
         self._timestamp = position.get("timestamp")
@@ -75,23 +75,23 @@ class Converter:
         self._partition = position.get("partition")
         names = [
             name
-            for name, is_there in (
+            for name, is_present in (
                 (KEY, self._key is not None),
                 (VALUE, True),
                 (TIMESTAMP, True),
                 (HEADERS, self._headers is not None),
             )
-            if is_there
+            if is_present
         ]
         self._schema = record_schema(names)
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of a batch that matter, for ``convert``."""
+        """Return the batch with only the columns that ``convert`` needs."""
         return batch if self._selects_all else batch.select(self._selected)
 
     @property
-    def has_places(self) -> bool:
-        """Whether each row may name a topic or a partition."""
+    def has_targets(self) -> bool:
+        """Whether rows may name a topic or a partition."""
         return self._partition is not None or self._topic is not None
 
     @property
@@ -103,7 +103,7 @@ class Converter:
         return self._headers is not None
 
     def convert(self, batch: pa.RecordBatch, now_ms: int) -> Rows:
-        """The rows of a selected batch. Raises InvalidRecordError for what cannot be a record."""
+        """Return the rows of a selected batch. Raises InvalidRecordError for a column that cannot be converted."""
         columns = [
             self._timestamps(batch, now_ms) if name == TIMESTAMP else self._stored(batch, name)
             for name in self._schema.names
@@ -114,7 +114,7 @@ class Converter:
             None if self._topic is None else _cast(batch.column(self._topic), pa.string(), "topic"),
             None if self._partition is None else _cast(batch.column(self._partition), pa.int32(), "partition"),
             stamped=self._timestamp is not None,
-            is_part=not self._selects_all,
+            is_slice=not self._selects_all,
         )
 
     def _stored(self, batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -131,10 +131,12 @@ class Converter:
 
 
 def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """The column as this type: text to bytes, wide offsets to narrow ones, other names of list items."""
+    """Return the column as this type: text to bytes, 64-bit offsets to 32-bit ones, other names of list items."""
     if column.type == wanted:
         return column
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidRecordError(f"column {name} of type {column.type} cannot become {wanted}: {error}") from error
+        raise InvalidRecordError(
+            f"column {name} of type {column.type} cannot be converted to {wanted}: {error}"
+        ) from error

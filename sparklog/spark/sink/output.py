@@ -1,17 +1,17 @@
-"""The files of one writer task: many partitions, few files, bounded memory.
+"""Write the files of one writer task: many partitions, few files, bounded memory.
 
-Records wait in memory, a list of batches per partition. A partition that comes to ``OWN_FILE_BYTES`` gets a file of its
-own and streams into it from then on. When the task ends, or all partitions together pass ``MAX_BUFFERED_BYTES``, those
-without a file go together into one shared file, each as one run of batches; so a task that wrote a little to 64
-partitions leaves one file, or one for each set of brokers where partitions have replicas on different ones. A file is
-closed when it reaches the topic's ``segment.bytes``, and another begun.
+Records are buffered in memory, as a list of batches per partition. A partition that reaches ``OWN_FILE_BYTES`` gets its
+own file, to which its records are streamed from then on. When the task ends, or all partitions together exceed
+``MAX_BUFFERED_BYTES``, the partitions without a file are written to one shared file, each as one run of batches; so a
+task that wrote a little to 64 partitions leaves one file, or one for each set of brokers that hold replicas. A file is
+closed when it reaches the topic's ``segment.bytes``, and a new one is opened.
 
-A few rows that wait keep the whole batch in memory that they are a slice of. So slices that have waited while
-``COMPACT_AFTER_BYTES`` of other rows came are copied and their batches let go, which bounds memory whatever the rows.
+A small slice keeps the whole batch that it is part of in memory. So slices that stay buffered while
+``COMPACT_AFTER_BYTES`` of other rows arrive are copied, and their batches released, which bounds memory for any rows.
 
-Rules: what is committed for a partition is in the order in which it came; batches in files are of about 1 MiB; nothing
-is visible until a commit names it. After an error ``abort`` removes what it can; the rest are orphans, seen by no one.
-Not for: which partition (``routing``) and the commit (``writer``).
+Rules: the records of a partition are committed in the order of their arrival; batches in files are of about 1 MiB;
+nothing is visible until a commit names it. After an error ``abort`` deletes the files, best effort; the rest are
+orphans, which readers never see. Not for: choosing partitions (``routing``) and the commit (``writer``).
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 OWN_FILE_BYTES = 8 * 1024 * 1024
-"""bytes of a partition's records after which it gets a file of its own."""
+"""bytes of a partition's records after which it gets its own file."""
 MAX_BUFFERED_BYTES = 64 * 1024 * 1024
-"""bytes of records that wait in memory, all partitions together."""
+"""bytes of records buffered in memory, over all partitions."""
 COMPACT_AFTER_BYTES = 32 * 1024 * 1024
-"""bytes of rows that may come before a waiting slice is copied; twice that are kept in memory at most."""
+"""bytes of rows that may arrive before a buffered slice is copied; at most twice as much is kept in memory."""
 MAX_OPEN_FILES_LOCAL = 64
 MAX_OPEN_FILES_REMOTE = 8
-"""files that one task keeps open; a remote one holds parts of some MiB in memory until they are sent."""
+"""files that one task keeps open; a remote file buffers a few MiB until they are sent."""
 FINISH_THREADS = 4
-"""files that are made durable at the same time when a task ends."""
+"""files that are made durable in parallel when a task ends."""
 
 StoreOf = Callable[[int], Store]
 
 
 class _File:
-    """An open file and the places of its runs in the order of the whole task."""
+    """An open file. ``run_numbers`` are the positions of its runs in the order of the whole task."""
 
     def __init__(self, writer: SegmentFileWriter, limit: int) -> None:
         self.writer = writer
         self.limit = limit
-        self.places: list[int] = []
+        self.run_numbers: list[int] = []
 
     @property
     def is_full(self) -> bool:
@@ -66,35 +66,35 @@ class _File:
 
 
 class _Pending:
-    """One partition's records that are not in a file yet, and its own file if it has one."""
+    """The buffered records of one partition, and its own file if it has one."""
 
     def __init__(self, target: TopicTarget, partition: int) -> None:
         self.target = target
         self.partition = partition
         self.batches: list[tuple[pa.RecordBatch, int]] = []
         self.size = 0
-        self.first_part: int | None = None
-        self.waits_since = 0
+        self.first_slice: int | None = None
+        self.buffered_since = 0
         self.file: _File | None = None
 
     def add(self, routed: Routed, now: int) -> None:
-        """Keep records; ``now`` counts the bytes that have come to the whole task."""
-        if routed.is_part and self.first_part is None:
-            self.first_part, self.waits_since = len(self.batches), now
+        """Buffer records; ``now`` is the number of bytes that have arrived at the whole task."""
+        if routed.is_slice and self.first_slice is None:
+            self.first_slice, self.buffered_since = len(self.batches), now
         self.batches.append((routed.records, routed.size))
         self.size += routed.size
 
     def compact(self) -> None:
-        """Copy what is a slice of something larger, and let go of that."""
-        if self.first_part is not None:
-            parts = self.batches[self.first_part :]
-            copied = pa.concat_batches([batch for batch, _ in parts])
-            self.batches[self.first_part :] = [(copied, sum(size for _, size in parts))]
-            self.first_part = None
+        """Copy slices, and release the batches that they are part of."""
+        if self.first_slice is not None:
+            slices = self.batches[self.first_slice :]
+            copied = pa.concat_batches([batch for batch, _ in slices])
+            self.batches[self.first_slice :] = [(copied, sum(size for _, size in slices))]
+            self.first_slice = None
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """The waiting records as batches for a file; nothing waits afterwards."""
-        batches, self.batches, self.size, self.first_part = self.batches, [], 0, None
+        """Return the buffered records as batches for a file, and clear the buffer."""
+        batches, self.batches, self.size, self.first_slice = self.batches, [], 0, None
         return join_small(_split_large(batches))
 
 
@@ -121,11 +121,11 @@ class TaskOutput:
         self.rows = 0
 
     def add(self, routed: Routed) -> None:
-        """Take records in. Raises StorageError."""
-        where = (routed.target.topic, routed.partition)
-        pending = self._pending.get(where)
+        """Buffer records, or write them to files if limits are reached. Raises StorageError."""
+        key = (routed.target.topic, routed.partition)
+        pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[where] = _Pending(routed.target, routed.partition)
+            pending = self._pending[key] = _Pending(routed.target, routed.partition)
         pending.add(routed, self._arrived)
         self._buffered += routed.size
         self._arrived += routed.size
@@ -136,22 +136,22 @@ class TaskOutput:
         elif pending.size >= OWN_FILE_BYTES and self._own_files < self._max_open(pending):
             self._write_own(pending)
         elif self._buffered >= MAX_BUFFERED_BYTES:
-            self._write_waiting()
+            self._write_buffered()
         if self._arrived >= self._compact_at:
             self._compact()
 
     def _compact(self) -> None:
         for pending in self._pending.values():
-            if pending.waits_since <= self._compact_at - COMPACT_AFTER_BYTES:
+            if pending.buffered_since <= self._compact_at - COMPACT_AFTER_BYTES:
                 pending.compact()
         self._compact_at = self._arrived + COMPACT_AFTER_BYTES
 
     def finish(self) -> list[PartitionAppend]:
-        """Write what waits, make all files durable, and return what a commit has to name, in order.
+        """Write the buffered records, make all files durable, and return the appends to commit, in order.
 
-        Raises StorageError; NotEnoughReplicasError, NotLeaderOrFollowerError where too few locations took a file.
+        Raises StorageError; NotEnoughReplicasError, NotLeaderOrFollowerError if too few brokers have a file.
         """
-        self._write_waiting()
+        self._write_buffered()
         files, self._unfinished = self._unfinished, []
         try:
             with ThreadPoolExecutor(FINISH_THREADS) as threads:
@@ -161,15 +161,15 @@ class TaskOutput:
             self._unfinished = files
             raise
         self._check_copies()
-        return [append for _, append in sorted(self._finished, key=lambda one: one[0])]
+        return [append for _, append in sorted(self._finished, key=lambda numbered: numbered[0])]
 
     def abort(self) -> None:
-        """Remove what was written, as far as the storage allows."""
+        """Delete the files of this task. Best effort."""
         for file in self._unfinished:
             try:
                 file.writer.abort()
             except SparklogError as error:
-                logger.warning("%s stays behind as an orphan: %s", file.writer.key, error)
+                logger.warning("deleting %s failed, leaving it as an orphan: %s", file.writer.key, error)
         delete_files((append for _, append in self._finished), self._store_of)
 
     def _max_open(self, pending: _Pending) -> int:
@@ -178,7 +178,7 @@ class TaskOutput:
         return max(MAX_OPEN_FILES_REMOTE // remote, 1) if remote else MAX_OPEN_FILES_LOCAL
 
     def _write_own(self, pending: _Pending) -> None:
-        """Send a partition's waiting records to its own file, which is opened if it has none."""
+        """Write a partition's buffered records to its own file, opening one if it has none."""
         if pending.file is None:
             pending.file = self._open(pending.target, pending.partition)
             self._own_files += 1
@@ -189,10 +189,10 @@ class TaskOutput:
             pending.file = None
             self._own_files -= 1
 
-    def _write_waiting(self) -> None:
-        """Send all waiting records to files: to partitions' own where there are any, else to a shared one."""
-        waiting = [pending for pending in self._pending.values() if pending.batches]
-        for pending in waiting:
+    def _write_buffered(self) -> None:
+        """Write all buffered records to files: to the partition's own if it has one, else to a shared one."""
+        buffered = [pending for pending in self._pending.values() if pending.batches]
+        for pending in buffered:
             if pending.file is not None:
                 self._write_own(pending)
                 continue
@@ -225,7 +225,7 @@ class TaskOutput:
 
     def _start_run(self, file: _File, pending: _Pending) -> None:
         file.writer.start_run(pending.target.run(pending.partition))
-        file.places.append(self._runs)
+        file.run_numbers.append(self._runs)
         self._runs += 1
 
     def _write(self, file: _File, pending: _Pending) -> None:
@@ -238,19 +238,19 @@ class TaskOutput:
         self._unfinished.remove(file)
 
     def _check_copies(self) -> None:
-        """Where too few brokers have a file the task fails: Spark runs it again, and a commit would only refuse it."""
+        """Raise if too few brokers have a file: the commit would refuse it, while Spark can retry the task."""
         for _, append in self._finished:
             target = self._pending[append.topic, append.partition].target
             check_copies(target.needs[append.partition], append.topic, append.partition, append.run)
 
 
 def _finish(file: _File) -> list[tuple[int, PartitionAppend]]:
-    """Make a file durable; what to commit of it, each with its place in the order of the task."""
-    return list(zip(file.places, file.writer.finish(), strict=True))
+    """Make a file durable, and return its appends, each with the number of its run in the task."""
+    return list(zip(file.run_numbers, file.writer.finish(), strict=True))
 
 
 def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The same rows, with batches far over the target cut into pieces of about its size; no copies."""
+    """Yield the batches, with those far over ``TARGET_BATCH_BYTES`` cut into pieces of about that size. No copies."""
     for batch, size in batches:
         pieces = max(size // limits.TARGET_BATCH_BYTES, 1)
         if pieces == 1:
@@ -263,10 +263,10 @@ def _split_large(batches: Sequence[tuple[pa.RecordBatch, int]]) -> Iterator[tupl
 
 
 def delete_files(appends: Iterable[PartitionAppend], store_of: StoreOf) -> None:
-    """Delete files that no commit names. What cannot be deleted stays behind as an orphan, which harms nobody."""
+    """Delete files that no commit names. Best effort: what cannot be deleted is a harmless orphan."""
     for broker, path in sorted({(broker, append.run.path) for append in appends for broker in holders(append.run)}):
         try:
             store_of(broker).delete(index_path(path))
             store_of(broker).delete(path)
         except SparklogError as error:
-            logger.warning("%s stays behind as an orphan: %s", path, error)
+            logger.warning("deleting %s failed, leaving it as an orphan: %s", path, error)

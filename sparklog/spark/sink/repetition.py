@@ -1,15 +1,15 @@
-"""Is a write whose number was used before the same write again, or another one?
+"""Decide whether a write under a used number is a repetition of the first write, or a different one.
 
-Spark runs a micro-batch again when it could not note that the batch was finished, and the rows are those of the first
-time. But a batch can also come under a used number with other rows: offsets or commits of the checkpoint were lost or
-removed, the folder was restored from an older copy, or copied for another query. To take that for a repetition would
-drop its rows. The log remembers of each numbered write how many records it added to which partitions, and under what
-it was numbered: the query and the topic that option ``topic`` names.
+Spark runs a micro-batch again if it could not record that the batch was finished, and the rows are the same as the
+first time. But a batch with other rows can also arrive under a used number: offsets or commits of the checkpoint were
+lost or removed, or the folder was restored from an older copy, or copied for another query. Treating it as a repetition
+would drop its rows. For each numbered write the log records how many records it added to which partitions, under the
+application id: the query and the topic of option ``topic``.
 
-Certain of a repetition are its number, its topics, where its sources end (``stream_checkpoint.batch_digest``), and the
-records of each topic. The records of each partition are certain where all rows of a topic were placed by a key or by
-the column ``partition``; else Spark's batches decide. Where the ends of the sources are known both times, they decide:
-the same was read, however many records a query that chooses by chance may have written.
+A repetition always has the same number, topics, end of its sources (``stream.checkpoint.batch_digest``), and records
+per topic. It has the same records per partition if all rows of a topic were placed by a key or by the column
+``partition``; otherwise these depend on Spark's batches. If the ends of the sources are known for both writes, they
+decide instead of the record counts: the same records were read, even if a nondeterministic query wrote another number.
 
 Rules: pure. Not for: writing (``writer``).
 """
@@ -25,79 +25,84 @@ from sparklog.protocol.state import ApplicationState, State
 
 FAIL, SKIP, APPEND = "fail", "skip", "append"
 ON_MISMATCH = (FAIL, SKIP, APPEND)
-"""What becomes of a write under a used number that is not the same: an error, nothing, or one more write."""
+"""What happens to a different write under a used number: an error, nothing, or another append."""
 REMEDIES = (
-    "Nothing was written. The checkpoint was restored, copied or removed in part, the query was changed, or another "
+    "Nothing was written. The checkpoint was restored, copied or partly removed, the query was changed, or another "
     "instance of it runs; use a new checkpoint, or set onBatchMismatch (on_batch_mismatch of write_batch) to append, "
-    "which writes these rows too, or to skip, which leaves them out"
+    "which writes these rows too, or to skip, which drops them"
 )
 QUERY_PREFIX = "query:"
 MOST_SHOWN = 3
-"""partitions that a message names before it counts the rest."""
+"""partitions that a message names; it only counts the others."""
 
 
 def application_of(query_id: str, topic: str = "") -> str:
-    """What the batches of a query are numbered under in the log; ``topic`` is what option ``topic`` names, if any."""
+    """Return the application id of a query's batches in the log; ``topic`` is the value of option ``topic``, if any."""
     return f"{QUERY_PREFIX}{query_id}:{topic}" if topic else f"{QUERY_PREFIX}{query_id}"
 
 
 def numbered_as(state: State, application: str, former: str, topic: str) -> str:
-    """The application of a write to ``topic``, which before names had topics in them was numbered as ``former``.
+    """Return the application id of a write to ``topic``. Before ids contained topics it was ``former``.
 
-    A query that began under the former name keeps it, so that its last batch is known after an upgrade.
+    A query that started under the former id keeps it, so that its last batch is recognised after an upgrade.
     """
-    known = state.applications.get(former)
-    if known is None or application in state.applications or {one.topic for one in known.ranges} - {topic}:
+    recorded = state.applications.get(former)
+    if recorded is None or application in state.applications or {span.topic for span in recorded.ranges} - {topic}:
         return application
     return former
 
 
-def difference(known: ApplicationState, request: AppendRequest, spread: Collection[str], state: State) -> str:
-    """How a write differs from the one that is known under its number or a higher one; empty where it does not.
+def find_difference(recorded: ApplicationState, request: AppendRequest, spread: Collection[str], state: State) -> str:
+    """Return how a write differs from the recorded one of its number or a higher one; empty if it does not.
 
     ``spread`` are the topics whose records another run may place in other partitions.
     """
-    if known.version > request.application_version:
-        return f"comes after number {known.version} (commit {known.commit_version}): only the last one may be repeated"
-    then, now = _by_topic(known.ranges), _by_topic(request.appends)
-    digests = {known.source_digest, request.source_digest}
-    found = []
+    if recorded.version > request.application_version:
+        last = f"number {recorded.version} (commit {recorded.commit_version})"
+        return f"comes after {last}: only the last one may be repeated"
+    then, now = _count_by_topic(recorded.ranges), _count_by_topic(request.appends)
+    digests = {recorded.source_digest, request.source_digest}
+    differences = []
     if "" not in digests and len(digests) == 2:
-        found.append("it has read other records of its sources")
+        differences.append("it has read other records of its sources")
     if set(then) != set(now):
-        found.append(f"it went to {_names(then)} then, and to {_names(now)} now")
+        differences.append(f"it went to {_names(then)} then, and to {_names(now)} now")
     for topic in sorted(set(then) & set(now)):
-        if _is_gone(topic, known, state):
-            found.append(f"topic {topic} was deleted since")
-        elif digests == {known.source_digest} and known.source_digest:
-            continue  # the same for certain, though a query may choose among records by chance
+        if _is_deleted(topic, recorded, state):
+            differences.append(f"topic {topic} was deleted since")
+        elif digests == {recorded.source_digest} and recorded.source_digest:
+            continue  # the same input for certain, even if a nondeterministic query wrote other records
         elif then[topic].total() != now[topic].total():
-            found.append(f"topic {topic} got {then[topic].total():,} records then, and {now[topic].total():,} now")
+            differences.append(
+                f"topic {topic} got {then[topic].total():,} records then, and {now[topic].total():,} now"
+            )
         elif topic not in spread and then[topic] != now[topic]:
-            found.append(f"topic {topic} got as many records, but {_partitions(then[topic], now[topic])}")
-    return f"was written before, in commit {known.commit_version}, and differs: {'; '.join(found)}" if found else ""
+            differences.append(f"topic {topic} got as many records, but {_partitions(then[topic], now[topic])}")
+    if not differences:
+        return ""
+    return f"was written before, in commit {recorded.commit_version}, and differs: {'; '.join(differences)}"
 
 
-def mismatch(application: str, version: int, why: str) -> str:
-    """What to say of a write and how it differs."""
+def describe_mismatch(application: str, version: int, why: str) -> str:
+    """Return a message that names a write and how it differs."""
     kind = "micro-batch" if application.startswith(QUERY_PREFIX) else "version"
     return f"{kind} {version} of {application} {why}"
 
 
-def _by_topic(written: Iterable[PartitionAppend | WrittenRange]) -> dict[str, Counter[int]]:
-    """Records by topic and partition; what has none is left out."""
-    found: dict[str, Counter[int]] = {}
-    for one in written:
-        records = one.records if isinstance(one, WrittenRange) else one.run.records
+def _count_by_topic(written: Iterable[PartitionAppend | WrittenRange]) -> dict[str, Counter[int]]:
+    """Return numbers of records by topic and partition, without zeros."""
+    counts: dict[str, Counter[int]] = {}
+    for span in written:
+        records = span.records if isinstance(span, WrittenRange) else span.run.records
         if records:
-            found.setdefault(one.topic, Counter())[one.partition] += records
-    return found
+            counts.setdefault(span.topic, Counter())[span.partition] += records
+    return counts
 
 
-def _is_gone(topic: str, known: ApplicationState, state: State) -> bool:
-    """Whether the topic that was written to then is gone, though another may have its name."""
+def _is_deleted(topic: str, recorded: ApplicationState, state: State) -> bool:
+    """Return whether the topic of the first write was deleted, even if another topic has its name."""
     now = state.topics.get(topic)
-    return now is None or any(one.topic == topic and one.topic_id != now.topic_id for one in known.ranges)
+    return now is None or any(span.topic == topic and span.topic_id != now.topic_id for span in recorded.ranges)
 
 
 def _names(topics: Mapping[str, object]) -> str:

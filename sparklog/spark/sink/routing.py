@@ -1,12 +1,12 @@
-"""Which topic partition each row goes to, and whether the topic takes it.
+"""Choose the topic partition of each row, and check that the topic accepts it.
 
 In this order: the option ``topic`` or the column ``topic`` names the topic; a partition in the column ``partition`` is
-taken; else the partitioner decides. ``default`` is Kafka's: a key goes to the partition its murmur2 hash says, rows
-without a key go together to one partition, a batch of rows at a time, with the next batch to another partition.
-Tasks begin at partitions far from each other, so that few rows in each spread over all partitions too.
+used; otherwise the partitioner decides. ``default`` is Kafka's: the murmur2 hash of a key chooses its partition; rows
+without a key go to one partition, a batch of rows at a time, and the next batch to another partition. Tasks start at
+partitions far from each other, so that a few rows per task still spread over all partitions.
 
-Rules: rows keep their order within a partition; a row that its topic refuses is an error that says topic, partition,
-reason and size, and nothing of the write becomes visible. Not for: files (``output``).
+Rules: rows keep their order within a partition; a row that its topic refuses is an error with topic, partition, reason
+and size, and nothing of the write becomes visible. Not for: files (``output``).
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from sparklog.spark.sink.conversion import Rows
 from sparklog.spark.sink.topic_targets import TargetOf, TopicTarget
 
 Partitioner = Callable[[pa.Array, int], pa.Array]
-"""Binary keys and a number of partitions -> partitions as int32; null leaves a row to the rule for rows without key."""
+"""Binary keys and a number of partitions -> partitions as int32; a null row is placed like a row without a key."""
 
 RECORD_OVERHEAD_BYTES = 12
-"""bytes. What Kafka's limit allows for beside the record itself: its default is 1 MiB and these (``LOG_OVERHEAD``)."""
+"""bytes that count towards Kafka's limit besides the record itself: its default is 1 MiB + 12 (``LOG_OVERHEAD``)."""
 
 STICKY_ROWS = 10_000
-"""rows without a key that stay together: what Spark's batches have by default."""
+"""rows without a key that go to the same partition: the default size of Spark's batches."""
 
 _GOLDEN = 0.6180339887498949
 
 
 class Routed(NamedTuple):
-    """Records for one partition of a topic, and their bytes.
+    """Records for one partition of a topic, and their size in bytes.
 
-    ``is_part`` says that they are a slice, which keeps a larger batch in memory.
+    ``is_slice`` says that they are a slice, which keeps a larger batch in memory.
     """
 
     target: TopicTarget
     partition: int
     records: pa.RecordBatch
     size: int
-    is_part: bool
+    is_slice: bool
 
 
 class Router:
-    """Sends the rows of one task to partitions. Not thread-safe: remembers where rows without keys go next.
+    """Routes the rows of one task to partitions. Not thread-safe: remembers the next partition of rows without keys.
 
-    ``task`` is the task's number in its job. ``targets`` holds the topics that rows went to, by name; ``spread`` those
-    of which some went to partitions that another run of the same rows may choose otherwise.
+    ``task`` is the task's number in its job. ``targets`` holds the topics that got rows, by name; ``spread`` the names
+    of those for which another run of the same rows may choose other partitions.
     """
 
     def __init__(self, target_of: TargetOf, topic: str, partitioner: Partitioner, task: int = 0) -> None:
@@ -76,12 +76,12 @@ class Router:
         self._sticky: dict[str, StickyPartitions] = {}
 
     def route(self, rows: Rows, now_ms: int) -> Iterator[Routed]:
-        """Where these rows go. Raises InvalidRecordError and its kinds, UnknownTopicOrPartitionError."""
+        """Yield these rows by partition. Raises InvalidRecordError and its subclasses, UnknownTopicOrPartitionError."""
         if rows.topics is None:
             yield from self._to_topic(self._target(self._topic), rows, now_ms)
             return
         if rows.topics.null_count:
-            raise InvalidRecordError("a row has a null topic; give every row one, or set the option topic for all")
+            raise InvalidRecordError("a row has a null topic; give every row a topic, or set the option topic for all")
         codes = rows.topics.dictionary_encode()
         if len(codes.dictionary) == 1:
             yield from self._to_topic(self._target(codes.dictionary[0].as_py()), rows, now_ms)
@@ -91,25 +91,25 @@ class Router:
             yield from self._to_topic(target, _slice(ordered, start, count), now_ms)
 
     def _target(self, topic: str) -> TopicTarget:
-        found = self.targets.get(topic)
-        if found is None:
-            found = self.targets[topic] = self._target_of(topic)
-        return found
+        target = self.targets.get(topic)
+        if target is None:
+            target = self.targets[topic] = self._target_of(topic)
+        return target
 
     def _to_topic(self, target: TopicTarget, rows: Rows, now_ms: int) -> Iterator[Routed]:
         partitions = self._partitions(target, rows)
         check_rows(target, rows, partitions, now_ms)
         if isinstance(partitions, int):
-            yield Routed(target, partitions, rows.records, rows.records.nbytes, rows.is_part)
+            yield Routed(target, partitions, rows.records, rows.records.nbytes, rows.is_slice)
             return
         sizes: SliceSizes | None = None
         for partition, start, count, ordered in _grouped(rows, partitions, target.partitions):
             sizes = sizes or SliceSizes(ordered.records)
             records = ordered.records.slice(start, count)
-            yield Routed(target, partition, records, sizes.bytes(start, count), is_part=True)
+            yield Routed(target, partition, records, sizes.bytes(start, count), is_slice=True)
 
     def _partitions(self, target: TopicTarget, rows: Rows) -> pa.Array | int:
-        """One partition for all rows, or one for each."""
+        """Return one partition for all rows, or one for each."""
         given = rows.partitions
         if given is not None and given.null_count == len(given):
             given = None
@@ -128,7 +128,7 @@ class Router:
             return self._sticky_of(target).next_partition(rows.records.num_rows)
         if keys.null_count == len(keys):
             return self._next_partitions(target, len(keys))
-        if self._partitioner not in CERTAIN:
+        if self._partitioner not in DETERMINISTIC:
             self.spread.add(target.topic)
         chosen = self._partitioner(keys, target.partitions)
         if chosen.null_count == len(chosen):
@@ -138,7 +138,7 @@ class Router:
         return pc.coalesce(chosen, _filled(self._next_partitions(target, len(chosen)), len(chosen)))
 
     def _next_partitions(self, target: TopicTarget, rows: int) -> pa.Array | int:
-        """Where these rows would go if none had a key: ``STICKY_ROWS`` at a time to the partition with the fewest."""
+        """Return partitions for rows without keys: ``STICKY_ROWS`` at a time to the partition with the fewest rows."""
         sticky = self._sticky_of(target)
         if rows <= STICKY_ROWS:
             return sticky.next_partition(rows)
@@ -146,7 +146,7 @@ class Router:
         return pa.concat_arrays([pa.repeat(pa.scalar(sticky.next_partition(n), pa.int32()), n) for n in counts])
 
     def _sticky_of(self, target: TopicTarget) -> StickyPartitions:
-        """The topic's own, which starts at a partition of this task's own."""
+        """Return the topic's ``StickyPartitions``; the partition at which they start depends on the task."""
         self.spread.add(target.topic)
         sticky = self._sticky.get(target.topic)
         if sticky is None:
@@ -160,7 +160,8 @@ def _filled(chosen: pa.Array | int, rows: int) -> pa.Array:
 
 
 def _grouped(rows: Rows, numbers: pa.Array, groups: int) -> Iterator[tuple[int, int, int, Rows]]:
-    """The rows sorted by number (below ``groups``), stably; each number with where its rows start and how many."""
+    """Sort the rows by number (below ``groups``), stably. Yield each number with the start and count of its rows, and
+    the sorted rows."""
     positions, counts = split_by_partition(numbers, groups)
     ordered = rows.take(positions)
     start = 0
@@ -171,7 +172,7 @@ def _grouped(rows: Rows, numbers: pa.Array, groups: int) -> Iterator[tuple[int, 
 
 
 class SliceSizes:
-    """The bytes of slices of a batch, from the offsets of its key and value; ``nbytes`` takes several times as long."""
+    """Sizes of slices of a batch, from the offsets of its key and value; ``nbytes`` takes several times as long."""
 
     def __init__(self, records: pa.RecordBatch) -> None:
         self._records = records
@@ -181,7 +182,7 @@ class SliceSizes:
         self._fixed = 8 + 4 * len(texts)
 
     def bytes(self, start: int, count: int) -> int:
-        """Bytes of rows ``[start, start + count)``."""
+        """Return the size in bytes of rows ``[start, start + count)``."""
         if not self._is_simple:
             return int(self._records.slice(start, count).nbytes)
         return self._fixed * count + sum(offsets[start + count] - offsets[start] for offsets in self._offsets)
@@ -189,24 +190,24 @@ class SliceSizes:
 
 def _slice(rows: Rows, start: int, count: int) -> Rows:
     partitions = None if rows.partitions is None else rows.partitions.slice(start, count)
-    return Rows(rows.records.slice(start, count), None, partitions, rows.stamped, is_part=True)
+    return Rows(rows.records.slice(start, count), None, partitions, rows.stamped, is_slice=True)
 
 
 # -- partitioners
 
 
 def partitioner(name: str, ignore_keys: bool = False) -> Partitioner:
-    """The partitioner of this name: ``default``, ``integer_key``, or a function of the user's as ``module:callable``.
+    """Return the partitioner of this name: ``default``, ``integer_key``, or a user's function as ``module:callable``.
 
-    Raises InvalidOptionError where there is no such function.
+    Raises InvalidOptionError if the function does not exist.
     """
     if ignore_keys:
-        return _no_choice
+        return _ignore_keys
     if name == "default":
         return _default
     if name == "integer_key":
         return _integer
-    return _Own(name, _function(name))
+    return _UserPartitioner(name, _load_function(name))
 
 
 def _default(keys: pa.Array, partitions: int) -> pa.Array:
@@ -217,33 +218,33 @@ def _integer(keys: pa.Array, partitions: int) -> pa.Array:
     return partition_integer_keys(keys, partitions)
 
 
-CERTAIN = (_default, _integer)
-"""Partitioners that give the same key the same partition every time."""
+DETERMINISTIC = (_default, _integer)
+"""Partitioners that map a key to the same partition every time."""
 
 
-def _no_choice(keys: pa.Array, partitions: int) -> pa.Array:
+def _ignore_keys(keys: pa.Array, partitions: int) -> pa.Array:
     return pa.nulls(len(keys), pa.int32())
 
 
-def _function(name: str) -> Callable[..., object]:
+def _load_function(name: str) -> Callable[..., object]:
     module, colon, attribute = name.partition(":")
-    problem = "it is none of default, integer_key and module:callable"
+    problem = "expected default, integer_key or module:callable"
     if colon:
         try:
-            found = getattr(importlib.import_module(module), attribute)
+            function = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             problem = f"{error} (the module must be importable on every executor: install it, or use --py-files)"
         else:
-            if callable(found):
-                return found  # type: ignore[no-any-return]
+            if callable(function):
+                return function  # type: ignore[no-any-return]
             problem = f"{attribute} in {module} is not callable"
-    raise InvalidOptionError(f"option partitioner cannot be {name!r}: {problem}", option="partitioner")
+    raise InvalidOptionError(f"invalid value {name!r} for option partitioner: {problem}", option="partitioner")
 
 
-class _Own:
+class _UserPartitioner:
     """A user's function, called with a list of keys (bytes or None) and the number of partitions.
 
-    It returns as many partitions; None leaves the choice to the default for rows without keys.
+    It returns a list of as many partitions; a row with None is placed like a row without a key.
     """
 
     def __init__(self, name: str, function: Callable[..., object]) -> None:
@@ -251,29 +252,31 @@ class _Own:
         self._function = function
 
     def __call__(self, keys: pa.Array, partitions: int) -> pa.Array:
-        found = self._function(keys.to_pylist(), partitions)
+        returned = self._function(keys.to_pylist(), partitions)
         try:
-            chosen = pa.array(found, pa.int32())
+            chosen = pa.array(returned, pa.int32())
             limits = pc.min_max(chosen).as_py()
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidRecordError(f"partitioner {self._name} gave no list of whole numbers: {error}") from error
+            raise InvalidRecordError(
+                f"partitioner {self._name} did not return a list of whole numbers: {error}"
+            ) from error
         if len(chosen) != len(keys):
-            raise InvalidRecordError(f"partitioner {self._name} gave {len(chosen)} partitions for {len(keys)} rows")
+            raise InvalidRecordError(f"partitioner {self._name} returned {len(chosen)} partitions for {len(keys)} rows")
         if limits["min"] is not None and not 0 <= limits["min"] <= limits["max"] < partitions:
             raise InvalidRecordError(
-                f"partitioner {self._name} gave partitions from {limits['min']} to {limits['max']}, and the topic has "
-                f"0 to {partitions - 1}"
+                f"partitioner {self._name} returned partitions from {limits['min']} to {limits['max']}, but the topic "
+                f"has 0 to {partitions - 1}"
             )
         return chosen
 
 
-# -- what a topic refuses
+# -- checks
 
 
 def _check_given(target: TopicTarget, given: pa.Array) -> None:
-    found = pc.min_max(given).as_py()
-    if found["min"] < 0 or found["max"] >= target.partitions:
-        wrong = found["min"] if found["min"] < 0 else found["max"]
+    limits = pc.min_max(given).as_py()
+    if limits["min"] < 0 or limits["max"] >= target.partitions:
+        wrong = limits["min"] if limits["min"] < 0 else limits["max"]
         raise InvalidRecordError(
             f"a row asks for partition {wrong} of topic {target.topic!r}, which has partitions 0 to "
             f"{target.partitions - 1}; correct the column partition, or leave it null",
@@ -283,7 +286,7 @@ def _check_given(target: TopicTarget, given: pa.Array) -> None:
 
 
 def check_rows(target: TopicTarget, rows: Rows, partitions: pa.Array | int, now_ms: int) -> None:
-    """Whether the topic takes all of these rows. Raises InvalidRecordError and its kinds."""
+    """Check that the topic accepts all of these rows. Raises InvalidRecordError and its subclasses."""
     if target.needs_key:
         _check_keys(target, rows.records, partitions)
     if rows.records.nbytes > target.max_message_bytes:
@@ -293,10 +296,10 @@ def check_rows(target: TopicTarget, rows: Rows, partitions: pa.Array | int, now_
 
 
 def check_has_key(topic: str, columns: Sequence[str]) -> None:
-    """Raise InvalidRecordError for rows without a column of keys, of which a compacted topic takes none."""
+    """Raise InvalidRecordError if there is no column key, which a compacted topic requires."""
     if not any(name.lower() == KEY for name in columns):
         raise InvalidRecordError(
-            f"topic {topic!r} is compacted, and the rows have no column key; add one, or take compact out of the "
+            f"topic {topic!r} is compacted, and the rows have no column key; add one, or remove compact from the "
             "topic's cleanup.policy",
             topic=topic,
         )
@@ -307,11 +310,11 @@ def _check_keys(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Arr
     keys = records.column(KEY)
     if not keys.null_count:
         return
-    where = _partition_of(partitions, pc.index(keys.is_null(), True).as_py())
+    partition = _partition_of(partitions, pc.index(keys.is_null(), True).as_py())
     raise InvalidRecordError(
-        f"a record for {target.topic}-{where} has no key, and the topic is compacted; give every row a key",
+        f"a record for {target.topic}-{partition} has no key, and the topic is compacted; give every row a key",
         topic=target.topic,
-        partition=where,
+        partition=partition,
     )
 
 
@@ -324,19 +327,19 @@ def _check_sizes(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Ar
     row = pc.index(pc.greater(sizes, target.max_message_bytes), True).as_py()
     if row < 0:
         return
-    where = _partition_of(partitions, row)
+    partition = _partition_of(partitions, row)
     raise MessageSizeTooLargeError(
-        f"a record of {sizes[row].as_py():,} bytes (key, value and headers) for {target.topic}-{where} is over the "
+        f"a record of {sizes[row].as_py():,} bytes (key, value and headers) for {target.topic}-{partition} is over the "
         f"topic's max.message.bytes of {target.max_message_bytes:,}; raise that config, or write smaller records",
         topic=target.topic,
-        partition=where,
+        partition=partition,
         size=sizes[row].as_py(),
         limit=target.max_message_bytes,
     )
 
 
 def record_sizes(records: pa.RecordBatch) -> pa.Array:
-    """bytes of each record that ``max.message.bytes`` is compared with: key, value and headers before compression."""
+    """Return the bytes of each record that count for ``max.message.bytes``: key, value and headers, uncompressed."""
     total = pa.repeat(pa.scalar(RECORD_OVERHEAD_BYTES, pa.int64()), records.num_rows)
     for name in (KEY, VALUE):
         if name in records.schema.names:
@@ -355,25 +358,25 @@ def _header_sizes(headers: pa.Array) -> pa.Array:
     sizes = pc.add(pc.fill_null(_length(items.field("key")), 0), pc.fill_null(_length(items.field("value")), 0))
     table = pa.table({"row": pc.list_parent_indices(headers), "size": sizes})
     sums = table.group_by("row").aggregate([("size", "sum")])
-    found = dict(zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True))
-    return pa.array([found.get(row, 0) for row in range(len(headers))], pa.int64())
+    size_by_row = dict(zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True))
+    return pa.array([size_by_row.get(row, 0) for row in range(len(headers))], pa.int64())
 
 
 def _check_timestamps(target: TopicTarget, records: pa.RecordBatch, partitions: pa.Array | int, now_ms: int) -> None:
     times = records.column(TIMESTAMP).view(pa.int64())
     earliest, latest = max(now_ms - target.before_max_ms, 0), now_ms + target.after_max_ms
-    found = pc.min_max(times).as_py()
-    if found["min"] // 1000 >= earliest and found["max"] // 1000 <= latest:
+    limits = pc.min_max(times).as_py()
+    if limits["min"] // 1000 >= earliest and limits["max"] // 1000 <= latest:
         return
-    late = found["max"] // 1000 > latest
-    wrong = found["max"] if late else found["min"]
-    where = _partition_of(partitions, pc.index(times, wrong).as_py())
-    config = "message.timestamp.after.max.ms" if late else "message.timestamp.before.max.ms"
+    is_late = limits["max"] // 1000 > latest
+    wrong = limits["max"] if is_late else limits["min"]
+    partition = _partition_of(partitions, pc.index(times, wrong).as_py())
+    config = "message.timestamp.after.max.ms" if is_late else "message.timestamp.before.max.ms"
     raise InvalidTimestampError(
-        f"a record for {target.topic}-{where} has the timestamp {wrong // 1000} ms, and {config} admits {earliest} to "
+        f"a record for {target.topic}-{partition} has timestamp {wrong // 1000} ms, but {config} allows {earliest} to "
         f"{latest}; correct the timestamp, or raise that config",
         topic=target.topic,
-        partition=where,
+        partition=partition,
         timestamp_ms=wrong // 1000,
     )
 

@@ -1,9 +1,10 @@
-"""What a writer task knows of a topic: its id, its partitions, and the configs that rows are held against.
+"""Look up the facts about a topic that a writer task needs: its id, partitions, and the configs that rows are checked
+against.
 
-Taken from one state of the cluster. The commit checks again that the topic is still the one that was written for.
+They are taken from one state of the cluster. The commit checks again that the topic still has this id.
 
-Rules: a topic that is missing is created with the write where ``auto.create.topics.enable`` says so, as a Kafka broker
-does for a producer; else it is an error. Not for: deciding anything about rows (``routing``).
+Rules: a missing topic is created with the write if ``auto.create.topics.enable`` is true, as by a Kafka broker for a
+producer; otherwise it is an error. Not for: checking rows (``routing``).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from sparklog.protocol.state import State
 
 @dataclass(frozen=True)
 class TopicTarget:
-    """A topic to write to. ``topic_id`` is empty for one that the commit creates, with the replicas of ``assignment``.
+    """A topic to write to. ``topic_id`` is empty if the commit creates it, with the replicas of ``assignment``.
 
-    ``end_offsets``, ``brokers``, to which records go, and what these files need are by partition, as of ``version`` of
-    the cluster, when the write began. Sizes in bytes, times in milliseconds.
+    ``end_offsets``, ``brokers`` (those that get records) and ``needs`` are by partition, as of ``version`` of the
+    cluster, when the write started. Sizes in bytes, times in milliseconds.
     """
 
     topic: str
@@ -52,18 +53,18 @@ class TopicTarget:
         return len(self.end_offsets)
 
     def after_failures(self, failures: int) -> TopicTarget:
-        """The topic for a task that has failed before: where the leader alone is to get rows, the next replica in sync
-        takes its place, since it may be the leader's location that fails."""
+        """Return the topic for a task that has failed before: if only the leader is written to, the next replica in
+        sync replaces it, since the leader's location may be what fails."""
         if not failures:
             return self
         return replace(self, brokers=tuple(map(partial(_next_in_sync, failures), self.brokers, self.needs)))
 
     def run(self, partition: int) -> RunTarget:
-        """What a run of records for a partition is committed as."""
+        """Return the target of a run of records for a partition."""
         return RunTarget(self.topic, self.topic_id, partition, self.log_append_time)
 
     def key(self, partition: int, write_id: str) -> str:
-        """Where a new file of the partition goes, below the root of its broker."""
+        """Return the key of a new file of the partition, below the root of its broker."""
         return segment_key(self.topic, partition, self.end_offsets[partition], self.version, write_id)
 
 
@@ -77,37 +78,40 @@ def _next_in_sync(failures: int, brokers: tuple[int, ...], needed: Needs) -> tup
 def target_of(
     state: State, topic: str, codec: str = "none", codec_level: int | None = None, acks: int = ACKS_ALL
 ) -> TopicTarget:
-    """The topic as rows are written to it; ``codec`` and ``acks`` are what the producer asks for.
+    """Return the target for writing to a topic; ``codec`` and ``acks`` are the producer's.
 
-    Raises InvalidTopicError for a name that no topic can have, UnknownTopicOrPartitionError for a missing topic, and
-    NotEnoughReplicasError or NotLeaderOrFollowerError where not all of its partitions can be written to.
+    Raises InvalidTopicError for an invalid name, UnknownTopicOrPartitionError for a missing topic, and
+    NotEnoughReplicasError or NotLeaderOrFollowerError if not all of its partitions can be written to.
     """
     validate_written_topic(topic)
     cluster = ClusterConfig.resolve(state.configs)
-    found = state.topics.get(topic)
-    config = TopicConfig.resolve(found.configs if found else {}, state.configs)
-    if found is None and not cluster.auto_create_topics_enable:
+    topic_state = state.topics.get(topic)
+    config = TopicConfig.resolve(topic_state.configs if topic_state else {}, state.configs)
+    if topic_state is None and not cluster.auto_create_topics_enable:
         raise UnknownTopicOrPartitionError(
             f"topic {topic!r} does not exist, and auto.create.topics.enable is false; create it with "
             f"`sparklog topics --create --topic {topic}`, or correct the name",
             topic=topic,
         )
-    assignment = () if found else _assignment(state, topic, cluster)
+    assignment = () if topic_state else _assign(state, topic, cluster)
     brokers = tuple(replicas if acks == ACKS_ALL else replicas[:1] for replicas in assignment)
     needed = tuple(Needs(replicas, replicas, 1) for replicas in assignment)
-    if found:
-        numbers = range(len(found.partitions))
+    if topic_state:
+        numbers = range(len(topic_state.partitions))
         brokers = tuple(brokers_to_write(state, topic, number, acks) for number in numbers)
         needed = tuple(needs(state, topic, number, acks) for number in numbers)
-    chosen, level = _codec(config, codec, codec_level)
+    topic_codec, level = _choose_codec(config, codec, codec_level)
+    end_offsets = (0,) * len(assignment)
+    if topic_state:
+        end_offsets = tuple(partition.log_end_offset for partition in topic_state.partitions)
     return TopicTarget(
         topic=topic,
-        topic_id=found.topic_id if found else "",
-        end_offsets=tuple(one.log_end_offset for one in found.partitions) if found else (0,) * len(assignment),
+        topic_id=topic_state.topic_id if topic_state else "",
+        end_offsets=end_offsets,
         brokers=brokers,
         needs=needed,
         assignment=assignment,
-        codec=chosen,
+        codec=topic_codec,
         codec_level=level,
         log_append_time=config.message_timestamp_type == "LogAppendTime",
         max_message_bytes=config.max_message_bytes,
@@ -119,8 +123,9 @@ def target_of(
     )
 
 
-def _assignment(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple[int, ...], ...]:
-    """The replicas of a topic that is not there yet: the same for every task that finds the same brokers."""
+def _assign(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple[int, ...], ...]:
+    """Return the replicas of a topic to be created: deterministic, so the same for all tasks that see the same
+    brokers."""
     new = NewTopic(
         name=topic,
         topic_id=topic,
@@ -130,12 +135,12 @@ def _assignment(state: State, topic: str, cluster: ClusterConfig) -> tuple[tuple
     return tuple(tuple(replicas) for replicas in choose_replicas(state, new).assignment or ())
 
 
-def _codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:
-    """The topic's own codec with its level, or the producer's where the topic leaves it to that."""
-    chosen = config.compression_type
-    if chosen == "producer":
+def _choose_codec(config: TopicConfig, codec: str, codec_level: int | None) -> tuple[str, int | None]:
+    """Return the topic's codec with its level, or the producer's if ``compression.type`` is ``producer``."""
+    topic_codec = config.compression_type
+    if topic_codec == "producer":
         return codec, codec_level
-    return ("none" if chosen == "uncompressed" else chosen), config.compression_level(chosen)
+    return ("none" if topic_codec == "uncompressed" else topic_codec), config.compression_level(topic_codec)
 
 
 TargetOf = Callable[[str], TopicTarget]

@@ -1,13 +1,13 @@
-"""The batch writer that Spark runs: one Spark job is one commit.
+"""Implement the batch writer that Spark runs: one Spark job is one commit.
 
-Tasks write files that nobody sees; Spark hands the messages of the tasks that won (not those of failed, retried or
-speculative attempts) to ``commit`` in a process beside the driver, which publishes all files of all topics at once.
-With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing; with ``onBatchMismatch`` too it must be the
-same rows (``repetition``). ``RowWriter`` is what a batch and a stream have in common.
+Tasks write files that are not visible yet; Spark passes the messages of the successful attempts (not those of failed,
+retried or speculative ones) to ``commit`` in a process beside the driver, which publishes all files of all topics in
+one commit. With ``txnAppId`` and ``txnVersion`` a job that is run again writes nothing; with ``onBatchMismatch`` its
+rows are compared with those of the first run (``repetition``). Batch and streaming writers share ``RowWriter``.
 
-Rules: ``abort`` deletes only what certainly was not committed. Spark calls it after a failed ``commit`` too, whose
-outcome may be unknown, and then all tasks have a message; before a commit some task has none.
-Not for: streaming queries (``stream_writer``).
+Rules: ``abort`` deletes only files that were certainly not committed. Spark also calls it after a failed ``commit``,
+whose outcome may be unknown, and then all tasks have a message; before a commit some task has none.
+Not for: streaming queries (``stream.writer``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.picklable import Picklable
 from sparklog.spark.sink.conversion import Converter
 from sparklog.spark.sink.output import TaskOutput, delete_files
-from sparklog.spark.sink.repetition import APPEND, FAIL, REMEDIES, SKIP, difference, mismatch
+from sparklog.spark.sink.repetition import APPEND, FAIL, REMEDIES, SKIP, describe_mismatch, find_difference
 from sparklog.spark.sink.routing import Router, check_has_key, partitioner
 from sparklog.spark.sink.topic_targets import TopicTarget, target_of
 from sparklog.spark.source.rows import check_write_schema
@@ -47,7 +47,7 @@ from sparklog.store.base import Store
 logger = logging.getLogger(__name__)
 
 GATHERED_BATCHES = 8
-"""batches of ``TARGET_BATCH_BYTES`` that are sorted by partition at once; more would only take more memory."""
+"""batches of ``TARGET_BATCH_BYTES`` that are sorted by partition together; more would only take more memory."""
 
 
 Assignment = Sequence[Sequence[int]]
@@ -55,7 +55,7 @@ Assignment = Sequence[Sequence[int]]
 
 
 class SparklogCommitMessage(Picklable, WriterCommitMessage):
-    """What one task wrote: the runs to commit, in order, and the replicas of topics to be created with them.
+    """The output of one task: the runs to commit, in order, and the replicas of topics to be created with them.
 
     ``spread`` are the topics whose records another run of the task may place in other partitions.
     """
@@ -73,13 +73,13 @@ class SparklogCommitMessage(Picklable, WriterCommitMessage):
 
 
 class RowWriter(Picklable):
-    """Writes rows of one schema to topics. Made beside the driver, used in tasks and for the commit.
+    """Writes rows of one schema to topics. Created beside the driver, used in tasks and for the commit.
 
-    Making one opens the cluster and checks all that can be known before rows are seen. Raises InvalidRecordError for a
-    schema that no records can be made of, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
+    The constructor opens the cluster and checks all that can be checked without rows. Raises InvalidRecordError for a
+    schema that cannot be converted to records, InvalidOptionError, InvalidTopicError, UnknownTopicOrPartitionError,
     NotEnoughReplicasError, NotLeaderOrFollowerError, ClusterNotFoundError.
 
-    ``names`` are those that the columns of a table have in the log, empty for those that are not in it.
+    ``names`` are the names in the log of a table's columns, empty for those that are not in the log.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class RowWriter(Picklable):
         ids: Ids | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.must_be_null = {place: schema.fieldNames()[place] for place, name in enumerate(names or ()) if not name}
+        self.must_be_null = {index: schema.fieldNames()[index] for index, name in enumerate(names or ()) if not name}
         schema = schema if names is None else _renamed(schema, names)
         check_write_schema(schema, bool(options.topic), options.include_timestamp)
         partitioner(options.partitioner)
         coordinator = shared_cluster(options.address.root, options.address.storage_options)
-        # A relative path means this process's folder, and tasks have others.
+        # A relative path is relative to this process's folder; tasks run in others.
         self.options = replace(options, address=replace(options.address, root=coordinator.store.root))
         self.columns = schema.fieldNames()
         self.clock = clock or SystemClock()
@@ -108,7 +108,7 @@ class RowWriter(Picklable):
         self._opened: Coordinator | None = coordinator
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What goes to tasks, and to the commit of a batch job: all but the cluster, which stays in its process."""
+        """Pickle everything except the cluster, for tasks and for the commit of a batch job."""
         sent = object.__new__(type(self))
         sent.__dict__ = {**self.__dict__, "_opened": None}
         return super(RowWriter, sent).__reduce__()
@@ -116,9 +116,10 @@ class RowWriter(Picklable):
     # -- in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SparklogCommitMessage:
-        """Write a task's rows to files. Raises InvalidRecordError and its kinds, StorageError; then nothing is left."""
+        """Write a task's rows to files. Raises InvalidRecordError and its subclasses, StorageError; its files are then
+        deleted."""
         if self.is_repeated:
-            for _ in iterator:  # Spark feeds them all the same
+            for _ in iterator:  # Spark expects that all rows are consumed
                 pass
             return SparklogCommitMessage([], {})
         converter = Converter(self.columns, bool(self.options.topic), self.options.include_timestamp)
@@ -139,27 +140,30 @@ class RowWriter(Picklable):
         return SparklogCommitMessage(appends, new_topics, router.spread)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises InvalidRecordError for a value in a column that the log does not have: it would be lost."""
-        for place, name in self.must_be_null.items():
-            if batch.column(place).null_count < batch.num_rows:
+        """Return the batch. Raises InvalidRecordError for a value in a column that the log does not have: it would be
+        lost."""
+        for index, name in self.must_be_null.items():
+            if batch.column(index).null_count < batch.num_rows:
                 raise InvalidRecordError(
-                    f"column {name} was added to the table and is not in the log, which cannot keep its values; leave "
-                    "it out of the INSERT, or make it a part of the value"
+                    f"column {name} was added to the table and is not in the log, which cannot store its values; leave "
+                    "it out of the INSERT, or make it part of the value"
                 )
         return batch
 
     def _gather_bytes(self, converter: Converter) -> int:
-        """How much to sort by partition at once: what makes batches of the right size; 0 where nothing is sorted."""
-        is_sorted = converter.has_places or (converter.has_key and not self.options.ignore_keys)
+        """Return the bytes of rows to sort by partition together, so that batches get the right size; 0 if rows are not
+        sorted."""
+        is_sorted = converter.has_targets or (converter.has_key and not self.options.ignore_keys)
         if not is_sorted or (self.target is not None and self.target.partitions == 1):
             return 0
         partitions = self.target.partitions if self.target is not None else GATHERED_BATCHES
         return min(partitions, GATHERED_BATCHES) * limits.TARGET_BATCH_BYTES
 
     def _lookup(self, topic: str) -> TopicTarget:
-        """The target of the option, or one that a row names, looked up in the cluster from this task."""
-        found = self.target or self._target_of(self._coordinator().state, topic)
-        return found.after_failures(_failures())
+        """Return the target of option ``topic``, or of a topic that a row names, looked up in the cluster by this
+        task."""
+        target = self.target or self._target_of(self._coordinator().state, topic)
+        return target.after_failures(_failures())
 
     def _target_of(self, state: State, topic: str) -> TopicTarget:
         return target_of(state, topic, self.options.codec, self.options.codec_level, self.options.acks)
@@ -175,11 +179,11 @@ class RowWriter(Picklable):
         offsets: Mapping[tuple[str, int], int] | None = None,
         source_digest: str = "",
     ) -> None:
-        """Commit what all tasks wrote, once for each version of the application, with a group's offsets if given.
+        """Commit the output of all tasks, once for each version of the application, with a group's offsets if given.
 
-        ``source_digest`` is one of what the rows were made from, where that is known.
+        ``source_digest`` is a digest of the input of the rows, empty if unknown.
 
-        Raises what ``Coordinator.append`` does.
+        Errors as ``Coordinator.append``.
         """
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         appends = [append for message in written for append in message.appends]
@@ -190,8 +194,8 @@ class RowWriter(Picklable):
                 count, others = len(assignment), len(new_topics.setdefault(name, assignment))
                 if count != others:
                     raise InvalidPartitionsError(
-                        f"num.partitions changed while this job wrote topic {name!r}, which does not exist yet: some "
-                        f"tasks placed keys for {others} partitions, others for {count}; run the job again",
+                        f"num.partitions changed while this job wrote to topic {name!r}, which does not exist yet: "
+                        f"some tasks placed keys for {others} partitions, others for {count}; run the job again",
                         topic=name,
                     )
         request = AppendRequest(
@@ -206,43 +210,44 @@ class RowWriter(Picklable):
         result = coordinator.append(request)
         if result.duplicate and self.options.on_mismatch:
             spread = frozenset(topic for message in written for topic in message.spread)
-            result = self._repeated(coordinator, request, result, spread)
+            result = self._resolve_duplicate(coordinator, request, result, spread)
         self._report(result, len(appends), application, version)
 
-    def _repeated(
+    def _resolve_duplicate(
         self, coordinator: Coordinator, request: AppendRequest, result: AppendResult, spread: frozenset[str]
     ) -> AppendResult:
-        """What becomes of a write whose number was used: nothing if it is the same, else what ``onBatchMismatch`` says.
+        """Handle a write whose number was used: return ``result`` if it is a repetition, else apply
+        ``onBatchMismatch``.
 
-        Raises InvalidRequestError for another write under that number, or a second one that another instance appends.
+        Raises InvalidRequestError for a different write, or if another instance has appended under this number again.
         """
         application, version = request.application, request.application_version
         while result.duplicate:
-            known = coordinator.state.applications.get(application)
-            if known is not None:
-                why = difference(known, request, spread, coordinator.state)
+            recorded = coordinator.state.applications.get(application)
+            if recorded is not None:
+                why = find_difference(recorded, request, spread, coordinator.state)
                 if not why:
                     return result
-                chosen, said = self.options.on_mismatch, mismatch(application, version, why)
-                if chosen == FAIL or (chosen == APPEND and request.application_replaces >= 0):
-                    raise InvalidRequestError(f"{said}. {REMEDIES}")
-                logger.warning("%s; onBatchMismatch is %s", said, chosen)
-                if chosen == SKIP:
+                policy, problem = self.options.on_mismatch, describe_mismatch(application, version, why)
+                if policy == FAIL or (policy == APPEND and request.application_replaces >= 0):
+                    raise InvalidRequestError(f"{problem}. {REMEDIES}")
+                logger.warning("%s; onBatchMismatch is %s", problem, policy)
+                if policy == SKIP:
                     return result
-                request = msgspec.structs.replace(request, application_replaces=known.commit_version)
+                request = msgspec.structs.replace(request, application_replaces=recorded.commit_version)
             result = coordinator.append(request)
         return result
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks wrote, unless a commit may have named it."""
+        """Delete the files of the tasks, unless a commit may name them."""
         written = [message for message in messages if isinstance(message, SparklogCommitMessage)]
         if len(written) == len(messages):
             return
         delete_files((append for message in written for append in message.appends), self.stores.__getitem__)
 
     def _committer(self) -> Coordinator:
-        """The cluster, to commit to. Spark makes a stream's writer anew for each commit, just before it: what that has
-        opened need not be looked up a second time, since a commit reads all news itself."""
+        """Return the cluster to commit to. Spark creates a stream's writer just before each commit: the cluster that it
+        has opened needs no refresh, since a commit reads all newer ones itself."""
         return self._opened or self._coordinator()
 
     def _coordinator(self) -> Coordinator:
@@ -250,16 +255,16 @@ class RowWriter(Picklable):
         return shared_cluster(address.root, address.storage_options)
 
     def _was_written(self, state: State) -> bool:
-        if self.options.on_mismatch:  # the rows have to be seen first
+        if self.options.on_mismatch:  # decided after the rows are written and compared
             return False
-        known = state.applications.get(self.options.application)
-        return known is not None and self.options.application_version <= known.version
+        recorded = state.applications.get(self.options.application)
+        return recorded is not None and self.options.application_version <= recorded.version
 
     def _report(self, result: AppendResult, runs: int, application: str, version: int) -> None:
         records = sum(appended.records for appended in result.appended)
         if result.duplicate:
             logger.warning(
-                "version %s of application %s was written before (%s records): this job wrote nothing",
+                "version %s of application %s was written before (%s records); this job wrote nothing",
                 version,
                 application,
                 records,
@@ -281,31 +286,31 @@ class SparklogWriter(RowWriter, DataSourceArrowWriter):
     ) -> None:
         if options.on_mismatch and not options.application:
             raise InvalidOptionError(
-                "option onBatchMismatch is for numbered writes; give txnAppId and txnVersion too, or leave it out",
+                "option onBatchMismatch applies to numbered writes; set txnAppId and txnVersion too, or leave it out",
                 option="onBatchMismatch",
             )
         super().__init__(options, schema, clock, ids, names)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks wrote in one commit. Raises what ``Coordinator.append`` does."""
+        """Publish the output of all tasks in one commit. Errors as ``Coordinator.append``."""
         if not self.options.application and not any(getattr(message, "appends", ()) for message in messages):
             logger.info("the job had no rows: nothing was committed")
             return
         self.publish(messages, self.options.application, self.options.application_version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks wrote, unless a commit may have named it."""
+        """Delete the files of the tasks, unless a commit may name them."""
         self.discard(messages)
 
 
 def _renamed(schema: StructType, names: Sequence[str]) -> StructType:
-    """The schema with the names of the log; what is not in it keeps its own."""
+    """Return the schema with the names of the log; columns that are not in the log keep theirs, marked."""
     pairs = zip(schema.fields, names, strict=True)
-    return StructType([StructField(name or f"{one.name} of the table", one.dataType) for one, name in pairs])
+    return StructType([StructField(name or f"{column.name} of the table", column.dataType) for column, name in pairs])
 
 
 def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> NewTopic:
-    """A topic that is created with what was written to the brokers of this assignment."""
+    """Return a topic to create in the commit of the records written to this assignment."""
     return NewTopic(
         name=name,
         topic_id=coordinator.new_topic_id(),
@@ -316,12 +321,12 @@ def new_topic(coordinator: Coordinator, name: str, assignment: Assignment) -> Ne
 
 
 def _failures() -> int:
-    """How often the running task has failed before; 0 outside Spark."""
+    """Return how often the running task has failed before; 0 outside Spark."""
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()
 
 
 def _task() -> int:
-    """The number of the running task in its job; 0 outside Spark."""
+    """Return the number of the running task in its job; 0 outside Spark."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()

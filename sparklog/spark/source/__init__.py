@@ -1,1 +1,1 @@
-"""Reading: plans offset ranges and reads them in tasks."""
+"""The data source's read side: plan offset ranges, and read them in tasks."""

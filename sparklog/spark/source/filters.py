@@ -1,10 +1,10 @@
-"""What a query's filters say about where its records are: topics, partitions, offsets and times that can be left out.
+"""Derive from a query's filters which topics, partitions, offsets and times a read can skip.
 
-Spark hands the simple comparisons of a ``WHERE`` to the reader and evaluates all of them again afterwards, so leaving
-out too little is only slow. Leaving out too much would lose records, so what is not understood prunes nothing.
+Spark pushes the simple comparisons of a ``WHERE`` down to the reader and evaluates all of them again afterwards, so
+pruning too little is only slow. Pruning too much would lose records, so an unknown filter prunes nothing.
 
-Rules: pure; filters are recognised by their class names and attributes, those of ``pyspark.sql.datasource``; a null
-compares to nothing. Not for: evaluating filters on records.
+Rules: pure; filters are recognised by their class names and attributes, those of ``pyspark.sql.datasource``; a
+comparison with null is never true. Not for: evaluating filters on records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Where records can be that pass the filters. None means any topic, any partition."""
+    """Where records that pass the filters can be. None means any topic, any partition."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -49,7 +49,7 @@ class Pruning:
     timestamps_us: Span = Span()
 
     def admits(self, topic: str, partition: int) -> bool:
-        """Whether the partition can hold such records."""
+        """Return whether the partition can hold records that pass the filters."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
@@ -57,56 +57,56 @@ class Pruning:
         )
 
 
-def pruning(filters: Iterable[Any]) -> Pruning:
-    """What all of these filters together leave."""
-    found = Pruning()
-    for one in filters:
-        kind = type(one).__name__
-        attribute: tuple[str, ...] = getattr(one, "attribute", ())
+def prune(filters: Iterable[Any]) -> Pruning:
+    """Return where records that pass all of these filters can be."""
+    pruning = Pruning()
+    for predicate in filters:
+        kind = type(predicate).__name__
+        attribute: tuple[str, ...] = getattr(predicate, "attribute", ())
         if kind in _COMPARISONS and len(attribute) == 1:
-            found = _narrow(found, attribute[0].lower(), kind, one.value)
-    return found
+            pruning = _narrow(pruning, attribute[0].lower(), kind, predicate.value)
+    return pruning
 
 
-def keeps_all(one: Any) -> bool:
-    """Whether every row passes, since the column is never null."""
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
-    return type(one).__name__ == "IsNotNull" and attribute in _NEVER_NULL_PATHS
+def keeps_all(predicate: Any) -> bool:
+    """Return whether every row passes the filter because its column is never null."""
+    attribute: tuple[str, ...] = getattr(predicate, "attribute", ())
+    return type(predicate).__name__ == "IsNotNull" and attribute in _NEVER_NULL_PATHS
 
 
-def _narrow(found: Pruning, column: str, kind: str, value: Any) -> Pruning:
+def _narrow(pruning: Pruning, column: str, kind: str, value: Any) -> Pruning:
     if column == "topic":
-        topics = _members(kind, value, str)
-        return found if topics is None else replace(found, topics=_both(found.topics, topics))
+        topics = _list_values(kind, value, str)
+        return pruning if topics is None else replace(pruning, topics=_intersect(pruning.topics, topics))
     if column == "partition":
-        partitions = _members(kind, value, int)
+        partitions = _list_values(kind, value, int)
         if partitions is not None:
-            return replace(found, partitions=_both(found.partitions, partitions))
-        return replace(found, partition_span=_cut(found.partition_span, kind, _whole(value)))
+            return replace(pruning, partitions=_intersect(pruning.partitions, partitions))
+        return replace(pruning, partition_span=_cut(pruning.partition_span, kind, _to_integer(value)))
     if column == "offset":
-        return replace(found, offsets=_cut_all(found.offsets, kind, value, _whole))
+        return replace(pruning, offsets=_cut_all(pruning.offsets, kind, value, _to_integer))
     if column == "timestamp":
-        return replace(found, timestamps_us=_cut_all(found.timestamps_us, kind, value, _microseconds))
-    return found
+        return replace(pruning, timestamps_us=_cut_all(pruning.timestamps_us, kind, value, _to_microseconds))
+    return pruning
 
 
-def _members(kind: str, value: Any, wanted: type) -> frozenset[Any] | None:
-    """The values a column may have; None where the filter is no list of values of this type."""
+def _list_values(kind: str, value: Any, expected: type) -> frozenset[Any] | None:
+    """Return the values a column may have; None if the filter is not a list of values of this type."""
     values = value if kind == "In" else (value,) if kind in ("EqualTo", "EqualNullSafe") else None
-    if values is None or not all(one is None or (type(one) is wanted) for one in values):
+    if values is None or not all(item is None or (type(item) is expected) for item in values):
         return None
-    return frozenset(one for one in values if one is not None)
+    return frozenset(item for item in values if item is not None)
 
 
-def _both(known: frozenset[Any] | None, more: frozenset[Any]) -> frozenset[Any]:
-    return more if known is None else known & more
+def _intersect(values: frozenset[Any] | None, others: frozenset[Any]) -> frozenset[Any]:
+    return others if values is None else values & others
 
 
-def _cut_all(span: Span, kind: str, value: Any, number: Any) -> Span:
+def _cut_all(span: Span, kind: str, value: Any, to_number: Any) -> Span:
     if kind != "In":
-        return _cut(span, kind, number(value))
-    numbers = [number(one) for one in value if one is not None]
-    if not numbers or any(one is None for one in numbers):
+        return _cut(span, kind, to_number(value))
+    numbers = [to_number(item) for item in value if item is not None]
+    if not numbers or any(number is None for number in numbers):
         return span
     return span.cut(min(numbers), max(numbers))
 
@@ -125,12 +125,12 @@ def _cut(span: Span, kind: str, number: int | None) -> Span:
     return span.cut(last=number) if kind == "LessThanOrEqual" else span
 
 
-def _whole(value: Any) -> int | None:
+def _to_integer(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _microseconds(value: Any) -> int | None:
-    """A timestamp that says its zone, as Spark sends TIMESTAMP values; others prune nothing."""
+def _to_microseconds(value: Any) -> int | None:
+    """Return a timestamp with a time zone, as Spark sends TIMESTAMP values; None for others, which do not prune."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(microseconds=1)

@@ -1,10 +1,10 @@
-"""From options to what tasks read: which partitions, from which offset to which, and the segments that hold it.
+"""Plan a read: turn options into partitions, offset ranges, and the segments that hold them.
 
 Everything is looked up in one state of the cluster, so a query reads one consistent snapshot of all its topics. The
-tasks get the segments they need and never open the commit log themselves.
+tasks get the segments they need and do not open the commit log themselves.
 
-Rules: offsets out of range are data loss: an error, or with ``failOnDataLoss=false`` a warning and what is left.
-Not for: Spark's classes (``reader``) and checking options (``options``).
+Rules: offsets out of range are data loss: an error, or with ``failOnDataLoss=false`` a warning, and the remaining
+records are read. Not for: Spark's classes (``reader``) and checking options (``options``).
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from sparklog.types import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Found = TypeVar("Found")
+Planned = TypeVar("Planned")
 
 INTERNAL_TOPICS = (CONSUMER_OFFSETS_TOPIC, "__transaction_state")
-"""Topics that a pattern never finds, as in Kafka. By name a batch query reads the first, which is derived."""
+"""Topics that a pattern never matches, as in Kafka. A batch query can read the first, which is derived, by name."""
 
 
 @dataclass(frozen=True)
 class PlannedRange:
     """Records ``[start, end)`` of a partition for one task, and the segments that hold them.
 
-    ``replicas`` are the brokers in sync, the leader first; ``version`` is the state that all this is of. ``derived``
-    are records that no segment holds (``offsets_topic``).
+    ``replicas`` are the brokers in sync, the leader first; ``version`` is that of the state it was planned on.
+    ``derived`` are records that no segment holds (``offsets_topic``).
     """
 
     topic: str
@@ -67,19 +67,19 @@ class PlannedRange:
     derived: tuple[Records, ...] = ()
 
 
-def planned_range(state: State, one: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
-    """A range with what a task has to know of its partition."""
-    replicas = replicas_in_sync(state.partition(one.topic, one.partition))
-    topic_id = state.topic(one.topic).topic_id
+def plan_range(state: State, span: OffsetRange, segments: Iterable[Segment]) -> PlannedRange:
+    """Return a range with the facts about its partition that a task needs."""
+    replicas = replicas_in_sync(state.partition(span.topic, span.partition))
+    topic_id = state.topic(span.topic).topic_id
     return PlannedRange(
-        one.topic, topic_id, one.partition, one.start, one.end, tuple(segments), replicas, state.version
+        span.topic, topic_id, span.partition, span.start, span.end, tuple(segments), replicas, state.version
     )
 
 
 class Plan:
-    """One look-up of a read. Lives for one call of ``partitions``; not thread-safe.
+    """Plans one read on one state. Lives for one call of ``partitions``; not thread-safe.
 
-    ``store_of`` of the fetcher gives the stores of the brokers, for times that have to be looked up in segments.
+    The fetcher reads segments to look up timestamps.
     """
 
     def __init__(self, coordinator: Coordinator, fetcher: Fetcher, options: SourceOptions, pruned: Pruning) -> None:
@@ -91,120 +91,127 @@ class Plan:
         self._topics: dict[str, TopicSegments] = {}
 
     def ranges(self) -> list[PlannedRange]:
-        """What each task reads. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
+        """Return the range of each task. Raises DataLossError, OffsetOutOfRangeError, UnknownTopicOrPartitionError."""
         subscribed = select(self._state, self._options.subscription)
         check_covers("starting", self._options.starting, subscribed)
         check_covers("ending", self._options.ending, subscribed)
-        admitted = [where for where in subscribed if self._pruned.admits(*where)]
-        resolved = [self._pruned_range(self._resolve(where)) for where in admitted]
+        admitted = [topic_partition for topic_partition in subscribed if self._pruned.admits(*topic_partition)]
+        resolved = [self._prune(self._resolve(topic_partition)) for topic_partition in admitted]
         pieces = split_ranges(resolved, self._options.min_partitions, self._options.max_records_per_partition)
-        planned = [self._with_segments(piece) for piece in pieces]
-        return [one for one in planned if one.segments or one.derived]
+        ranges = [self._with_segments(piece) for piece in pieces]
+        return [planned for planned in ranges if planned.segments or planned.derived]
 
     def starts(self) -> dict[TopicPartition, int]:
-        """Where a read of each partition starts, also of empty ones. Errors as ``ranges``."""
+        """Return the offset at which each partition starts, also of empty ones. Errors as ``ranges``."""
         subscribed = select(self._state, self._options.subscription)
         check_covers("starting", self._options.starting, subscribed)
-        return {where: self._resolve(where).start for where in subscribed}
+        return {topic_partition: self._resolve(topic_partition).start for topic_partition in subscribed}
 
-    def _resolve(self, where: TopicPartition) -> OffsetRange:
-        start = self._offset(where, self._options.starting, "starting")
-        end = self._offset(where, self._options.ending, "ending")
-        first, last = self._bounds(where)
+    def _resolve(self, topic_partition: TopicPartition) -> OffsetRange:
+        start = self._find_offset(topic_partition, self._options.starting, "starting")
+        end = self._find_offset(topic_partition, self._options.ending, "ending")
+        first, last = self._bounds(topic_partition)
         if first <= end < start <= last:
             raise InvalidOptionError(
-                f"{where} would start at offset {start}, after its end at {end}; start earlier, or end later"
+                f"{topic_partition} would start at offset {start}, after its end at {end}; start earlier, or end later"
             )
-        return self._checked(OffsetRange(where.topic, where.partition, start, end))
+        return self._check_range(OffsetRange(*topic_partition, start, end))
 
-    def _offset(self, where: TopicPartition, limit: OffsetLimit, side: str) -> int:
+    def _find_offset(self, topic_partition: TopicPartition, limit: OffsetLimit, side: str) -> int:
         if isinstance(limit, (EveryTimestamp, PartitionTimestamps)):
-            time = limit.timestamp_ms if isinstance(limit, EveryTimestamp) else limit.partitions[where]
-            return self._offset_at(where, time, side)
-        offset = limit.offset if isinstance(limit, EveryPartition) else limit.get(where)
-        assert offset is not None, "check_covers lets no partition without an offset pass"
-        first, last = self._bounds(where)
+            time = limit.timestamp_ms if isinstance(limit, EveryTimestamp) else limit.partitions[topic_partition]
+            return self._offset_at(topic_partition, time, side)
+        offset = limit.offset if isinstance(limit, EveryPartition) else limit.get(topic_partition)
+        assert offset is not None, "check_covers refuses partitions without an offset"
+        first, last = self._bounds(topic_partition)
         return {EARLIEST: first, LATEST: last}.get(offset, offset)
 
-    def _bounds(self, where: TopicPartition) -> tuple[int, int]:
-        """Where the log of a partition starts and ends."""
-        if where.topic == CONSUMER_OFFSETS_TOPIC:
+    def _bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """Return the start and the end of a partition's log."""
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             return self._consumer_offsets.start_offset, self._consumer_offsets.end_offset
-        partition = self._state.partition(*where)
+        partition = self._state.partition(*topic_partition)
         return partition.log_start_offset, partition.high_watermark
 
     @cached_property
     def _consumer_offsets(self) -> ConsumerOffsets:
         return ConsumerOffsets(self._coordinator, self._state)
 
-    def _offset_at(self, where: TopicPartition, timestamp_ms: int, side: str) -> int:
-        """The first offset with this time or a later one; without one the end, or an error where a read would start."""
-        start, end = self._bounds(where)
-        found = self._find_timestamp(where, timestamp_ms * 1000, end, start)
-        if found is not None:
-            return found
+    def _offset_at(self, topic_partition: TopicPartition, timestamp_ms: int, side: str) -> int:
+        """Return the first offset with this time or a later one. If there is none, return the end; for a starting
+        offset raise OffsetOutOfRangeError unless the options say latest."""
+        start, end = self._bounds(topic_partition)
+        offset = self._find_timestamp(topic_partition, timestamp_ms * 1000, end, start)
+        if offset is not None:
+            return offset
         if side == "ending" or self._options.latest_if_no_match:
             return end
         raise OffsetOutOfRangeError(
-            f"no record of {where} has a timestamp of {timestamp_ms} or later; start earlier, or set "
+            f"no record of {topic_partition} has a timestamp of {timestamp_ms} or later; start earlier, or set "
             "startingOffsetsByTimestampStrategy=latest to start at the end",
-            topic=where.topic,
-            partition=where.partition,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
         )
 
-    def _find_timestamp(self, where: TopicPartition, timestamp_us: int, end: int, start: int) -> int | None:
-        if where.topic == CONSUMER_OFFSETS_TOPIC:
-            offset = self._consumer_offsets.offset_at(where.partition, -(-timestamp_us // 1000))
+    def _find_timestamp(self, topic_partition: TopicPartition, timestamp_us: int, end: int, start: int) -> int | None:
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+            offset = self._consumer_offsets.offset_at(topic_partition.partition, -(-timestamp_us // 1000))
             return None if offset is None or offset >= end else max(offset, start)
-        found = self._fetcher.find_timestamp(where.topic, self._segments(where), timestamp_us, end, start)
-        return None if found is None else found.offset
+        position = self._fetcher.find_timestamp(
+            topic_partition.topic, self._segments(topic_partition), timestamp_us, end, start
+        )
+        return None if position is None else position.offset
 
-    def _checked(self, one: OffsetRange) -> OffsetRange:
-        """The part of the range that the log holds. Raises DataLossError where that is not all of it."""
-        first, last = self._bounds(TopicPartition(one.topic, one.partition))
-        if one.start >= first and max(one.start, one.end) <= last:
-            return one
-        lost = (
-            f"offsets {one.start} to {one.end} of {one.topic}-{one.partition} were asked for, and the log goes from "
-            f"{first} to {last}: records were deleted, the topic was created again, or the offsets are not its own"
+    def _check_range(self, span: OffsetRange) -> OffsetRange:
+        """Return the part of the range that the log holds. Raises DataLossError if that is not all of it."""
+        first, last = self._bounds(TopicPartition(span.topic, span.partition))
+        if span.start >= first and max(span.start, span.end) <= last:
+            return span
+        problem = (
+            f"offsets {span.start} to {span.end} of {span.topic}-{span.partition} were requested, but the log has "
+            f"{first} to {last}: records were deleted, the topic was created again, or the offsets are those of "
+            "another topic"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{lost}; correct the offsets, or set failOnDataLoss=false to read what there is",
-                topic=one.topic,
-                partition=one.partition,
-                offset=one.start,
+                f"{problem}; correct the offsets, or set failOnDataLoss=false to read what there is",
+                topic=span.topic,
+                partition=span.partition,
+                offset=span.start,
             )
-        logger.warning("%s; reading what there is, since failOnDataLoss is false", lost)
-        return OffsetRange(one.topic, one.partition, max(one.start, first), min(one.end, last))
+        logger.warning("%s; reading what there is, since failOnDataLoss is false", problem)
+        return OffsetRange(span.topic, span.partition, max(span.start, first), min(span.end, last))
 
-    def _pruned_range(self, one: OffsetRange) -> OffsetRange:
-        """Without what the filters on offset and timestamp rule out at either end."""
-        start = max(one.start, self._pruned.offsets.first)
-        end = min(one.end, self._pruned.offsets.last + 1)
-        first = self._pruned.timestamps_us.first
-        if start < end and first > 0:
-            found = self._find_timestamp(TopicPartition(one.topic, one.partition), first, end, start)
-            start = end if found is None else found
-        return OffsetRange(one.topic, one.partition, start, end)
+    def _prune(self, span: OffsetRange) -> OffsetRange:
+        """Return the range without the records at either end that the filters on offset and timestamp exclude."""
+        start = max(span.start, self._pruned.offsets.first)
+        end = min(span.end, self._pruned.offsets.last + 1)
+        first_us = self._pruned.timestamps_us.first
+        if start < end and first_us > 0:
+            offset = self._find_timestamp(TopicPartition(span.topic, span.partition), first_us, end, start)
+            start = end if offset is None else offset
+        return OffsetRange(span.topic, span.partition, start, end)
 
-    def _with_segments(self, one: OffsetRange) -> PlannedRange:
-        if one.topic == CONSUMER_OFFSETS_TOPIC:
-            derived = self._consumer_offsets.records(one)
-            return PlannedRange(one.topic, "", one.partition, one.start, one.end, (), (), self._state.version, derived)
+    def _with_segments(self, span: OffsetRange) -> PlannedRange:
+        if span.topic == CONSUMER_OFFSETS_TOPIC:
+            records = self._consumer_offsets.records(span)
+            return PlannedRange(
+                span.topic, "", span.partition, span.start, span.end, (), (), self._state.version, records
+            )
         times = self._pruned.timestamps_us
-        held = self._segments(TopicPartition(one.topic, one.partition)).between(one.start, one.end)
-        kept = (piece for piece in held if times.overlaps(piece.min_timestamp_us, piece.max_timestamp_us))
-        return planned_range(self._state, one, kept)
+        segments = self._segments(TopicPartition(span.topic, span.partition)).between(span.start, span.end)
+        kept = (segment for segment in segments if times.overlaps(segment.min_timestamp_us, segment.max_timestamp_us))
+        return plan_range(self._state, span, kept)
 
-    def _segments(self, where: TopicPartition) -> PartitionSegments:
-        if where.topic not in self._topics:
-            self._topics[where.topic] = self._coordinator.segments(where.topic, self._state)
-        return self._topics[where.topic].partition(where.partition)
+    def _segments(self, topic_partition: TopicPartition) -> PartitionSegments:
+        if topic_partition.topic not in self._topics:
+            self._topics[topic_partition.topic] = self._coordinator.segments(topic_partition.topic, self._state)
+        return self._topics[topic_partition.topic].partition(topic_partition.partition)
 
 
-def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Found]) -> Found:
-    """What ``look_up`` finds in the newest state, which it looks up anew where a file it needs was rolled meanwhile."""
+def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Planned]) -> Planned:
+    """Return the result of ``look_up`` on the newest state; retry it once if the state has changed, since a file that
+    it needs may have been rolled."""
 
     def replicas_of(topic: str, partition: int) -> Sequence[int]:
         return replicas_in_sync(coordinator.state.partition(topic, partition))
@@ -222,23 +229,23 @@ def plan(coordinator: Coordinator, look_up: Callable[[Fetcher], Found]) -> Found
         fetcher.close()
 
 
-def announced_read(coordinator: Coordinator, planned: Sequence[PlannedRange], ttl_ms: int) -> ReaderLease | None:
-    """The announcement that tasks keep alive while they read; None where there is nothing to read, or with 0 ms."""
-    if not planned or not ttl_ms:
+def lease_read(coordinator: Coordinator, ranges: Sequence[PlannedRange], ttl_ms: int) -> ReaderLease | None:
+    """Take the reader lease that tasks renew while they read; None if there is nothing to read, or for 0 ms."""
+    if not ranges or not ttl_ms:
         return None
-    return take_reader_lease(coordinator, min(one.version for one in planned), ttl_ms)
+    return take_reader_lease(coordinator, min(planned.version for planned in ranges), ttl_ms)
 
 
 def select(state: State, subscription: Subscription) -> list[TopicPartition]:
-    """The partitions subscribed to, sorted. Raises UnknownTopicOrPartitionError for a topic that is not there.
+    """Return the subscribed partitions, sorted. Raises UnknownTopicOrPartitionError for a missing topic.
 
-    Like Spark's Kafka source, ``assign`` passes over partitions that a topic does not have, and a pattern finds any
-    part of a name.
+    As in Spark's Kafka source, ``assign`` skips partitions that a topic does not have, and a pattern matches any part
+    of a name.
     """
     if subscription.assign:
         for name in subscription.topic_names:
             partitions_of(state, name)
-        return [where for where in subscription.assign if _exists(state, where)]
+        return [topic_partition for topic_partition in subscription.assign if _exists(state, topic_partition)]
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
         names = [name for name in state.topics if name not in INTERNAL_TOPICS and pattern.search(name)]
@@ -247,21 +254,25 @@ def select(state: State, subscription: Subscription) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name in sorted(set(names)) for number in range(partitions_of(state, name))]
 
 
-def _exists(state: State, where: TopicPartition) -> bool:
-    if where.partition < partitions_of(state, where.topic):
+def _exists(state: State, topic_partition: TopicPartition) -> bool:
+    if topic_partition.partition < partitions_of(state, topic_partition.topic):
         return True
-    logger.warning("%s does not exist at version %s and is passed over, as assign does", where, state.version)
+    logger.warning("%s of option assign does not exist at version %s; skipping it", topic_partition, state.version)
     return False
 
 
 def check_covers(side: str, limit: OffsetLimit, subscribed: Sequence[TopicPartition]) -> None:
-    """Offsets or times per partition name the subscribed partitions, all and only. Raises InvalidOptionError."""
+    """Check that offsets or times per partition name exactly the subscribed partitions. Raises InvalidOptionError."""
     if isinstance(limit, (EveryPartition, EveryTimestamp)):
         return
     words: Mapping[str, int] = limit.topics if isinstance(limit, PartitionOffsets) else {}
-    missing = [where for where in subscribed if where not in limit.partitions and where.topic not in words]
+    missing = [
+        topic_partition
+        for topic_partition in subscribed
+        if topic_partition not in limit.partitions and topic_partition.topic not in words
+    ]
     extra = set(limit.partitions) - set(subscribed)
-    unknown = set(words) - {where.topic for where in subscribed}
+    unknown = set(words) - {topic_partition.topic for topic_partition in subscribed}
     is_time = isinstance(limit, PartitionTimestamps)
     option = f"{side}Offsets" + "ByTimestamp" * is_time
     if missing:

@@ -1,11 +1,11 @@
-"""What a task reads: the records of one planned range, from whichever replica has them.
+"""Read the records of one planned range in a task, from any replica that has them.
 
-A task gets the segments and the stores that it needs when the read is planned, and normally never opens the commit log.
-Only where a file cannot be read from any of them, since it was merged into another one meanwhile or the replicas are
-others by now, does it open the cluster and look for the rest of its range in the newest list.
+The plan gives a task the segments and stores that it needs, so normally it never opens the commit log. Only if no
+replica can serve a file, because it has been merged into another one or the replicas have changed, does the task open
+the cluster and look up the rest of its range in the newest segment list.
 
-Rules: what is lost is a DataLossError, or with ``failOnDataLoss=false`` a warning, and the task goes on after it.
-Not for: rows and columns of Spark (``batches``), planning (``planning``).
+Rules: lost records are a DataLossError, or with ``failOnDataLoss=false`` a warning, and the task continues after them.
+Not for: rows and columns of Spark (``log.records.batches``), planning (``planning``).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 
 
 class RangeReader:
-    """Reads one range. Not thread-safe; ``close`` it. ``stores`` are by broker.
+    """Reads one range. Not thread-safe; ``close`` it. ``stores`` are by broker id.
 
-    The ``announcement`` of the read is renewed while it goes on.
+    The reader lease ``lease`` is renewed during the read.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class RangeReader:
         planned: PlannedRange,
         stores: Mapping[int, Store],
         options: SourceOptions,
-        announcement: ReaderLease | None = None,
+        lease: ReaderLease | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._planned = planned
-        self._announcement = announcement
+        self._lease = lease
         self._clock = clock or SystemClock()
         self._stores = stores
         self._options = options
@@ -62,17 +62,17 @@ class RangeReader:
         return self._fetcher.bytes_read
 
     def close(self) -> None:
-        """Let go of open files."""
+        """Close open files."""
         self._fetcher.close()
 
     def records(self, columns: Sequence[str]) -> Iterator[Records]:
-        """The records with these stored columns. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
+        """Yield the records with these stored columns. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
         return self._read(self._planned.segments, self._planned.start, self._planned.end, columns)
 
     def positions(self, with_offsets: bool) -> Iterator[Records]:
-        """The records without any stored column. Files are read only for offsets that leave gaps.
+        """Yield the records without stored columns. Files are read only if offsets have gaps.
 
-        Unless asked for, offsets are not told, only how many records there are.
+        Without ``with_offsets`` only the number of records is right, not their offsets.
         """
         planned = self._planned
         return positions_of(
@@ -88,54 +88,54 @@ class RangeReader:
         self._segments = segments
         while True:
             try:
-                reading = read_range(self._fetcher, planned.topic, self._segments, start, end, columns, self._newest)
-                for _, records in reading:
+                batches = read_range(self._fetcher, planned.topic, self._segments, start, end, columns, self._relocate)
+                for _, records in batches:
                     start = records.end_offset
                     self._renew()
                     yield records
                 return
             except (DataLossError, OffsetOutOfRangeError) as error:
-                start = max(start, self._after(error))
-                self._segments = [held for held in self._segments if held.end_offset > start]
+                start = max(start, self._skip_loss(error))
+                self._segments = [segment for segment in self._segments if segment.end_offset > start]
 
     def _renew(self) -> None:
-        """Go on saying that these files are needed; where that fails, read on as long as they are there."""
-        announcement, now_ms = self._announcement, self._clock.now_ms()
-        if announcement is None or not announcement.is_due(now_ms):
+        """Renew the reader lease if it is due. Best effort: without it the read continues while the files exist."""
+        lease, now_ms = self._lease, self._clock.now_ms()
+        if lease is None or not lease.is_due(now_ms):
             return
         address = self._options.address
         try:
             root = open_store(address.root, address.storage_options)
-            self._announcement = announcement.kept(root, self._clock)
+            self._lease = lease.kept(root, self._clock)
         except SparklogError as error:
-            logger.warning("the announcement %s was not renewed: %s", announcement.key, error)
-            self._announcement = announcement._replace(until_ms=now_ms + announcement.ttl_ms)
+            logger.warning("reader lease %s could not be renewed: %s", lease.key, error)
+            self._lease = lease._replace(until_ms=now_ms + lease.ttl_ms)
 
-    def _after(self, error: SparklogError) -> int:
-        """Where to go on after what is lost, if that is to be passed over."""
+    def _skip_loss(self, error: SparklogError) -> int:
+        """Return the offset after the lost records. Raises DataLossError unless losses are to be skipped."""
         if self._options.fail_on_data_loss:
             advice = "; or set failOnDataLoss=false to read what there is"
             raise DataLossError(f"{error.message}{advice}", **error.context) from error
-        logger.warning("%s; passing over it, since failOnDataLoss is false", error.message)
+        logger.warning("%s; skipping it, since failOnDataLoss is false", error.message)
         return int(error.end_offset)
 
-    def _newest(self, start: int, end: int, happened: SparklogError) -> Sequence[Segment]:
-        """The segments that hold the rest of the range now."""
+    def _relocate(self, start: int, end: int, cause: SparklogError) -> Sequence[Segment]:
+        """Return the segments that hold the rest of the range now. Raises ``cause`` if they cannot be looked up."""
         planned, address = self._planned, self._options.address
         try:
             self._coordinator = shared_cluster(address.root, address.storage_options)
         except SparklogError:
-            raise happened from None
-        found = self._coordinator.state.topics.get(planned.topic)
-        if found is None or found.topic_id != planned.topic_id:
-            raise happened
-        self._replicas = replicas_in_sync(found.partitions[planned.partition])
+            raise cause from None
+        topic = self._coordinator.state.topics.get(planned.topic)
+        if topic is None or topic.topic_id != planned.topic_id:
+            raise cause
+        self._replicas = replicas_in_sync(topic.partitions[planned.partition])
         newest = newest_segments(self._coordinator, planned.topic, planned.topic_id, planned.partition)
         try:
-            self._segments = newest(start, end, happened)
+            self._segments = newest(start, end, cause)
         except OffsetOutOfRangeError as error:
             log_start = max(int(error.end_offset), start)
-            self._segments = newest(log_start, end, happened) if log_start < end else []
+            self._segments = newest(log_start, end, cause) if log_start < end else []
             raise
         return self._segments
 

@@ -1,10 +1,10 @@
-"""The batch reader that Spark plans with and runs in its tasks.
+"""Implement the batch reader that Spark plans with and runs in its tasks.
 
-Spark makes a reader in a planner process, asks it for partitions once per DataFrame (see ``docs/spark.md``), and sends
-both to the executors, which need nothing but the storage: a partition carries the segments it reads.
+Spark creates a reader in a planner process, asks it for partitions once per DataFrame (see ``docs/spark.md``), and
+sends both to the executors, which need only the storage: a partition carries the segments it reads.
 
-Rules: the classes here only carry state between processes; ``planning`` decides and ``batches`` builds.
-Not for: streaming queries (``stream_reader``).
+Rules: the classes here only carry state between processes; ``planning`` decides, ``log.records.batches`` builds rows.
+Not for: streaming queries (``stream.reader``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sparklog.protocol.state import State
 from sparklog.spark.broker_stores import readable_stores
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.picklable import Picklable
-from sparklog.spark.source.filters import Pruning, keeps_all, pruning
-from sparklog.spark.source.planning import Plan, PlannedRange, announced_read, plan
+from sparklog.spark.source.filters import Pruning, keeps_all, prune
+from sparklog.spark.source.planning import Plan, PlannedRange, lease_read, plan
 from sparklog.spark.source.range_reader import RangeReader
 from sparklog.spark.source.reused_plans import EXECUTION_ID, PlanIdentity, warn_of_reuse
 from sparklog.spark.source.rows import STORED, arrow_schema, read_columns
@@ -34,20 +34,20 @@ from sparklog.store.base import Store
 
 
 class SparklogPartition(Picklable, InputPartition):
-    """What one task reads: a range of a topic partition, its segments, and the stores of the brokers that hold them."""
+    """The work of one task: a range of a topic partition, its segments, and the stores of their brokers."""
 
     def __init__(
         self,
         planned: PlannedRange,
         stores: Mapping[int, Store],
-        announcement: ReaderLease | None = None,
+        lease: ReaderLease | None = None,
         identity: PlanIdentity | None = None,
     ) -> None:
         self.value = None
         self.planned = planned
         self.identity = identity
-        self.announcement = announcement
-        brokers = {*planned.replicas, *(held.broker for held in planned.segments)}
+        self.lease = lease
+        brokers = {*planned.replicas, *(segment.broker for segment in planned.segments)}
         self.stores = {broker: stores[broker] for broker in brokers if broker in stores}
 
     def __repr__(self) -> str:
@@ -56,10 +56,10 @@ class SparklogPartition(Picklable, InputPartition):
 
 
 class SparklogReader(Picklable, DataSourceReader):
-    """Reads topics as rows of the columns that the schema names. Not thread-safe.
+    """Reads topics as rows of the columns in the schema. Not thread-safe.
 
-    ``names`` are those that the columns of a table have in the log (``table_options``).
-    ``bytes_read`` counts bytes of ``.log`` and ``.index`` files that this object's ``read`` has read, for tests.
+    ``names`` are the names in the log of a table's columns (``table_options``).
+    ``bytes_read`` counts the bytes of ``.log`` and ``.index`` files that ``read`` of this object has read, for tests.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, names: Sequence[str] | None = None) -> None:
@@ -71,33 +71,34 @@ class SparklogReader(Picklable, DataSourceReader):
 
     @property
     def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:
-        """What Spark calls with a query's filters, if ``spark.sql.python.filterPushdown.enabled`` is true."""
+        """The method that Spark calls with a query's filters if ``spark.sql.python.filterPushdown.enabled`` is true."""
         return _PushFilters(self)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition per task, empty ranges left out. Raises what ``planning.Plan.ranges`` does."""
+        """Return one partition per task, without empty ranges. Errors as ``planning.Plan.ranges``."""
         address = self.options.address
         coordinator = shared_cluster(address.root, address.storage_options)
-        planned = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
+        ranges = plan(coordinator, lambda fetcher: Plan(coordinator, fetcher, self.options, self.pruned).ranges())
         stores = readable_stores(coordinator)
-        announcement = announced_read(coordinator, planned, self.options.reader_lease_ms)
+        lease = lease_read(coordinator, ranges, self.options.reader_lease_ms)
         plan_id = RandomIds().write_id()
         state = coordinator.state
         return [
             SparklogPartition(
-                one,
+                planned,
                 stores,
-                announcement,
+                lease,
                 None
-                if one.derived
-                else PlanIdentity(plan_id, state.partition(one.topic, one.partition).high_watermark),
+                if planned.derived
+                else PlanIdentity(plan_id, state.partition(planned.topic, planned.partition).high_watermark),
             )
-            for one in planned
+            for planned in ranges
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in offset order. Raises DataLossError, CorruptRecordError, CorruptIndexError."""
-        if isinstance(partition, SparklogPartition):  # Spark makes up a partition of its own where there is none
+        """Yield the rows of one partition, in offset order. Raises DataLossError, CorruptRecordError,
+        CorruptIndexError."""
+        if isinstance(partition, SparklogPartition):  # Spark passes a partition of its own if there is none
             planned = partition.planned
             if partition.identity is not None:
                 self._warn_of_reuse(partition.identity, planned)
@@ -109,29 +110,30 @@ class SparklogReader(Picklable, DataSourceReader):
         context, address = TaskContext.get(), self.options.address
         query = "" if context is None else context.getLocalProperty(EXECUTION_ID) or ""
 
-        def look() -> State:
+        def get_state() -> State:
             return shared_cluster(address.root, address.storage_options).state
 
-        warn_of_reuse(identity, query, planned.topic, planned.partition, self.options, look)
+        warn_of_reuse(identity, query, planned.topic, planned.partition, self.options, get_state)
 
     def _records(self, partition: SparklogPartition) -> Iterator[Records]:
         if partition.planned.derived:
             yield from partition.planned.derived
             return
         stored = [name for name in STORED if name in self.columns]
-        reading = RangeReader(partition.planned, partition.stores, self.options, partition.announcement)
+        reader = RangeReader(partition.planned, partition.stores, self.options, partition.lease)
         try:
-            yield from reading.records(stored) if stored else reading.positions("offset" in self.columns)
+            yield from reader.records(stored) if stored else reader.positions("offset" in self.columns)
         finally:
-            reading.close()
-            self.bytes_read += reading.bytes_read
+            reader.close()
+            self.bytes_read += reader.bytes_read
 
 
 class _PushFilters:
-    """The bound method ``pushFilters``, in a form that Spark accepts whether push-down is switched on or not.
+    """The bound method ``pushFilters``, in a form that Spark accepts whether push-down is enabled or not.
 
-    Spark refuses a reader that overrides ``pushFilters`` while push-down is off, and tells by ``__func__``. This one
-    claims to be the base's; where push-down is off it is never called, and the read is merely not pruned.
+    Spark refuses a reader that overrides ``pushFilters`` while push-down is disabled, and checks this by ``__func__``.
+    This object has the ``__func__`` of the base class; with push-down disabled it is never called, and the read is
+    only not pruned.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -140,8 +142,8 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Prune by these filters if the read asked for it. All that may leave out a row are given back: Spark evaluates
-        them on the rows."""
+        """Prune by these filters if the options say so. Return all that may drop a row: Spark evaluates them on the
+        rows."""
         if self._reader.options.push_down_predicate:
-            self._reader.pruned = pruning(filters)
-        return [one for one in filters if not keeps_all(one)]
+            self._reader.pruned = prune(filters)
+        return [predicate for predicate in filters if not keeps_all(predicate)]

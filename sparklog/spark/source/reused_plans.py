@@ -1,12 +1,12 @@
-"""Says once that Spark reads a DataFrame by the plan of an earlier query, where the log has grown since.
+"""Warn once if Spark reads a DataFrame by the plan of an earlier query although the log has grown since.
 
-Spark asks a Python source for a plan when the first query of a DataFrame begins, and keeps it with the DataFrame, a
-temporary view or the static side of a join: later queries read what was there then. Only a query with a filter to hand
-over is planned by itself, which is what ``sparklog.read`` sees to, and tables of the catalog are looked up by every
-query. A task cannot help a plan that is old, but it can tell: a process that has read by this plan in another query
-looks once at the log.
+Spark asks a Python source for a plan when the first query of a DataFrame starts, and keeps it with the DataFrame, a
+temporary view or the static side of a join: later queries read the records of that time. Only a query with a filter to
+push down is planned again, which ``sparklog.read`` ensures, and tables of the catalog are planned for every
+query. A task cannot renew an old plan, but it can detect it: a process that has read by this plan in another query
+checks the log once.
 
-Rules: warns at most once in a process for each plan; whatever fails is nobody's error. Not for: streams.
+Rules: warns at most once per process and plan; best effort. Not for: streams.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from sparklog.spark.options import TO_LATEST, SourceOptions
 logger = logging.getLogger(__name__)
 
 EXECUTION_ID = "spark.sql.execution.id"
-"""The local property that holds the id of a query: each action has another."""
+"""The local property that holds the id of a query; every action has its own."""
 MAX_PLANS = 1000
 """plans that a process remembers."""
 
 
 class PlanIdentity(NamedTuple):
-    """Which plan a range belongs to, and where its partition's log ended when it was made."""
+    """The plan that a range belongs to, and the end of its partition's log when it was planned."""
 
     plan_id: str
     log_end: int
 
 
 _first_query: dict[str, str] = {}
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_of_reuse(
-    plan: PlanIdentity, query: str, topic: str, partition: int, options: SourceOptions, look: Callable[[], State]
+    plan: PlanIdentity, query: str, topic: str, partition: int, options: SourceOptions, get_state: Callable[[], State]
 ) -> None:
-    """Warn if this process has read by the plan in another query before, and the partition has grown since.
+    """Warn if this process has read by the plan in an earlier query, and the partition has grown since.
 
-    ``look`` gives the newest state of the cluster, and is called only then.
+    ``get_state`` returns the newest state of the cluster; it is called only for an earlier query's plan.
     """
-    if not query or options.ending != TO_LATEST or plan.plan_id in _said:
+    if not query or options.ending != TO_LATEST or plan.plan_id in _warned:
         return
     if _first_query.setdefault(plan.plan_id, query) == query:
         while len(_first_query) > MAX_PLANS:
             _first_query.pop(next(iter(_first_query)))
         return
     try:
-        end = look().partition(topic, partition).high_watermark
+        end = get_state().partition(topic, partition).high_watermark
     except SparklogError:
         return
     if end > plan.log_end:
-        if len(_said) >= MAX_PLANS:
-            _said.clear()
-        _said.add(plan.plan_id)
+        if len(_warned) >= MAX_PLANS:
+            _warned.clear()
+        _warned.add(plan.plan_id)
         logger.warning(
-            "%s-%s is read up to offset %s as an earlier query of this DataFrame or view found it, and its log ends at "
-            "%s now: Spark keeps the plan of a format('sparklog') without a filter. Every query looks up what is read "
-            "by sparklog.read(...), with spark.sql.python.filterPushdown.enabled=true, and tables in SQL "
+            "%s-%s is read only up to offset %s, the end of its log at an earlier query of this DataFrame or view; it "
+            "ends at %s now: Spark keeps the plan of a format('sparklog') without a filter. To plan every query again, "
+            "use sparklog.read(...) with spark.sql.python.filterPushdown.enabled=true, or a table in SQL "
             "(CREATE TABLE ... USING sparklog)",
             topic,
             partition,

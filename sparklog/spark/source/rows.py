@@ -1,6 +1,6 @@
-"""The columns of the data source: what a read gives, what a write takes, and their Arrow types.
+"""Define the columns of the data source: those of a read, those of a write, and their Arrow types.
 
-Rules: names and types are those of Spark's Kafka source; names compare without case, as Spark's do.
+Rules: names and types are those of Spark's Kafka source; names are case-insensitive, as in Spark.
 Not for: how records are stored (``format.schema``).
 """
 
@@ -39,20 +39,20 @@ READ_TYPES: dict[str, DataType] = {
     "headers": HEADERS_TYPE,
 }
 STORED = ("key", "value", "timestamp", "headers")
-"""Columns that stand in the files; the others follow from where a record is."""
+"""Columns that files hold; the others follow from a record's partition and offset."""
 _BY_LOWER_NAME = {name.lower(): name for name in READ_TYPES}
 _TEXT_OR_BYTES = (StringType, BinaryType, CharType, VarcharType, NullType)
 
 
 def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructType:
-    """The schema of a read without a schema of the user's; only these columns if some are named.
+    """Return the schema of a read if the user gives none; only these columns if any are named.
 
-    Raises InvalidOptionError for a column that a log does not have.
+    Raises InvalidOptionError for an unknown column.
     """
     if columns:
         unknown = [name for name in columns if name.lower() not in _BY_LOWER_NAME]
         if unknown:
-            raise InvalidOptionError(f"a log has no column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
+            raise InvalidOptionError(f"unknown column {unknown[0]!r}; choose from {', '.join(READ_TYPES)}")
         chosen = [_BY_LOWER_NAME[name.lower()] for name in columns]
         return StructType([StructField(name, READ_TYPES[name]) for name in chosen])
     fields = [StructField(name, kind) for name, kind in READ_TYPES.items() if include_headers or name != "headers"]
@@ -60,27 +60,27 @@ def read_schema(include_headers: bool, columns: Sequence[str] = ()) -> StructTyp
 
 
 def read_columns(schema: StructType, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The columns a schema asks for, in its order. Raises InvalidOptionError for others and other types.
+    """Return the columns of a schema, in its order. Raises InvalidOptionError for unknown columns and wrong types.
 
-    ``names`` are what they are called in the log where that differs, empty for those that are not in it.
+    ``names`` are their names in the log if they differ, empty for those that are not in the log.
     """
-    found = []
+    columns = []
     for field, given in zip(schema.fields, names or schema.fieldNames(), strict=True):
         name = _BY_LOWER_NAME.get(given.lower())
         if name is None and names is not None:
-            found.append("")
+            columns.append("")
             continue
         if name is None:
             raise InvalidOptionError(
-                f"a log has no column {given!r}; the schema of a read may choose from {', '.join(READ_TYPES)}"
+                f"unknown column {given!r}; the schema of a read may choose from {', '.join(READ_TYPES)}"
             )
         if not _same_type(field.dataType, READ_TYPES[name]):
             raise InvalidOptionError(
-                f"column {field.name} is {READ_TYPES[name].simpleString()}, and the schema says "
+                f"column {field.name} is {READ_TYPES[name].simpleString()}, but the schema says "
                 f"{field.dataType.simpleString()}; read it as it is and cast it in the query"
             )
-        found.append(name)
-    return tuple(found)
+        columns.append(name)
+    return tuple(columns)
 
 
 def _same_type(given: DataType, expected: DataType) -> bool:
@@ -88,23 +88,25 @@ def _same_type(given: DataType, expected: DataType) -> bool:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants to see for this schema, to the letter."""
+    """Return exactly the Arrow schema that Spark expects for this schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_write_schema(schema: StructType, has_topic_option: bool, include_timestamp: bool = True) -> None:
-    """Whether records can be made of rows like these. Raises InvalidRecordError, saying which column is wrong."""
+    """Check that rows of this schema can become records. Raises InvalidRecordError, which names the wrong column."""
     ignored = ["topic"] * has_topic_option + ["timestamp"] * (not include_timestamp)
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if len(columns) != len(schema.fields):
-        raise InvalidRecordError(f"two columns have the same name but for case: {', '.join(schema.fieldNames())}")
+        raise InvalidRecordError(f"two column names differ only in case: {', '.join(schema.fieldNames())}")
     if "value" not in columns:
-        raise InvalidRecordError(f"the rows have no column value; they have {', '.join(schema.fieldNames()) or 'none'}")
+        raise InvalidRecordError(
+            f"the rows have no column value; their columns are {', '.join(schema.fieldNames()) or 'none'}"
+        )
     for name in ("value", "key"):
         if name in columns and not isinstance(columns[name], _TEXT_OR_BYTES):
             raise _wrong_type(name, columns[name], "string or binary")
     if not has_topic_option and "topic" not in columns:
-        raise InvalidRecordError("which topic? Set the option topic, or give the rows a column topic")
+        raise InvalidRecordError("no topic given: set the option topic, or give the rows a column topic")
     for name, kinds, wanted in (
         ("topic", (StringType, CharType, VarcharType), "string"),
         ("partition", (IntegerType, NullType), "int"),
@@ -128,4 +130,4 @@ def _is_headers(kind: DataType) -> bool:
 
 
 def _wrong_type(name: str, kind: DataType, wanted: str) -> InvalidRecordError:
-    return InvalidRecordError(f"column {name} must be {wanted} and is {kind.simpleString()}; cast it before writing")
+    return InvalidRecordError(f"column {name} must be {wanted}, but is {kind.simpleString()}; cast it before writing")

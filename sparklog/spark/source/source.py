@@ -1,9 +1,9 @@
-"""``format("sparklog")``: the class that Spark registers and makes readers and writers of.
+"""Implement ``format("sparklog")``: the class that Spark registers, and that creates readers and writers.
 
-Spark makes it anew in a planner process for every DataFrame, with the options and nothing else, and pickles it.
+For every DataFrame Spark creates a new instance in a planner process, from the options alone, and pickles it.
 
-Rules: thin; options are checked when a DataFrame is made, as far as they can be without opening the cluster.
-Not for: what a query's options mean (``options``, ``stream_options``).
+Rules: thin; options are checked when a DataFrame is created, as far as possible without opening the cluster.
+Not for: the meaning of a query's options (``spark.options``, ``stream.options``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.spark.stream.writer import SparklogStreamWriter
 
 
 class SparklogDataSource(Picklable, DataSource):
-    """Topics of a cluster as rows. ``options`` are those of ``docs/spark.md``, names in any case."""
+    """Topics of a cluster as rows. ``options`` are those of ``docs/spark.md``; names are case-insensitive."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,7 +36,7 @@ class SparklogDataSource(Picklable, DataSource):
         self._given = Options(options)
 
     def schema(self) -> StructType:
-        """The columns of a read; for a table of the catalog, with its options in them. Raises InvalidOptionError."""
+        """Return the columns of a read; those of a catalog table carry its options. Raises InvalidOptionError."""
         if not self._given.is_table:
             return read_schema(_includes_headers(self._given))
         options = checked_names(self._given)
@@ -45,33 +45,36 @@ class SparklogDataSource(Picklable, DataSource):
         return with_table_options(read_schema(options.boolean("includeHeaders", False), columns), options)
 
     def reader(self, schema: StructType) -> SparklogReader:
-        """A batch reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        """Return a batch reader of the columns in ``schema``. Raises InvalidOptionError."""
         options = source_options(effective_options(self._given, schema))
         return SparklogReader(options, schema, table_columns(self._given, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> SparklogWriter:
-        """A batch writer for rows of ``schema``. Raises InvalidRequestError to overwrite, or as the writer does."""
+        """Return a batch writer for rows of ``schema``. Raises InvalidRequestError for an overwrite, and the writer's
+        errors."""
         if overwrite:
             raise InvalidRequestError(
-                "a log cannot be overwritten: mode('append') adds records; to start over, delete the topic and create "
-                "it again (`sparklog topics`)"
+                "a log cannot be overwritten: use mode('append') to add records; to start over, delete the topic and "
+                "create it again (`sparklog topics`)"
             )
         options = sink_options(effective_options(self._given, schema))
         return SparklogWriter(options, schema, names=table_columns(self._given, schema))
 
     def streamReader(self, schema: StructType) -> SparklogStreamReader:
-        """A streaming reader of the columns that ``schema`` names. Raises InvalidOptionError."""
+        """Return a streaming reader of the columns in ``schema``. Raises InvalidOptionError."""
         options = stream_options(effective_options(self._given, schema))
         return SparklogStreamReader(options, schema, names=table_columns(self._given, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
-        """A streaming writer; a complete result is appended too, as Spark's Kafka sink does. Errors as ``writer``."""
+        """Return a streaming writer; the rows of output mode complete are appended too, as by Spark's Kafka sink.
+        Errors as ``writer``."""
         options = sink_options(effective_options(self._given, schema))
         return SparklogStreamWriter(options, schema, names=table_columns(self._given, schema))
 
 
 def _includes_headers(options: Options) -> bool:
-    """Spark asks for the schema without saying whether a batch or a stream is to be read: either must be possible."""
+    """Return option ``includeHeaders``. Spark asks for the schema without saying whether it plans a batch or a stream,
+    so the options need to be valid for one of them. Raises InvalidOptionError."""
     try:
         return stream_options(options).source.include_headers
     except InvalidOptionError as error:

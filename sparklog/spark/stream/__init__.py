@@ -1,1 +1,1 @@
-"""Structured Streaming: offsets, micro-batches, and what a query's progress says."""
+"""Structured Streaming: offsets, micro-batches, and the progress of queries."""

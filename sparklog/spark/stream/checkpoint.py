@@ -1,9 +1,9 @@
-"""What a streaming query's checkpoint says a micro-batch has read.
+"""Read from a streaming query's checkpoint the offsets at which a micro-batch ends.
 
 Spark writes ``<checkpoint>/offsets/<batch>`` before it runs a batch: a line ``v1``, a line of metadata, and a line for
 each source, with the offsets at which the batch ends.
 
-Rules: read only; whose offsets a line holds is told by its ids, and lines of other sources are passed over.
+Rules: read only; the ids in a line identify its source, and lines of other sources are skipped.
 Not for: starting a query from a checkpoint, which Spark does.
 """
 
@@ -33,35 +33,35 @@ DIGEST_LENGTH = 32
 def batch_offsets(
     checkpoint: str, storage_options: Mapping[str, object], batch_id: int, state: State
 ) -> dict[tuple[str, int], int]:
-    """The offsets at which a batch ends, of the topics of this cluster that it reads, by (topic, partition).
+    """Return the offsets at which a batch ends, of the topics of this cluster that it reads, by (topic, partition).
 
-    Raises InvalidRequestError where the checkpoint does not know the batch or reads no topic of this cluster,
-    UnsupportedStoreError for a place that sparklog cannot read.
+    Raises InvalidRequestError if the checkpoint does not have the batch or reads no topic of this cluster,
+    UnsupportedStoreError for a location that sparklog cannot read.
     """
     try:
-        text = _offsets_of(_open(checkpoint, storage_options), batch_id)
+        text = _read_offsets(_open(checkpoint, storage_options), batch_id)
     except ObjectNotFoundError as error:
         raise InvalidRequestError(
             f"{checkpoint} has no offsets of micro-batch {batch_id}: option checkpointLocation must be that of this "
             "query; correct it, or leave kafka.group.id out to commit no consumer offsets"
         ) from error
-    found: dict[tuple[str, int], int] = {}
-    for offsets in source_offsets(text):
+    ends: dict[tuple[str, int], int] = {}
+    for offsets in parse_sources(text):
         if offsets.cluster_id == state.cluster_id:
-            found.update(_of_live_topics(offsets, state))
-    if not found:
+            ends.update(_keep_live_topics(offsets, state))
+    if not ends:
         raise InvalidRequestError(
             f"micro-batch {batch_id} of {checkpoint} reads no topic of cluster {state.cluster_id}: consumer offsets "
-            "can only be committed with the output where source and sink are one cluster; leave kafka.group.id out"
+            "can only be committed with the output if source and sink are in the same cluster; leave kafka.group.id out"
         )
-    return found
+    return ends
 
 
 def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_id: int, root: str) -> str:
-    """A digest of where a batch ends in all of its sources: the same whenever Spark runs the batch again.
+    """Return a digest of the offsets at which a batch ends in all of its sources: equal if Spark runs the batch again.
 
-    Empty where that cannot be read: a checkpoint is looked at on a local disk and in the storage of ``root`` only,
-    which is sure to answer.
+    Empty if they cannot be read: a checkpoint is read only from a local disk and from the storage of ``root``, which
+    is known to be reachable.
     """
     if not checkpoint:
         return ""
@@ -69,9 +69,9 @@ def batch_digest(checkpoint: str, storage_options: Mapping[str, object], batch_i
         store = _open(checkpoint, storage_options)
         if _storage_of(store.root) not in ("", _storage_of(root)):
             return ""
-        lines = _offsets_of(store, batch_id).splitlines()[2:]
+        lines = _read_offsets(store, batch_id).splitlines()[2:]
     except SparklogError as error:
-        logger.debug("%s does not say what micro-batch %s reads: %s", checkpoint, batch_id, error)
+        logger.debug("%s: offsets of micro-batch %s cannot be read: %s", checkpoint, batch_id, error)
         return ""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_LENGTH]
 
@@ -80,33 +80,33 @@ def _open(checkpoint: str, storage_options: Mapping[str, object]) -> Store:
     return open_store(re.sub("^file:/+", "/", checkpoint), storage_options)  # Spark writes file:/data
 
 
-def _offsets_of(store: Store, batch_id: int) -> str:
+def _read_offsets(store: Store, batch_id: int) -> str:
     return store.get(f"offsets/{batch_id}", limits.MAX_MANIFEST_BYTES).decode()
 
 
 def _storage_of(root: str) -> str:
-    """The bucket, container or name node of a root; empty for a local path."""
-    found = urlsplit(root)
-    return f"{found.scheme}://{found.netloc}" if "://" in root and found.scheme != "file" else ""
+    """Return the bucket, container or name node of a root; empty for a local path."""
+    url = urlsplit(root)
+    return f"{url.scheme}://{url.netloc}" if "://" in root and url.scheme != "file" else ""
 
 
-def source_offsets(text: str) -> list[StreamOffsets]:
-    """The offsets of sparklog's sources in a file of Spark's offset log."""
-    found = []
+def parse_sources(text: str) -> list[StreamOffsets]:
+    """Return the offsets of sparklog's sources in a file of Spark's offset log."""
+    sources = []
     for line in text.splitlines()[2:]:
         if line != _NO_OFFSET and IDS_KEY in line:
             raw = json.loads(line)
             if has_ids(raw):
-                found.append(parse(raw))
-    return found
+                sources.append(parse(raw))
+    return sources
 
 
-def _of_live_topics(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
-    """Without topics that were deleted or created again meanwhile."""
+def _keep_live_topics(offsets: StreamOffsets, state: State) -> dict[tuple[str, int], int]:
+    """Return the offsets without those of topics that were deleted or recreated since."""
     return {
-        (where.topic, where.partition): offset
-        for where, offset in offsets.partitions.items()
-        if (topic := state.topics.get(where.topic)) is not None
-        and topic.topic_id == offsets.topic_ids.get(where.topic)
-        and where.partition < len(topic.partitions)
+        (partition.topic, partition.partition): offset
+        for partition, offset in offsets.partitions.items()
+        if (topic := state.topics.get(partition.topic)) is not None
+        and topic.topic_id == offsets.topic_ids.get(partition.topic)
+        and partition.partition < len(topic.partitions)
     }

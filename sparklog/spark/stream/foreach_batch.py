@@ -1,4 +1,4 @@
-"""Exactly-once writes inside ``foreachBatch``.
+"""Write exactly once inside ``foreachBatch``.
 
     def handle(batch, batch_id):
         write_batch(batch, batch_id, "/data/log", "copies")
@@ -6,11 +6,12 @@
     stream.writeStream.foreachBatch(handle).option("checkpointLocation", ...).start()
 
 Each call is one commit, recorded under the query's id, a name, the topic and the number of the batch; a batch that is
-run again adds nothing, and another one under a used number is an error, unless ``on_batch_mismatch`` says otherwise
-(``repetition``). A batch that writes several times gives each write a name, which must stay the same from run to run.
+run again adds nothing, and a different batch under a used number is an error, unless ``on_batch_mismatch`` says
+otherwise (``sink.repetition``). A batch that writes several times gives each write a name, which must not change from
+run to run.
 
 Rules: runs in the user's process; builds options and calls Spark's batch writer.
-Not for: ``writeStream.format("sparklog")``, which does the same by itself (``stream_writer``).
+Not for: ``writeStream.format("sparklog")``, which does the same without this function (``stream.writer``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sparklog.spark.stream.writer import QUERY_ID
 from sparklog.store.process_lock import ProcessLock
 
 RUN_ID = "spark.jobGroup.id"
-"""The local property that holds the id of a run of a query: it changes with every start."""
+"""The local property that holds the id of a query's run; each start of the query has its own."""
 
 _written: dict[str, tuple[str, int]] = {}
 _written_lock = ProcessLock()
@@ -47,13 +48,13 @@ def write_batch(
     on_batch_mismatch: str = FAIL,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Append the rows of a micro-batch to topics, once: one commit, all rows or none.
+    """Append the rows of a micro-batch to topics, exactly once: one commit, all rows or none.
 
-    ``name`` tells several writes of one batch apart, by default by their topic. ``query_id`` is that of the running
-    query, which Spark tells; outside of ``foreachBatch`` and with Spark Connect it has to be given.
-    ``on_batch_mismatch`` says what becomes of a batch whose number was used for another one: fail, skip it, or append
-    it. The rest is as for ``sparklog.write``.
-    Raises InvalidRequestError for two writes of a batch under one name, and where there is no query.
+    ``name`` distinguishes several writes of one batch; the default is their topic. ``query_id`` is by default the id of
+    the running query; outside of ``foreachBatch`` and with Spark Connect it is required. ``on_batch_mismatch`` decides
+    what happens to a batch whose number was used for a different one: fail, skip it, or append it. The other arguments
+    are those of ``sparklog.write``.
+    Raises InvalidRequestError for two writes of a batch under one name, and if the query is not known.
 
         >>> rows = spark.createDataFrame([("k", "v")], "key string, value string")
         >>> for attempt in range(2):
@@ -64,13 +65,13 @@ def write_batch(
     query = query_id or _local_property(batch, QUERY_ID)
     if not query:
         raise InvalidRequestError(
-            "write_batch does not know the streaming query: it is called outside of foreachBatch, or in a session of "
-            "Spark Connect, which does not tell; give it query_id, a name that stays the same from run to run, or use "
-            "sparklog.write"
+            "write_batch cannot determine the streaming query: it was called outside of foreachBatch, or in a session "
+            "of Spark Connect, which does not provide it; pass query_id, a name that stays the same from run to run, "
+            "or use sparklog.write"
         )
-    application = _application(query, name, topic, root, storage_options)
-    this = (_local_property(batch, RUN_ID), batch_id)
-    _check_first(application, *this)
+    application = _find_application(query, name, topic, root, storage_options)
+    run_and_batch = (_local_property(batch, RUN_ID), batch_id)
+    _check_first(application, *run_and_batch)
     write(
         batch,
         root,
@@ -83,20 +84,20 @@ def write_batch(
         storage_options=storage_options,
     )
     with _written_lock:
-        _written[application] = this
+        _written[application] = run_and_batch
 
 
 def _local_property(batch: DataFrame, name: str) -> str:
-    """What Spark tells this thread; nothing in a session of Spark Connect, which has no context."""
+    """Return a local property of this thread; empty in a session of Spark Connect, which has no context."""
     if getattr(batch.sparkSession, "_jvm", None) is None:
         return ""
     return batch.sparkSession.sparkContext.getLocalProperty(name) or ""
 
 
-def _application(
+def _find_application(
     query: str, name: str | None, topic: str | None, root: str, storage_options: Mapping[str, Any] | None
 ) -> str:
-    """What the write is numbered under: its name with the topic, where the two differ."""
+    """Return the application id of the write: the query and the name, and the topic if that differs from the name."""
     former = application_of(query, name or topic or "rows")
     if not name or not topic or name == topic:
         return former
@@ -105,10 +106,11 @@ def _application(
 
 
 def _check_first(application: str, run: str, batch_id: int) -> None:
-    """Two writes of one batch under one name would look like one that is repeated, and the second be left out."""
+    """Raise InvalidRequestError if this batch was already written under this name: the second write would look like a
+    repetition and be dropped."""
     with _written_lock:
         if run and _written.get(application) == (run, batch_id):
             raise InvalidRequestError(
-                f"micro-batch {batch_id} is written twice as {application}: give the writes of one batch different "
-                "names with name=..., or write them as one"
+                f"micro-batch {batch_id} is written twice as {application}: give each write of a batch its own "
+                "name with name=..., or combine them into one"
             )

@@ -1,14 +1,14 @@
-"""Lag that everyone can see: a listener that adds to a query's progress what Spark's Python API has no place for.
+"""Report the lag of streaming queries: a listener that computes what Spark's Python API leaves out of the progress.
 
     listener = LagListener(print)
     spark.streams.addListener(listener)
     listener.progress["copier"].max_offsets_behind_latest
 
-With a root, a query that has a name also commits the offsets of its finished batches to the consumer group of that
-name, so that lag is seen by every tool: for sessions where ``sparklog.register`` was not called (``stream_names``).
+With a root, a named query also commits the offsets of its finished batches to the consumer group of that name, so that
+every tool sees its lag: for sessions in which ``sparklog.register`` was not called (``query_names``).
 
-Rules: runs in the user's process, on Spark's listener thread; a failure here is logged and never stops a query.
-Not for: deciding anything about a query.
+Rules: runs in the user's process, on Spark's listener thread; best effort: a failure is logged and never stops a query.
+Not for: decisions about a query.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ MAX_QUERIES = 1000
 
 @dataclass(frozen=True)
 class QueryLag:
-    """How far one query is behind, over all of its sparklog sources, after one batch. Rates are records per second."""
+    """The lag of one query over all of its sparklog sources after one batch, in records. Rates are records per
+    second."""
 
     query: str
     batch_id: int
@@ -53,13 +54,14 @@ class QueryLag:
     max_offsets_behind_latest: int
     avg_offsets_behind_latest: float
     is_repetition: bool = False
-    """The batch was in the log before, and the sink left it out; known where ``sparklog.register`` was called."""
+    """The batch was in the log before, and the sink skipped it; only set if ``sparklog.register`` was called."""
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the latest ``QueryLag`` of each query in ``progress``, by name, or by id where it has none.
+    """Keeps the latest ``QueryLag`` of each query in ``progress``, by name, or by id if it has no name.
 
-    ``report`` is called with each. With ``root`` named queries commit to the consumer groups of their names there.
+    ``report`` is called with each. With ``root``, named queries commit their offsets to the consumer groups of their
+    names in that cluster.
     """
 
     def __init__(
@@ -74,31 +76,31 @@ class LagListener(StreamingQueryListener):
         self._storage_options = storage_options
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is finished: see how far behind the query is."""
+        """Compute and report the query's lag after a batch."""
         try:
             progress = json.loads(event.progress.json)
-            found = query_lag(progress)
-            if found is None:
+            query_lag = find_lag(progress)
+            if query_lag is None:
                 return
-            self.progress.pop(found.query, None)
-            self.progress[found.query] = found
+            self.progress.pop(query_lag.query, None)
+            self.progress[query_lag.query] = query_lag
             while len(self.progress) > MAX_QUERIES:
                 self.progress.pop(next(iter(self.progress)))
             if self._root and progress.get("name"):
                 self._commit(progress)
             if self._report is not None:
-                self._report(found)
+                self._report(query_lag)
         except SparklogError as error:
-            logger.warning("the lag of query %s is not known: %s", event.progress.id, error)
+            logger.warning("the lag of query %s cannot be determined: %s", event.progress.id, error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new was read."""
+        """Do nothing: no records were read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The latest progress stays."""
+        """Do nothing: the latest progress is kept."""
 
     def _commit(self, progress: Mapping[str, Any]) -> None:
         coordinator = shared_cluster(self._root, self._storage_options)
@@ -108,31 +110,33 @@ class LagListener(StreamingQueryListener):
 
 
 def finished_offsets(progress: Mapping[str, Any], state: State, group: str) -> dict[tuple[str, int], int]:
-    """Where the sources of a query stand after a batch, in this cluster, as far as the group stands elsewhere.
+    """Return the offsets after a batch in this cluster that differ from the group's committed ones.
 
-    Topics that were deleted or created again meanwhile are left out.
+    Topics that were deleted or recreated since are left out.
     """
-    known = state.groups.get(group)
-    before = {} if known is None else {key: one.offset for key, one in known.offsets.items()}
-    found = {}
-    for at, _ in _sources(progress):
-        for where, offset in at.partitions.items():
-            topic = state.topics.get(where.topic)
-            if at.cluster_id != state.cluster_id or topic is None:
+    group_state = state.groups.get(group)
+    committed = {}
+    if group_state is not None:
+        committed = {key: position.offset for key, position in group_state.offsets.items()}
+    changed = {}
+    for end, _ in _parse_sources(progress):
+        for partition, offset in end.partitions.items():
+            topic = state.topics.get(partition.topic)
+            if end.cluster_id != state.cluster_id or topic is None:
                 continue
-            is_same = topic.topic_id == at.topic_ids.get(where.topic)
-            if is_same and before.get(f"{topic.topic_id}:{where.partition}") != offset:
-                found[(where.topic, where.partition)] = offset
-    return found
+            is_same = topic.topic_id == end.topic_ids.get(partition.topic)
+            if is_same and committed.get(f"{topic.topic_id}:{partition.partition}") != offset:
+                changed[(partition.topic, partition.partition)] = offset
+    return changed
 
 
-def query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
-    """The lag in a query's progress, as Spark reports it in JSON; None where it reads no topic of sparklog's."""
+def find_lag(progress: Mapping[str, Any]) -> QueryLag | None:
+    """Return the lag in a query's progress, in Spark's JSON form; None if the query reads no topic of a cluster."""
     behind: dict[TopicPartition, int] = {}
-    sources = _sources(progress)
-    for at, latest in sources:
-        for where, records in lag(at, latest).partitions.items():
-            behind[where] = max(records, behind.get(where, 0))
+    sources = _parse_sources(progress)
+    for end, latest in sources:
+        for partition, records in lag(end, latest).partitions.items():
+            behind[partition] = max(records, behind.get(partition, 0))
     if not sources:
         return None
     total = Lag(behind)
@@ -149,18 +153,18 @@ def query_lag(progress: Mapping[str, Any]) -> QueryLag | None:
     )
 
 
-def _sources(progress: Mapping[str, Any]) -> list[tuple[StreamOffsets, StreamOffsets]]:
-    """Where each sparklog source of the query is, and where it could be."""
-    found = []
+def _parse_sources(progress: Mapping[str, Any]) -> list[tuple[StreamOffsets, StreamOffsets]]:
+    """Return the end offsets and the latest offsets of each sparklog source of the query."""
+    sources = []
     for source in progress.get("sources", ()):
-        end, latest = _decoded(source.get("endOffset")), _decoded(source.get("latestOffset"))
+        end, latest = _decode(source.get("endOffset")), _decode(source.get("latestOffset"))
         if has_ids(end):
-            found.append((parse(end), parse(latest) if isinstance(latest, dict) else parse(end)))
-    return found
+            sources.append((parse(end), parse(latest) if isinstance(latest, dict) else parse(end)))
+    return sources
 
 
-def _decoded(offset: Any) -> Any:
-    """Spark shows offsets as JSON inside of its JSON, or as text."""
+def _decode(offset: Any) -> Any:
+    """Return an offset of Spark's progress, which holds it as a JSON object or as JSON text; None if invalid."""
     if not isinstance(offset, str):
         return offset
     try:

@@ -1,6 +1,6 @@
-"""The options of a streaming read: those of a batch read without an end, limits per trigger, and a consumer group.
+"""Check the options of a streaming read: those of a batch read without an end, limits per trigger, a consumer group.
 
-Rules: pure, no Spark; errors as in ``options``. Not for: what the limits come to (``stream_offsets``).
+Rules: pure, no Spark; errors as in ``spark.options``. Not for: applying the limits (``stream.offsets``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The checked options of a streaming read. ``group`` is empty where no consumer offsets are committed.
+    """The checked options of a streaming read. ``group`` is empty if no consumer offsets are committed.
 
-    ``start_of_group`` says that a new query starts where this group stands, as far as it has offsets.
+    ``start_of_group`` is the group at whose committed offsets a new query starts; partitions without one start by the
+    options.
     """
 
     source: SourceOptions
@@ -41,41 +42,41 @@ def stream_options(raw: Mapping[str, str]) -> StreamOptions:
     source = streaming_source(options)
     if CONSUMER_OFFSETS_TOPIC in source.subscription.topic_names:
         raise InvalidOptionError(
-            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, and a batch query or Consumer reads it, but no "
-            "streaming query; leave it out",
+            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log: batch queries and Consumer can read it, "
+            "streaming queries cannot; leave it out",
             option="subscribe",
         )
     most, least = options.integer("maxOffsetsPerTrigger", 1), options.integer("minOffsetsPerTrigger", 1)
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(
-            f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger only {most}; exchange the two",
+            f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most}); swap the two",
             option="minOffsetsPerTrigger",
         )
     return StreamOptions(
         source=source,
         max_offsets=most,
         min_offsets=least,
-        max_trigger_delay_ms=_delay(options),
-        group=_group(options),
+        max_trigger_delay_ms=_parse_delay(options),
+        group=_find_group(options),
         start_of_group="" if any(name in options for name in _STARTS) else options.text("kafka.group.id"),
     )
 
 
-def _delay(options: Options) -> int:
+def _parse_delay(options: Options) -> int:
     text = options.text("maxTriggerDelay").lower()
     if not text:
         return DEFAULT_MAX_TRIGGER_DELAY_MS
-    found = _TIME.fullmatch(text)
-    if found is None or found[2] not in _UNITS_MS:
+    match = _TIME.fullmatch(text)
+    if match is None or match[2] not in _UNITS_MS:
         raise InvalidOptionError(
-            f"option maxTriggerDelay cannot be {text!r}: it takes a time such as 500ms, 30s, 15m or 2h",
+            f"invalid value {text!r} for option maxTriggerDelay: expected a time such as 500ms, 30s, 15m or 2h",
             option="maxTriggerDelay",
         )
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def _group(options: Options) -> str:
-    """The group that finished batches are committed to; ``commitOffsets=false`` switches it off."""
+def _find_group(options: Options) -> str:
+    """Return the group to which offsets are committed; empty without one or with ``commitOffsets=false``."""
     group = options.text("kafka.group.id")
     if group:
         validate_group_id(group)

@@ -1,14 +1,14 @@
-"""What Spark's Python processes need once, however much they do.
+"""Tune Spark's Python processes: cheaper garbage collection, and no traceback after a closed socket.
 
 Spark keeps its Python processes from batch to batch and collects garbage in each after every task: with pyspark,
-pyarrow and sparklog loaded that takes some 50 ms of a core, three or four times a batch, for objects that were there
-before and will stay. Objects that are set aside once are not looked at again; after that it takes 1 ms.
+pyarrow and sparklog loaded that takes about 50 ms of a core, three or four times a batch, for objects that live as long
+as the process. Objects that are frozen once are not scanned again; a collection then takes 1 ms.
 
-A process that is done flushes what it has for Spark, which may have hung up by then. Over a Unix domain socket
-(``spark.python.unix.domain.socket.enabled``) that fails at once, and Spark's daemon prints a traceback though nothing
-is wrong. Processes that have loaded sparklog do not print this one.
+A process that ends flushes its output to Spark, which may have closed the connection by then. Over a Unix domain socket
+(``spark.python.unix.domain.socket.enabled``) the flush fails immediately, and Spark's daemon prints a traceback, though
+nothing is wrong. Processes that have loaded sparklog do not print it.
 
-Rules: does nothing outside of Spark's processes. Not for: batch jobs, whose tasks are long (garbage).
+Rules: does nothing outside of Spark's processes. Not for: garbage collection in batch jobs, whose tasks are long.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ DAEMON = "pyspark.daemon"
 
 
 def set_aside_loaded_objects() -> None:
-    """Exempt what this process has loaded from garbage collection, once, if it is one of Spark's."""
+    """Exempt the objects that this process has loaded from garbage collection, once, if it is one of Spark's."""
     if not gc.get_freeze_count() and is_of_spark():
         gc.freeze()
 
 
 def keep_quiet_when_spark_hangs_up() -> None:
-    """Have Spark's daemon print nothing where a flush at the end of this process fails since Spark has hung up."""
+    """Keep Spark's daemon from printing a traceback if the flush at the end of this process fails because Spark has
+    closed the connection."""
     if is_of_spark():
         vars(sys.modules["__main__"]).update(print=_print_unless_hung_up, traceback=_TracebackUnlessHungUp())
 
 
 class _TracebackUnlessHungUp:
-    """The module ``traceback``, but for what it would print of a broken pipe while that is handled."""
+    """The module ``traceback``, except that it does not print a broken pipe."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(traceback, name)
@@ -47,12 +48,12 @@ class _TracebackUnlessHungUp:
 
 
 def _print_unless_hung_up(*values: Any, **how: Any) -> None:
-    """``print``, but for what is said of a broken pipe while that is handled."""
+    """Print, except while a broken pipe is being handled."""
     if not isinstance(sys.exc_info()[1], BrokenPipeError):
-        builtins.print(*values, **how)  # noqa: T201 - what Spark's own code prints
+        builtins.print(*values, **how)  # noqa: T201 - output of Spark's own code
 
 
 def is_of_spark() -> bool:
-    """Whether this is a process that Spark runs Python in."""
+    """Return whether this process is one of Spark's Python processes."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(spec, "name", "") == DAEMON

@@ -1,10 +1,10 @@
-"""The streaming reader that Spark plans with and runs in its tasks.
+"""Implement the streaming reader that Spark plans with and runs in its tasks.
 
-Spark keeps one reader in a process beside the driver for as long as a query runs, and asks it for offsets and
-partitions. Another one, made beside it, goes to the executors and reads.
+Spark keeps one reader in a process beside the driver as long as a query runs, and asks it for offsets and partitions.
+A second reader is sent to the executors and reads.
 
-Rules: thin; ``stream_planner`` decides, ``reader`` reads. Only Spark's limits are translated here: its Python API knows
-no limit of two parts, so ``minOffsetsPerTrigger`` is applied by the planner where there is a ``maxOffsetsPerTrigger``.
+Rules: thin; ``stream.planner`` decides, ``source.reader`` reads. Only limits are translated here: Spark's Python API
+has no combined limit, so the planner applies ``minOffsetsPerTrigger`` if there is also a ``maxOffsetsPerTrigger``.
 Not for: batch queries.
 """
 
@@ -34,7 +34,7 @@ from sparklog.spark.stream.process import set_aside_loaded_objects
 
 
 class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream of rows of the columns that the schema names. Not thread-safe."""
+    """Reads topics as a stream of rows of the columns in the schema. Not thread-safe."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         self._planner: StreamPlanner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What goes to the executors: all but the planner, which stays in its process."""
+        """Pickle everything except the planner, for the executors."""
         sent = object.__new__(type(self))
         sent.__dict__ = {**self.__dict__, "_planner": None}
         return super(SparklogStreamReader, sent).__reduce__()
 
     @property
     def planner(self) -> StreamPlanner:
-        """The cluster as this process knows it, opened when it is first needed."""
+        """The planner of this process, which opens the cluster; created when first needed."""
         if self._planner is None:
             self._planner = StreamPlanner(self.options, self._clock)
         return self._planner
@@ -66,11 +66,11 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
     # -- beside the driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query starts. Errors as ``StreamPlanner.initial``."""
+        """Return the offsets at which a new query starts. Errors as ``StreamPlanner.initial``."""
         return self.planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The options' limits, as far as Spark's API can say them."""
+        """Return the limits of the options, as far as Spark's API can express them."""
         if self.options.max_offsets is not None:
             return ReadMaxRows(self.options.max_offsets)
         if self.options.min_offsets is not None:
@@ -78,31 +78,31 @@ class SparklogStreamReader(Picklable, DataSourceStreamReader, SupportsTriggerAva
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends. Errors as ``StreamPlanner.latest``."""
+        """Return the end of the next batch. Errors as ``StreamPlanner.latest``."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self.planner.latest(start, most, read_all=isinstance(limit, ReadAllAvailable))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query at what there is now."""
+        """Fix the end of the query at the current ends of the logs."""
         self.planner.fix_end()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the logs as last seen, for the query's progress."""
+        """Return the last known ends of the logs, for the query's progress."""
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One partition per task, empty ranges left out. Errors as ``StreamPlanner.ranges``."""
-        planned = self.planner.ranges(start, end)
-        announcement = self.planner.announced(planned)
-        return [SparklogPartition(one, self.planner.stores, announcement) for one in planned]
+        """Return one partition per task, without empty ranges. Errors as ``StreamPlanner.ranges``."""
+        ranges = self.planner.ranges(start, end)
+        lease = self.planner.take_lease(ranges)
+        return [SparklogPartition(planned, self.planner.stores, lease) for planned in ranges]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The query has finished everything before ``end``: its consumer group, if it has one, is told."""
+        """Commit ``end``, up to which the query has finished, to its consumer group, if it has one."""
         self.planner.commit(end)
 
     # -- in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
+        """Yield the rows of one partition, in offset order. Errors as ``SparklogReader.read``."""
         set_aside_loaded_objects()
         return SparklogReader(self.options.source, self.schema, self.names).read(partition)

@@ -1,11 +1,11 @@
-"""Which micro-batches of a running query were in the log before it began, so that the sink left them out.
+"""Detect micro-batches of a running query that were in the log before it started, so that the sink skipped them.
 
-Spark's Python API has no place in a query's progress for what a sink has to say. So the listener that
-``sparklog.register`` adds looks up the last batch in the log when a query starts, while Spark waits; a batch up to that
-number that ends well was a repetition. ``LagListener`` and the programs of ``jobs/`` show it, and it is logged.
+In Spark's Python API a sink cannot add to a query's progress. So the listener of ``sparklog.register`` looks up the
+last batch in the log when a query starts, while Spark waits; a batch up to that number that succeeds was a repetition.
+It is logged, and shown by ``LagListener`` and the programs of ``jobs/``.
 
-Rules: runs in the user's process. With ``onBatchMismatch=append`` such a batch may have been written all the same, and
-nothing is said. Not for: deciding what the sink does (``repetition``).
+Rules: runs in the user's process. With ``onBatchMismatch=append`` such a batch may have been written, so it is not
+reported. Not for: deciding what the sink does (``sink.repetition``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_RUNS = 1000
 
 
 class WrittenBefore(NamedTuple):
-    """The last batch of a query that is in the log, and its commit."""
+    """The last batch of a query in the log, and the version of its commit."""
 
     batch_id: int
     commit_version: int
@@ -40,19 +40,19 @@ _before: dict[str, WrittenBefore] = {}
 _before_lock = ProcessLock()
 
 
-def remember(run_id: str, found: WrittenBefore) -> None:
-    """Keep what was in the log when a run of a query began."""
+def remember(run_id: str, last: WrittenBefore) -> None:
+    """Remember the last batch that was in the log when a run of a query started."""
     with _before_lock:
-        _before[run_id] = found
+        _before[run_id] = last
         while len(_before) > MAX_RUNS:
             _before.pop(next(iter(_before)))
 
 
 def is_repetition(run_id: str, batch_id: int) -> bool:
-    """Whether a finished batch of this run was in the log before the run began, and so added nothing."""
+    """Return whether a finished batch of this run was in the log before the run started, and so added nothing."""
     with _before_lock:
-        found = _before.get(run_id)
-    return found is not None and batch_id <= found.batch_id
+        last = _before.get(run_id)
+    return last is not None and batch_id <= last.batch_id
 
 
 def report(run_id: str, batch_id: int) -> None:
@@ -66,35 +66,35 @@ def report(run_id: str, batch_id: int) -> None:
         )
 
 
-def written_before(state: State, query_id: str, topic: str) -> WrittenBefore | None:
-    """The last batch of a query with this option ``topic`` that is in the log."""
+def find_last_batch(state: State, query_id: str, topic: str) -> WrittenBefore | None:
+    """Return the last batch in the log of a query with this option ``topic``; None if there is none."""
     former = application_of(query_id)
     application = numbered_as(state, application_of(query_id, topic), former, topic) if topic else former
-    known = state.applications.get(application)
-    return None if known is None else WrittenBefore(known.version, known.commit_version)
+    recorded = state.applications.get(application)
+    return None if recorded is None else WrittenBefore(recorded.version, recorded.commit_version)
 
 
 def look_up(session: SparkSession, query_id: str, run_id: str) -> None:
-    """Remember what is in the log of a query that starts, if it writes to one. Errors as ``open_cluster``."""
-    given = sink_of(session, query_id)
-    if given is None:
+    """Remember the last batch in the log of a starting query, if its sink is sparklog. Errors as ``open_cluster``."""
+    raw_options = find_sink_options(session, query_id)
+    if raw_options is None:
         return
-    options = sink_options(given)
+    options = sink_options(raw_options)
     state = shared_cluster(options.address.root, options.address.storage_options).state
-    found = written_before(state, query_id, options.topic)
-    if found is not None and options.on_mismatch != APPEND:
-        remember(run_id, found)
+    last = find_last_batch(state, query_id, options.topic)
+    if last is not None and options.on_mismatch != APPEND:
+        remember(run_id, last)
 
 
-def sink_of(session: SparkSession, query_id: str) -> Mapping[str, str] | None:
-    """The options of a running query's sink, from the plan that Spark has of it; None where it is not sparklog's."""
+def find_sink_options(session: SparkSession, query_id: str) -> Mapping[str, str] | None:
+    """Return the options of a running query's sink, from its plan in Spark; None if the sink is not sparklog."""
     query = session.streams._jsqm.get(query_id).streamingQuery()
     plan = query.logicalPlan()
     if plan.getClass().getSimpleName() != "WriteToMicroBatchDataSource" or query.sink().name() != SINK:
         return None
     options = plan.writeOptions().iterator()
-    found: dict[str, str] = {}
+    sink: dict[str, str] = {}
     while options.hasNext():
         pair = options.next()
-        found[pair._1()] = pair._2()
-    return found
+        sink[pair._1()] = pair._2()
+    return sink

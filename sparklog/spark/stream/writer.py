@@ -1,17 +1,17 @@
-"""The streaming writer that Spark runs: one micro-batch is one commit, and happens once.
+"""Implement the streaming writer that Spark runs: one micro-batch is one commit, exactly once.
 
 The commit is recorded under the id of the query, which its checkpoint keeps for good, the topic of option ``topic``,
-and the number of the batch. A batch that is run again after a crash, or by a second instance of the query, is answered
-with what the first got, and its files stay behind as orphans. Another batch under a used number is an error, unless
-option ``onBatchMismatch`` says otherwise (``repetition``).
+and the number of the batch. A batch that is run again after a crash, or by a second instance of the query, gets the
+result of the first commit, and its files are orphans. A different batch under a used number is an error, unless option
+``onBatchMismatch`` says otherwise (``sink.repetition``).
 
-Spark tells the planner no query id. Tasks see it, and send it along with what they wrote.
+The planner does not get the query id from Spark. Tasks do, and send it with their output.
 
-With ``kafka.group.id`` and ``checkpointLocation`` the same commit carries the offsets that the batch has read, where
-its source is a topic of the same cluster: output and consumer offsets can never be apart.
+With ``kafka.group.id`` and ``checkpointLocation`` the same commit carries the offsets that the batch has read, if its
+source is a topic of the same cluster: output and consumer offsets are atomic.
 
-Rules: as in ``writer``. A batch without rows commits nothing, unless it has offsets to commit.
-Not for: ``foreachBatch`` (``stream_batch``).
+Rules: as in ``sink.writer``. A batch without rows commits nothing, unless it has offsets to commit.
+Not for: ``foreachBatch`` (``foreach_batch``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from sparklog.spark.stream.process import set_aside_loaded_objects
 logger = logging.getLogger(__name__)
 
 QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark tells tasks the id of their query."""
+"""The local property in which Spark passes the id of their query to tasks."""
 
 
 class SparklogStreamCommitMessage(SparklogCommitMessage):
-    """What one task of a micro-batch wrote, and of which query it was."""
+    """The output of one task of a micro-batch, and the id of its query."""
 
     def __init__(self, written: SparklogCommitMessage, query_id: str) -> None:
         super().__init__(written.appends, written.new_topics, written.spread)
@@ -62,16 +62,16 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
     ) -> None:
         if options.application:
             raise InvalidOptionError(
-                "options txnAppId and txnVersion number the writes of batch jobs; a streaming query numbers its own "
-                "micro-batches: leave them out",
+                "options txnAppId and txnVersion number the writes of batch jobs; a streaming query numbers its "
+                "micro-batches itself: leave them out",
                 option="txnAppId",
             )
         if options.group:
             validate_group_id(options.group)
             if not options.checkpoint:
                 raise InvalidOptionError(
-                    f"kafka.group.id={options.group} of a sink commits what a batch has read together with its output, "
-                    "and reads it from the query's checkpoint: set option checkpointLocation on this query, or leave "
+                    f"kafka.group.id={options.group} of a sink commits a batch's offsets with its output, and reads "
+                    "them from the query's checkpoint: set option checkpointLocation on this query, or leave "
                     "kafka.group.id out",
                     option="checkpointLocation",
                 )
@@ -84,9 +84,9 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
         return SparklogStreamCommitMessage(super().write(iterator), _query_id())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish what all tasks wrote in one commit, unless this batch of the query was published before.
+        """Publish the output of all tasks in one commit, unless this batch of the query was published before.
 
-        Raises what ``Coordinator.append`` does, InvalidRequestError for another batch under a used number.
+        Errors as ``Coordinator.append``; InvalidRequestError for a different batch under a used number.
         """
         written = [message for message in messages if isinstance(message, SparklogStreamCommitMessage)]
         offsets = self._consumed(batchId)
@@ -96,18 +96,18 @@ class SparklogStreamWriter(RowWriter, DataSourceStreamArrowWriter):
         queries = {message.query_id for message in written}
         if len(queries) != 1 or not all(queries):
             raise InvalidRequestError(
-                f"the tasks of micro-batch {batchId} name {sorted(queries) or 'no query'} where one query id was "
-                f"expected: Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
+                f"the tasks of micro-batch {batchId} sent query ids {sorted(queries) or 'none'}, expected exactly one: "
+                f"Spark has not set the local property {QUERY_ID}; sparklog needs Spark 4.2"
             )
         group = self.options.group if offsets else ""
-        application = self._application(queries.pop())
+        application = self._find_application(queries.pop())
         self.publish(written, application, batchId, group, offsets, self._digest(batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks wrote, unless a commit may have named it."""
+        """Delete the files of the tasks, unless a commit may name them."""
         self.discard(messages)
 
-    def _application(self, query: str) -> str:
+    def _find_application(self, query: str) -> str:
         topic, former = self.options.topic, application_of(query)
         if not topic:
             return former

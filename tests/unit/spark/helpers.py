@@ -28,7 +28,7 @@ from sparklog.clock import ManualClock
 from sparklog.coordinator import Coordinator, create_cluster
 from sparklog.spark.options import sink_options, source_options
 from sparklog.spark.sink.writer import SparklogCommitMessage, SparklogWriter
-from sparklog.spark.source.filters import pruning
+from sparklog.spark.source.filters import prune
 from sparklog.spark.source.reader import SparklogReader
 from sparklog.spark.source.rows import read_schema
 
@@ -105,7 +105,7 @@ def reader(folder: Path, ddl: str = "", filters: Sequence[Any] = (), **options: 
     checked = source_options({"path": str(folder), **options})
     found = SparklogReader(checked, schema_of(ddl) if ddl else read_schema(checked.include_headers))
     if filters:
-        found.pruned = pruning(filters)
+        found.pruned = prune(filters)
     return found
 
 

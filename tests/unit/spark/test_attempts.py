@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from sparklog.spark.jobs import attempts
-from sparklog.spark.jobs.attempts import Settings, repeated_by, shared_application, warn_of_second_attempt
+from sparklog.spark.jobs.attempts import Settings, find_rerunner, shared_application, warn_of_second_attempt
 from sparklog.spark.jobs.batch import add_number_arguments, check_number_arguments, write_number
 
 YARN = {"spark.master": "yarn", "spark.submit.deployMode": "cluster", "spark.app.id": "application_1_7"}
@@ -37,7 +37,7 @@ def setting(given: dict[str, str]) -> Settings:
     ],
 )
 def test_who_may_run_a_program_again_is_told_by_its_settings(given: dict[str, str], who: str) -> None:
-    found = repeated_by(setting(given))
+    found = find_rerunner(setting(given))
     assert (who in found) if who else not found
 
 
@@ -105,5 +105,5 @@ def test_a_write_without_a_number_is_warned_of_once(
     assert caplog.text == ""
     warn_of_second_attempt(setting(YARN))
     warn_of_second_attempt(setting(YARN))
-    assert caplog.text.count("give sparklog.write txn_app_id and txn_version") == 1
+    assert caplog.text.count("pass txn_app_id and txn_version to sparklog.write") == 1
     assert "spark.yarn.maxAppAttempts is not 1" in caplog.text

@@ -289,7 +289,7 @@ def test_a_task_that_takes_long_renews_the_announcement(tmp_path: Path) -> None:
     (part,) = job.partitions()
     ((version, until_ms),) = announcements(tmp_path)
     clock = ManualClock(until_ms - 299_000)
-    reading = RangeReader(part.planned, part.stores, job.options, part.announcement, clock)
+    reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
     assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
     assert announcements(tmp_path) == [(version, clock.now_ms() + 600_000)]
 
@@ -298,9 +298,9 @@ def test_a_task_that_cannot_renew_reads_on(tmp_path: Path) -> None:
     twelve(tmp_path)
     job = reader(tmp_path, subscribe="t")
     (part,) = job.partitions()
-    open_store(str(tmp_path)).put(part.announcement.key, b"damaged")
-    clock = ManualClock(part.announcement.until_ms)
-    reading = RangeReader(part.planned, part.stores, job.options, part.announcement, clock)
+    open_store(str(tmp_path)).put(part.lease.key, b"damaged")
+    clock = ManualClock(part.lease.until_ms)
+    reading = RangeReader(part.planned, part.stores, job.options, part.lease, clock)
     assert sum(records.batch.num_rows for records in reading.records(["value"])) == 12
 
 

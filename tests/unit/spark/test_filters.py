@@ -20,45 +20,45 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from sparklog.spark.source.filters import HIGHEST, LOWEST, Pruning, Span, pruning
+from sparklog.spark.source.filters import HIGHEST, LOWEST, Pruning, Span, prune
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def test_no_filters_leave_everything() -> None:
-    assert pruning([]) == Pruning()
-    assert pruning([]).admits("any", 99)
+    assert prune([]) == Pruning()
+    assert prune([]).admits("any", 99)
 
 
 def test_topics_are_kept_by_equality_and_by_list() -> None:
-    found = pruning([In(("topic",), ("a", "b")), EqualTo(("topic",), "b")])
+    found = prune([In(("topic",), ("a", "b")), EqualTo(("topic",), "b")])
     assert found.admits("b", 0)
     assert not found.admits("a", 0)
 
 
 def test_partitions_are_kept_by_list_and_by_comparison() -> None:
-    found = pruning([In(("partition",), [1, 2, 3]), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
+    found = prune([In(("partition",), [1, 2, 3]), GreaterThan(("partition",), 1), LessThanOrEqual(("partition",), 2)])
     assert [number for number in range(5) if found.admits("a", number)] == [2]
 
 
 def test_offsets_become_a_span() -> None:
-    found = pruning([GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9)])
+    found = prune([GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9)])
     assert found.offsets == Span(5, 8)
 
 
 def test_a_list_of_offsets_becomes_the_span_around_it() -> None:
-    assert pruning([In(("offset",), (9, 4, None, 7))]).offsets == Span(4, 9)
+    assert prune([In(("offset",), (9, 4, None, 7))]).offsets == Span(4, 9)
 
 
 def test_timestamps_become_microseconds() -> None:
     time = EPOCH + timedelta(seconds=1, microseconds=5)
-    assert pruning([GreaterThan(("timestamp",), time)]).timestamps_us.first == 1_000_006
-    assert pruning([EqualTo(("timestamp",), time)]).timestamps_us == Span(1_000_005, 1_000_005)
+    assert prune([GreaterThan(("timestamp",), time)]).timestamps_us.first == 1_000_006
+    assert prune([EqualTo(("timestamp",), time)]).timestamps_us == Span(1_000_005, 1_000_005)
 
 
 def test_a_time_in_another_zone_is_the_same_instant() -> None:
     time = datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    assert pruning([EqualTo(("timestamp",), time)]).timestamps_us == Span(0, 0)
+    assert prune([EqualTo(("timestamp",), time)]).timestamps_us == Span(0, 0)
 
 
 def test_what_is_not_understood_prunes_nothing() -> None:
@@ -74,16 +74,16 @@ def test_what_is_not_understood_prunes_nothing() -> None:
         GreaterThan(("timestamp",), datetime(2020, 1, 1)),
         In(("offset",), ()),
     ]
-    found = pruning(filters)
+    found = prune(filters)
     assert found == Pruning()
 
 
 def test_equality_with_null_admits_nothing() -> None:
-    assert not pruning([EqualNullSafe(("topic",), None)]).admits("a", 0)
+    assert not prune([EqualNullSafe(("topic",), None)]).admits("a", 0)
 
 
 def test_contradicting_filters_admit_nothing() -> None:
-    found = pruning([EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
+    found = prune([EqualTo(("partition",), 1), EqualTo(("partition",), 2)])
     assert not any(found.admits("a", number) for number in range(4))
 
 
@@ -103,7 +103,7 @@ KINDS = {
     )
 )
 def test_pruning_never_loses_a_record_that_passes(filters: list[tuple[type[Filter], str, int]]) -> None:
-    found = pruning([kind((column,), value) for kind, column, value in filters])  # type: ignore[call-arg]
+    found = prune([kind((column,), value) for kind, column, value in filters])  # type: ignore[call-arg]
     for offset in range(10):
         for partition in range(10):
             row = {"offset": offset, "partition": partition}

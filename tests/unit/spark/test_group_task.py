@@ -197,9 +197,9 @@ def test_what_are_no_rows_is_refused(tmp_path: Path, rows: object) -> None:
 
 def test_ends_of_a_partition_that_is_gone_are_reached() -> None:
     from sparklog.protocol.state import State
-    from sparklog.spark.group.task import behind
+    from sparklog.spark.group.task import find_unfinished
 
-    assert behind(State(cluster_id="c"), "g", {TopicPartition("gone", 0): 5}) == []
+    assert find_unfinished(State(cluster_id="c"), "g", {TopicPartition("gone", 0): 5}) == []
 
 
 def test_a_member_of_another_kind_has_its_share_of_the_same_group(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.protocol.decide.append import AppendRequest, AppendResult
-from sparklog.spark.group.task import ConsumeContext, ConsumeTask, behind
+from sparklog.spark.group.task import ConsumeContext, ConsumeTask, find_unfinished
 from sparklog.types import TopicPartition
 from tests.unit.spark.helpers import values, write_rows
 from tests.unit.spark.test_group_task import DDL, committed, copy, filled, run, settings
@@ -63,8 +63,8 @@ def test_ends_that_a_topic_that_was_made_again_may_never_reach_do_not_keep_a_job
     ends = {TopicPartition("orders", 0): 10}
     log.delete_topic("orders")
     log.create_topic("orders", 2)
-    assert behind(log.refresh(), "g", ends) == []
+    assert find_unfinished(log.refresh(), "g", ends) == []
     write_rows(tmp_path, DDL, [{"value": "1", "partition": 0}], topic="orders")
-    assert behind(log.refresh(), "g", ends) == list(ends)
+    assert find_unfinished(log.refresh(), "g", ends) == list(ends)
     log.commit_offsets("g", {("orders", 0): 1})
-    assert behind(log.refresh(), "g", ends) == []
+    assert find_unfinished(log.refresh(), "g", ends) == []

@@ -23,7 +23,7 @@ Driver stacktrace:
 
 
 def test_an_error_of_sparklog_is_its_message() -> None:
-    assert reason(InvalidOptionError("option topic cannot be ''")) == "option topic cannot be ''"
+    assert reason(InvalidOptionError("invalid value '' for option topic")) == "invalid value '' for option topic"
 
 
 def test_an_error_of_sparklog_is_found_in_what_spark_wraps_around_it() -> None:

@@ -58,13 +58,13 @@ def test_max_records_come_first_and_min_partitions_after() -> None:
 
 
 def test_an_absurd_number_of_tasks_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="maxRecordsPerPartition=1 would make"):
+    with pytest.raises(InvalidOptionError, match="maxRecordsPerPartition=1 would split"):
         split_ranges(ranges(2_000_000_000), max_records_per_partition=1)
 
 
 def test_the_largest_number_of_tasks_that_can_be_asked_for_is_answered_at_once() -> None:
     assert len(split_ranges(ranges(30, 0, 70), min_partitions=2**31 - 1)) == 100
-    with pytest.raises(InvalidOptionError, match="minPartitions=2147483647 would make 5,000,000 tasks"):
+    with pytest.raises(InvalidOptionError, match="minPartitions=2147483647 would create 5,000,000 tasks"):
         split_ranges(ranges(5_000_000), min_partitions=2**31 - 1)
 
 

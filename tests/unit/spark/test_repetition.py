@@ -216,9 +216,9 @@ def test_a_numbered_job_is_compared_where_it_asks_for_it(tmp_path: Path) -> None
 
 def test_the_option_takes_three_words_and_needs_a_number(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
-    with pytest.raises(InvalidOptionError, match="it takes fail, skip, append"):
+    with pytest.raises(InvalidOptionError, match="expected one of fail, skip, append"):
         sink_options({"path": "/x", "onBatchMismatch": "ignore"})
-    with pytest.raises(InvalidOptionError, match="give txnAppId and txnVersion too"):
+    with pytest.raises(InvalidOptionError, match="set txnAppId and txnVersion too"):
         SparklogWriter(sink_options({"path": str(tmp_path), "onBatchMismatch": "skip"}), schema_of(DDL))
 
 

@@ -51,7 +51,12 @@ def test_a_plan_that_another_query_uses_is_told_once_where_the_log_has_grown(
     plan.grow()
     for number in ("2", "3", "4"):
         plan.query(number)
-    assert caplog.text.count("orders-0 is read up to offset 1 as an earlier query of this DataFrame or view") == 1
+    assert (
+        caplog.text.count(
+            "orders-0 is read only up to offset 1, the end of its log at an earlier query of this DataFrame"
+        )
+        == 1
+    )
     assert "sparklog.read" in caplog.text
     assert plan.looks == 2
 

@@ -9,26 +9,26 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.session import LOW_LATENCY, check_java, python_of, settings
+from sparklog.spark.session import LOW_LATENCY, check_java, choose_python, settings
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,1024]"])
 def test_on_one_machine_workers_run_this_python(master: str) -> None:
-    assert python_of(master, None, None, {"PYSPARK_PYTHON": "/other/python"}) == sys.executable
+    assert choose_python(master, None, None, {"PYSPARK_PYTHON": "/other/python"}) == sys.executable
 
 
 def test_on_a_cluster_the_environments_python_is_kept() -> None:
-    assert python_of("yarn", None, None, {"PYSPARK_PYTHON": "/opt/python"}) == "/opt/python"
-    assert python_of("spark://h:7077", None, None, {}) == sys.executable
+    assert choose_python("yarn", None, None, {"PYSPARK_PYTHON": "/opt/python"}) == "/opt/python"
+    assert choose_python("spark://h:7077", None, None, {}) == sys.executable
 
 
 def test_an_archive_brings_its_own_python() -> None:
-    assert python_of("yarn", None, "env.tar.gz", {"PYSPARK_PYTHON": "/opt/python"}) == "./env/bin/python"
+    assert choose_python("yarn", None, "env.tar.gz", {"PYSPARK_PYTHON": "/opt/python"}) == "./env/bin/python"
     assert settings("yarn", "env.tar.gz")["spark.archives"] == "env.tar.gz#env"
 
 
 def test_a_python_that_is_named_is_taken() -> None:
-    assert python_of("local[1]", "/usr/bin/python3.12", None, {}) == "/usr/bin/python3.12"
+    assert choose_python("local[1]", "/usr/bin/python3.12", None, {}) == "/usr/bin/python3.12"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:6443", "spark://h:7077"])
@@ -51,9 +51,9 @@ def test_micro_batches_are_short_on_one_machine_and_sockets_of_clusters_are_left
 
 
 def test_without_java_the_java_that_spark_needs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"Java 17 or later, and there is none in the PATH.*JAVA_HOME"):
+    with pytest.raises(InvalidRequestError, match=r"Java 17 or later, but there is no java in the PATH.*JAVA_HOME"):
         check_java({"PATH": str(tmp_path)})
-    with pytest.raises(InvalidRequestError, match=r"JAVA_HOME is .*/gone, and there is no bin/java in it"):
+    with pytest.raises(InvalidRequestError, match=r"JAVA_HOME is .*/gone, which has no bin/java"):
         check_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path / "gone")})
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

@@ -8,13 +8,13 @@ import pytest
 
 from sparklog.coordinator import create_cluster
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.stream.query_names import group_of
+from sparklog.spark.stream.query_names import find_group
 
 SOURCE = {"kafka.bootstrap.servers": "/data/log", "subscribe": "orders"}
 
 
 def test_a_query_whose_sources_read_one_cluster_has_a_group() -> None:
-    found = group_of("audit", [SOURCE, {**SOURCE, "subscribe": "clicks"}])
+    found = find_group("audit", [SOURCE, {**SOURCE, "subscribe": "clicks"}])
     assert found is not None
     assert found.name == "audit"
 
@@ -31,18 +31,18 @@ def test_a_query_whose_sources_read_one_cluster_has_a_group() -> None:
     ids=["none of sparklog", "a group", "a group of one", "opt-out", "two clusters"],
 )
 def test_a_query_that_says_otherwise_has_none(sources: list[dict[str, str]]) -> None:
-    assert group_of("audit", sources) is None
+    assert find_group("audit", sources) is None
 
 
 def test_a_name_that_no_group_can_have_is_refused() -> None:
     with pytest.raises(InvalidRequestError):
-        group_of("x" * 300, [SOURCE])
+        find_group("x" * 300, [SOURCE])
 
 
 def test_only_offsets_that_changed_make_a_commit(tmp_path: Path) -> None:
     log = create_cluster(str(tmp_path / "log"))
     topic = log.create_topic("orders", 2)
-    group = group_of("audit", [{**SOURCE, "kafka.bootstrap.servers": str(tmp_path / "log")}])
+    group = find_group("audit", [{**SOURCE, "kafka.bootstrap.servers": str(tmp_path / "log")}])
     assert group is not None
 
     def after(offset: int, topic_id: str = topic) -> dict[str, object]:

@@ -13,16 +13,16 @@ from sparklog.spark.stream.offsets import (
     Loss,
     PartitionLog,
     StreamOffsets,
-    available,
-    batch_ranges,
-    begins,
     check_cluster,
     check_target,
+    count_records,
+    describe_losses,
+    find_batch_ranges,
+    find_starts,
     has_ids,
     lag,
-    loss_message,
     parse,
-    prorated,
+    prorate,
     raise_losses,
 )
 from sparklog.types import OffsetRange, TopicPartition
@@ -82,17 +82,21 @@ def test_what_is_no_offset_is_refused(raw: object) -> None:
 def test_another_clusters_checkpoint_is_refused() -> None:
     check_cluster(offsets({}), "cluster", "/data/log")
     check_cluster(StreamOffsets({}), "cluster", "/data/log")
-    with pytest.raises(InvalidRequestError, match="of cluster cluster, and /data/log holds cluster other"):
+    with pytest.raises(InvalidRequestError, match="of cluster cluster, but /data/log holds cluster other"):
         check_cluster(offsets({}), "other", "/data/log")
 
 
 def test_a_limit_is_shared_as_sparks_kafka_source_shares_it() -> None:
     starts, ends = {A0: 0, A1: 0, B0: 0}, {A0: 101, A1: 11, B0: 1}
-    first = prorated(starts, ends, 10)
+    first = prorate(starts, ends, 10)
     assert first == {A0: 8, A1: 1, B0: 1}
-    second = prorated(first, ends, 10)
-    assert {where: second[where] - first[where] for where in second} == {A0: 9, A1: 1, B0: 0}
-    assert prorated({A0: 0, A1: 0, B0: 0}, {A0: 21, A1: 11, B0: 1}, 20) == {A0: 12, A1: 6, B0: 1}
+    second = prorate(first, ends, 10)
+    assert {partition: second[partition] - first[partition] for partition in second} == {
+        A0: 9,
+        A1: 1,
+        B0: 0,
+    }
+    assert prorate({A0: 0, A1: 0, B0: 0}, {A0: 21, A1: 11, B0: 1}, 20) == {A0: 12, A1: 6, B0: 1}
 
 
 @given(
@@ -101,15 +105,17 @@ def test_a_limit_is_shared_as_sparks_kafka_source_shares_it() -> None:
 def test_limited_batches_reach_the_end_and_never_pass_it(sizes: list[tuple[int, int]], limit: int) -> None:
     starts = {TopicPartition("a", number): start for number, (start, _) in enumerate(sizes)}
     ends = {TopicPartition("a", number): start + size for number, (start, size) in enumerate(sizes)}
-    found = prorated(starts, ends, limit)
-    for where, end in ends.items():
-        assert starts[where] <= found[where] <= end
-        assert (found[where] > starts[where]) == (end > starts[where]), "no partition starves, none reads beyond"
-    assert available(starts, found) <= limit + len(sizes)
+    found = prorate(starts, ends, limit)
+    for partition, end in ends.items():
+        assert starts[partition] <= found[partition] <= end
+        assert (found[partition] > starts[partition]) == (end > starts[partition]), (
+            "no partition starves, none reads beyond"
+        )
+    assert count_records(starts, found) <= limit + len(sizes)
 
 
 def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest() -> None:
-    found, losses = begins(offsets({A0: 5}), logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4)))
+    found, losses = find_starts(offsets({A0: 5}), logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4)))
     assert found == {A0: 5, A1: 0}
     assert losses == []
 
@@ -118,7 +124,7 @@ def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest()
     ("log", "begin", "loss"),
     [
         (("id-a", 7, 9), 7, "a-0 from offset 5 to 7: records were deleted before they were read"),
-        (("id-a", 0, 3), 3, "a-0 from offset 3 to 5: the log ends at 3 and has been longer"),
+        (("id-a", 0, 3), 3, "a-0 from offset 3 to 5: the log ends at 3 and was longer before"),
         (
             ("id-new", 0, 9),
             0,
@@ -127,15 +133,15 @@ def test_a_partition_goes_on_where_it_was_and_a_new_one_begins_at_its_earliest()
     ],
 )
 def test_what_cannot_be_read_any_more_is_a_loss(log: tuple[str, int, int], begin: int, loss: str) -> None:
-    found, losses = begins(offsets({A0: 5}), logs(a0=log))
+    found, losses = find_starts(offsets({A0: 5}), logs(a0=log))
     assert found == {A0: begin}
     assert [str(one) for one in losses] == [loss]
 
 
 def test_a_missing_partition_and_a_new_one_that_lost_records_are_losses() -> None:
-    found, losses = begins(offsets({B0: 5}), logs(a0=("id-a", 3, 9)))
+    found, losses = find_starts(offsets({B0: 5}), logs(a0=("id-a", 3, 9)))
     assert found == {A0: 3}
-    assert [(loss.where, loss.start, loss.end) for loss in losses] == [(A0, 0, 3), (B0, 5, None)]
+    assert [(loss.partition, loss.start, loss.end) for loss in losses] == [(A0, 0, 3), (B0, 5, None)]
 
 
 def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
@@ -143,19 +149,19 @@ def test_losses_fail_with_what_was_lost_from_where_to_where() -> None:
     with pytest.raises(DataLossError, match=r"a-0 from offset 5 to 7: gone.*failOnDataLoss=false") as failed:
         raise_losses([Loss(A0, 5, 7, "gone")])
     assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("a", 0, 5)
-    assert loss_message([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 partitions more")
+    assert describe_losses([Loss(A0, n, None, "gone") for n in range(25)]).endswith("and 5 more partitions")
 
 
 def test_a_batch_reads_what_lies_between_its_offsets() -> None:
     there = logs(a0=("id-a", 0, 9), a1=("id-a", 0, 4), b0=("id-b", 0, 3))
-    ranges, losses = batch_ranges(offsets({A0: 5, B0: 3}), offsets({A0: 9, A1: 2, B0: 3}), there)
+    ranges, losses = find_batch_ranges(offsets({A0: 5, B0: 3}), offsets({A0: 9, A1: 2, B0: 3}), there)
     assert ranges == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 2)]
     assert losses == []
 
 
 def test_a_batch_after_a_topic_was_created_again_reads_the_new_one_from_its_beginning() -> None:
     start, end = offsets({A0: 5}), offsets({A0: 8}, {"a": "id-new"})
-    assert batch_ranges(start, end, logs(a0=("id-new", 0, 8))) == ([OffsetRange("a", 0, 0, 8)], [])
+    assert find_batch_ranges(start, end, logs(a0=("id-new", 0, 8))) == ([OffsetRange("a", 0, 0, 8)], [])
 
 
 @pytest.mark.parametrize(
@@ -171,10 +177,10 @@ def test_a_batch_after_a_topic_was_created_again_reads_the_new_one_from_its_begi
 def test_a_planned_batch_tells_what_of_it_is_gone(
     log: tuple[str, int, int], read: list[tuple[int, int]], lost: list[tuple[int, int]]
 ) -> None:
-    ranges, losses = batch_ranges(offsets({A0: 5}), offsets({A0: 8}), logs(a0=log))
+    ranges, losses = find_batch_ranges(offsets({A0: 5}), offsets({A0: 8}), logs(a0=log))
     assert [(one.start, one.end) for one in ranges] == read
     assert [(one.start, one.end) for one in losses] == lost
-    assert batch_ranges(offsets({A0: 5}), offsets({A0: 8}), {})[1]
+    assert find_batch_ranges(offsets({A0: 5}), offsets({A0: 8}), {})[1]
 
 
 @pytest.mark.parametrize("now", [{}, {"a0": ("id-new", 0, 9)}, {"a0": ("id-a", 0, 8)}])

@@ -61,7 +61,7 @@ def test_a_new_query_starts_as_its_options_say(tmp_path: Path) -> None:
     [
         ({"startingOffsets": '{"orders":{"0":3}}'}, "leaves out"),
         ({"startingOffsets": '{"orders":{"0":3,"1":0,"2":0}}'}, "does not read"),
-        ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log goes from 0 to 5"),
+        ({"startingOffsets": '{"orders":{"0":9,"1":0}}'}, "the log has 0 to 5"),
         ({"subscribe": "nothing"}, "does not exist"),
         ({"assign": '{"nothing":[0]}'}, "does not exist"),
         ({"assign": '{"nothing":[0]}', "failOnDataLoss": "false"}, "does not exist"),
@@ -79,9 +79,9 @@ def test_offsets_that_do_not_fit_are_refused_before_the_first_batch(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endingOffsets": "latest"}, "has no meaning in a streaming query"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "exchange the two"),
-        ({"maxTriggerDelay": "soon"}, "it takes a time such as"),
+        ({"endingOffsets": "latest"}, "does not apply to a streaming query"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "swap the two"),
+        ({"maxTriggerDelay": "soon"}, "expected a time such as"),
         ({"maxOffsetsPerTrigger": "0"}, "whole number from 1"),
         ({"commitOffsets": "maybe"}, "true or false"),
     ],
@@ -236,7 +236,7 @@ def test_a_deleted_topic_is_data_loss_or_is_left_out(tmp_path: Path) -> None:
     job = reader(tmp_path, subscribe="orders,clicks")
     first = job.latestOffset(job.initialOffset(), ALL)
     log.delete_topic("orders")
-    with pytest.raises(DataLossError, match="orders-0 from offset 5 on: it does not exist any more"):
+    with pytest.raises(DataLossError, match="orders-0 from offset 5 on: it no longer exists"):
         job.latestOffset(first, ALL)
     lenient = reader(tmp_path, subscribe="orders,clicks", failOnDataLoss="false")
     assert positions(lenient.latestOffset(first, ALL)) == {"clicks": {"0": 0}}

@@ -8,8 +8,8 @@ import pytest
 
 from sparklog.protocol.commits import WrittenRange
 from sparklog.protocol.state import ApplicationState, State
-from sparklog.spark.stream.lag_listener import query_lag
-from sparklog.spark.stream.repetitions import MAX_RUNS, WrittenBefore, is_repetition, remember, report, written_before
+from sparklog.spark.stream.lag_listener import find_lag
+from sparklog.spark.stream.repetitions import MAX_RUNS, WrittenBefore, find_last_batch, is_repetition, remember, report
 
 
 def known(version: int, topic: str) -> ApplicationState:
@@ -19,10 +19,10 @@ def known(version: int, topic: str) -> ApplicationState:
 
 def test_what_is_in_the_log_is_found_under_the_topic_or_under_the_former_name() -> None:
     state = State(cluster_id="c", applications={"query:q": known(3, "copies"), "query:q:others": known(5, "others")})
-    assert written_before(state, "q", "copies") == WrittenBefore(3, 43)
-    assert written_before(state, "q", "others") == WrittenBefore(5, 45)
-    assert written_before(state, "q", "new") is None
-    assert written_before(state, "q", "") == WrittenBefore(3, 43)
+    assert find_last_batch(state, "q", "copies") == WrittenBefore(3, 43)
+    assert find_last_batch(state, "q", "others") == WrittenBefore(5, 45)
+    assert find_last_batch(state, "q", "new") is None
+    assert find_last_batch(state, "q", "") == WrittenBefore(3, 43)
 
 
 def test_a_batch_up_to_the_last_one_in_the_log_is_a_repetition(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +35,7 @@ def test_a_batch_up_to_the_last_one_in_the_log_is_a_repetition(caplog: pytest.Lo
     assert caplog.text.count("it added nothing") == 1
     ids = {"cluster": "c", "topics": {"a": "x"}}
     progress = {"id": "q", "runId": "run", "sources": [{"endOffset": {"a": {"0": 5}, "$ids": ids}}]}
-    found = [query_lag({**progress, "batchId": number}) for number in (3, 4)]
+    found = [find_lag({**progress, "batchId": number}) for number in (3, 4)]
     assert [one is not None and one.is_repetition for one in found] == [True, False]
 
 

@@ -11,7 +11,7 @@ from sparklog.errors import InvalidOptionError, InvalidRequestError
 from sparklog.spark.options import sink_options
 from sparklog.spark.sink.writer import RowWriter
 from sparklog.spark.source.source import SparklogDataSource
-from sparklog.spark.stream.lag_listener import query_lag
+from sparklog.spark.stream.lag_listener import find_lag
 from sparklog.spark.stream.writer import SparklogStreamCommitMessage, SparklogStreamWriter
 from sparklog.types import TopicPartition
 from tests.unit.spark.helpers import across, batches, cluster, schema_of, values, write_rows
@@ -72,9 +72,9 @@ def test_a_batch_without_rows_or_without_tasks_commits_nothing(tmp_path: Path) -
 def test_rows_without_a_query_are_refused(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
     job = writer(tmp_path)
-    with pytest.raises(InvalidRequestError, match="one query id was expected"):
+    with pytest.raises(InvalidRequestError, match="expected exactly one"):
         job.commit([written(job, ["a"], "")], 0)
-    with pytest.raises(InvalidRequestError, match="one query id was expected"):
+    with pytest.raises(InvalidRequestError, match="expected exactly one"):
         job.commit([written(job, ["a"], "q1"), written(job, ["b"], "q2")], 0)
 
 
@@ -90,7 +90,7 @@ def test_files_of_a_batch_that_failed_are_removed(tmp_path: Path) -> None:
 
 def test_the_numbers_of_batch_jobs_have_no_place_in_a_stream(tmp_path: Path) -> None:
     cluster(tmp_path, copies=1)
-    with pytest.raises(InvalidOptionError, match="numbers its own micro-batches"):
+    with pytest.raises(InvalidOptionError, match="numbers its micro-batches itself"):
         writer(tmp_path, txnAppId="nightly", txnVersion="1")
 
 
@@ -133,7 +133,7 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
         job.commit([written(job, ["b"])], 1)
     place = checkpoint(tmp_path / "c", 2, other)
     job = writer(tmp_path / "log", **{"kafka.group.id": "copier", "checkpointLocation": f"file:{place}"})
-    with pytest.raises(InvalidRequestError, match="source and sink are one cluster"):
+    with pytest.raises(InvalidRequestError, match="source and sink are in the same cluster"):
         job.commit([written(job, ["b"])], 2)
 
 
@@ -141,9 +141,9 @@ def test_consumer_offsets_are_committed_with_the_output(tmp_path: Path) -> None:
 def test_lag_is_found_in_a_querys_progress(ids: dict[str, object]) -> None:
     source = {"endOffset": {"a": {"0": 5, "1": 2}, **ids}, "latestOffset": {"a": {"0": 9, "1": 2}}}
     progress = {"id": "q", "name": "copier", "batchId": 3, "inputRowsPerSecond": 2.5, "processedRowsPerSecond": None}
-    found = query_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
+    found = find_lag({**progress, "sources": [source, {"endOffset": {"logOffset": 1}}]})
     assert found is not None
     assert found.partitions == {TopicPartition("a", 0): 4, TopicPartition("a", 1): 0}
     assert (found.query, found.min_offsets_behind_latest, found.max_offsets_behind_latest) == ("copier", 0, 4)
     assert (found.avg_offsets_behind_latest, found.input_rows_per_second) == (2.0, 2.5)
-    assert query_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None
+    assert find_lag({**progress, "sources": [{"endOffset": "7"}, {}]}) is None

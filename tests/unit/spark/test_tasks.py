@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from sparklog.errors import CorruptRecordError, StorageUnavailableError
-from sparklog.spark.jobs.runner import Arrivals, Outcome, _name, max_failures, outcome_of
+from sparklog.spark.jobs.runner import Arrivals, Outcome, _name, max_failures, run_task
 
 
 def code(function: object) -> bytes:
@@ -24,19 +24,19 @@ def raising(error: Exception) -> bytes:
 
 
 def test_a_result_is_pickled_with_its_number() -> None:
-    found = outcome_of(code(lambda word: word * 2), 7, code("ab"))
+    found = run_task(code(lambda word: word * 2), 7, code("ab"))
     assert (found.number, found.succeeded, pickle.loads(found.body)) == (7, True, "abab")
 
 
 @pytest.mark.parametrize("error", [StorageUnavailableError("busy"), OSError("gone"), MemoryError()])
 def test_an_error_that_may_be_this_executors_alone_is_raised_for_spark_to_try_elsewhere(error: Exception) -> None:
     with pytest.raises(type(error)):
-        outcome_of(raising(error), 0, code(1), is_last=False)
-    assert not outcome_of(raising(error), 0, code(1), is_last=True).succeeded
+        run_task(raising(error), 0, code(1), is_last=False)
+    assert not run_task(raising(error), 0, code(1), is_last=True).succeeded
 
 
 def test_an_error_that_is_the_same_everywhere_is_reported_at_once() -> None:
-    found = outcome_of(raising(CorruptRecordError("batch 3", path="/x")), 0, code(1), is_last=False)
+    found = run_task(raising(CorruptRecordError("batch 3", path="/x")), 0, code(1), is_last=False)
     error, where = pickle.loads(found.body)
     assert (type(error), error.message, error.path) == (CorruptRecordError, "batch 3", "/x")
     assert "in fail" in where
@@ -47,9 +47,9 @@ def test_what_cannot_be_pickled_is_an_error_that_says_what_it_was() -> None:
         def __reduce__(self) -> tuple[object, ...]:
             raise TypeError("not me")
 
-    error, _ = pickle.loads(outcome_of(code(lambda _: threading.Lock()), 0, code(1)).body)
+    error, _ = pickle.loads(run_task(code(lambda _: threading.Lock()), 0, code(1)).body)
     assert "pickle" in str(error)
-    error, _ = pickle.loads(outcome_of(code(lambda _: (_ for _ in ()).throw(Local("odd"))), 0, code(1)).body)
+    error, _ = pickle.loads(run_task(code(lambda _: (_ for _ in ()).throw(Local("odd"))), 0, code(1)).body)
     assert "Local: odd" in str(error)
 
 
@@ -82,4 +82,4 @@ def test_outcomes_stay_a_list_on_executors() -> None:
 def test_a_job_is_named_after_its_function() -> None:
     from functools import partial
 
-    assert _name(partial(outcome_of, b"")) == "outcome_of"
+    assert _name(partial(run_task, b"")) == "run_task"

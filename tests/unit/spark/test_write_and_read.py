@@ -187,14 +187,16 @@ def test_a_partitioner_of_ones_own_is_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["random", "no.such.module:f", "tests.unit.spark.partitioners:none", "os:sep"])
 def test_a_partitioner_that_is_none_is_refused_before_rows_are_read(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
-    with pytest.raises(InvalidOptionError, match="option partitioner cannot be"):
+    with pytest.raises(InvalidOptionError, match="for option partitioner: "):
         writer(tmp_path, "value string", topic="a", partitioner=name)
 
 
 @pytest.mark.parametrize("name", ["too_few", "too_large", "words"])
 def test_a_partitioner_that_answers_nonsense_fails_the_job(tmp_path: Path, name: str) -> None:
     cluster(tmp_path, a=3)
-    with pytest.raises(InvalidRecordError, match=f"partitioner tests.unit.spark.partitioners:{name} gave"):
+    with pytest.raises(
+        InvalidRecordError, match=rf"partitioner tests.unit.spark.partitioners:{name} (returned|did not return)"
+    ):
         write_rows(
             tmp_path,
             "key string, value string",
@@ -218,13 +220,13 @@ def test_keys_can_be_left_out_of_the_choice(tmp_path: Path) -> None:
     ("ddl", "problem"),
     [
         ("key string", "no column value"),
-        ("value int", "column value must be string or binary and is int"),
+        ("value int", "column value must be string or binary, but is int"),
         ("value string, key bigint", "column key must be"),
         ("value string, partition bigint", "column partition must be int"),
         ("value string, timestamp string", "column timestamp must be"),
         ("value string, headers map", "column headers must be"),
         ("value string, headers texts", "column headers must be"),
-        ("value string, Value string", "same name"),
+        ("value string, Value string", "differ only in case"),
     ],
 )
 def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path, ddl: str, problem: str) -> None:
@@ -235,7 +237,7 @@ def test_rows_that_are_no_records_are_refused_before_any_is_read(tmp_path: Path,
 
 def test_rows_need_a_topic(tmp_path: Path) -> None:
     cluster(tmp_path, a=1)
-    with pytest.raises(InvalidRecordError, match=r"which topic\?"):
+    with pytest.raises(InvalidRecordError, match=r"no topic given"):
         writer(tmp_path, "value string")
     with pytest.raises(InvalidRecordError, match="null topic"):
         write_rows(tmp_path, "topic string, value string", [{"topic": None, "value": "v"}])
@@ -316,7 +318,7 @@ def test_a_timestamp_too_far_from_now_is_refused(tmp_path: Path, wrong: int) -> 
     job = writer(tmp_path, "value string, timestamp timestamp", ManualClock(10_000), topic="a")
     for fine in (9_000, 11_000):
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(fine)}])))
-    with pytest.raises(InvalidTimestampError, match=rf"timestamp {wrong} ms, and message\.timestamp\."):
+    with pytest.raises(InvalidTimestampError, match=rf"timestamp {wrong} ms, but message\.timestamp\."):
         job.write(iter(batches("value string, timestamp timestamp", [{"value": "v", "timestamp": time_of(wrong)}])))
 
 

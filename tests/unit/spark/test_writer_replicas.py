@@ -214,7 +214,7 @@ def test_a_commit_with_too_few_copies_is_refused_whole(tmp_path: Path) -> None:
 def test_acks_takes_what_kafkas_producer_takes(name: str) -> None:
     for text, expected in (("all", -1), ("-1", -1), ("1", 1), ("0", 0), ("ALL", -1)):
         assert sink_options({"path": "/x", name: text}).acks == expected
-    with pytest.raises(InvalidOptionError, match=f"option {name} cannot be '2'"):
+    with pytest.raises(InvalidOptionError, match=f"invalid value '2' for option {name}"):
         sink_options({"path": "/x", name: "2"})
     assert sink_options({"path": "/x"}).acks == -1
 
