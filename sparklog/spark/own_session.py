@@ -79,7 +79,7 @@ def _prepare_writers() -> None:
     """Have ``df.write.format("sparklog")`` do two things that Spark does for its own sources only.
 
     It activates the DataFrame's session in the calling thread: Spark looks up a writer's source there, and fails with
-    DATA_SOURCE_NOT_FOUND if there is none, as in the threads of a ThreadPoolExecutor. And it appends if no mode was set,
+    DATA_SOURCE_NOT_FOUND if there is none, as in threads of a ThreadPoolExecutor. And it appends if no mode was set,
     as Spark's Kafka sink does: Spark refuses its default mode for sources in Python.
     """
     if not hasattr(DataFrameWriter.format, "prepares_writers"):
