@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
     store = open_store(root, storage_options)
     mirrors = [open_store(mirror, storage_options) for mirror in options.mirror]
-    with task_runners(options, "fsck", said=False) as runners:
+    with task_runners(options, "fsck", progress=False) as runners:
         report = _checked(options, scope, store, mirrors, storage_options, runners("check of data files"))
     _print(options, report)
     return 0 if report.clean else 1
