@@ -29,7 +29,7 @@ class Condition(NamedTuple):
 
 
 def conditions_of(coordinator: Coordinator, timeout_ms: int = TIMEOUT_MS) -> dict[int, Condition]:
-    """Probe all brokers in parallel and return their conditions by id. Raises StorageError if the root does not answer."""
+    """Probe all brokers in parallel; return their conditions by id. Raises StorageError if the root does not answer."""
     from sparklog.coordinator.probes import probe_brokers
 
     probes = probe_brokers(coordinator, timeout_ms / 1000)

@@ -63,7 +63,7 @@ def _topic(topic: TopicState) -> ClusterTopic:
 
 def description_lines(description: ClusterDescription) -> Iterator[str]:
     """Format a line for each fact, then a table of the topics."""
-    all_kept, some_removed = "none: all commits are kept", f"{description.boundary} (older commits may be removed)"
+    all_kept, some_removed = "none: all commits are kept", f"{description.boundary} (commits up to it may be removed)"
     retired = (
         f"{description.removed_files} files of {description.removed_bytes} bytes, to be deleted by `sparklog maintain`"
     )
@@ -71,18 +71,18 @@ def description_lines(description: ClusterDescription) -> Iterator[str]:
         "Cluster ID": description.cluster_id,
         "Root": description.root,
         "Level": f"{description.level} (needs {description.needs_version})",
-        "Version": f"{description.version} (last commit {utc(found.timestamp_ms)})",
+        "Version": f"{description.version} (last commit {utc(description.timestamp_ms)})",
         "Boundary": all_kept if description.boundary is None else some_removed,
         "Checkpoint": "none yet" if description.checkpoint is None else f"{description.checkpoint}",
         "Brokers": ", ".join(f"{broker.broker} ({_conditions(broker)})" for broker in description.brokers),
         "Controller": ""
         if description.controller is None
         else f"{description.controller} (epoch {description.controller_epoch})",
-        "Topics": f"{len(found.topics)}",
-        "Partitions": f"{sum(topic.partitions for topic in found.topics)}",
-        "Segments": f"{sum(topic.segments for topic in found.topics)}",
-        "Records": f"{sum(topic.records for topic in found.topics)}",
-        "Size": f"{sum(topic.size_bytes for topic in found.topics)} bytes",
+        "Topics": f"{len(description.topics)}",
+        "Partitions": f"{sum(topic.partitions for topic in description.topics)}",
+        "Segments": f"{sum(topic.segments for topic in description.topics)}",
+        "Records": f"{sum(topic.records for topic in description.topics)}",
+        "Size": f"{sum(topic.size_bytes for topic in description.topics)} bytes",
         "Removed": retired if description.removed_files else "",
     }
     yield from (f"{name + ':':<12}{printable(value)}" for name, value in lines.items() if value)

@@ -60,15 +60,11 @@ class DumpedBatch(Item, frozen=True, kw_only=True):
     producer_id: Annotated[int | None, says("its producer; null: none, or not known")]
     producer_epoch: Annotated[int | None, says("the producer's epoch")]
     leader_epoch: Annotated[int, says("the leader epoch of its partition; 0 unless the commit log was read")]
-    delete_horizon_ms: Annotated[
-        int | None, says("from this time on compaction may drop its tombstones; null: not set")
-    ]
+    delete_horizon_ms: Annotated[int | None, says("when compaction may drop its tombstones; null: not set")]
     position: Annotated[int, says("its position in the file, in bytes")]
     size_bytes: Annotated[int, says("its size in the file")]
     timestamp_type: Annotated[Literal["CreateTime", "LogAppendTime"], says("the type of its records' timestamps")]
-    max_timestamp_ms: Annotated[
-        int | None, says("the newest timestamp of its records, in ms since 1970; null: not known")
-    ]
+    max_timestamp_ms: Annotated[int | None, says("its newest timestamp, in ms since 1970; null: not known")]
     magic: Annotated[int, says("the version of sparklog's format")]
     codec: Annotated[str, says("its compression: `none`, `gzip`, `snappy`, `lz4` or `zstd`")]
     crc: Annotated[int, says("the CRC32C of the whole message")]

@@ -205,7 +205,7 @@ def _optional(name: str) -> Deserializer | None:
 
 
 def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the known properties. Others are ignored, as by Kafka's tool, but with a warning: they may be misspelled."""
+    """Return the known properties. Others are ignored, as by Kafka's tool, but with a warning."""
     kept: dict[str, str] = {}
     for name, value in properties.items():
         if name in PROPERTIES:

@@ -26,7 +26,7 @@ and notes stay on standard error, and exit codes are the same as without `--json
     $ sparklog brokers list --json | jq -r '.brokers[] | select(.state != "online") | .location'
 
 Names are snake_case, with the unit last (`_ms`, `_bytes`); times are milliseconds since 1970, UTC. A value that is
-unknown or does not apply is `null`. Later versions may add fields, but never rename or remove one or change its meaning.
+unknown or does not apply is `null`. Later versions may add fields, but never rename, remove or redefine one.
 `log-dirs` prints Kafka's own document, with Kafka's names, and `fsck` writes "does not apply" as -1 or as an empty
 string ([repair.md](repair.md)).
 

@@ -131,7 +131,7 @@ def test_a_loop_goes_on_until_it_is_told_to_stop(orders: Coordinator) -> None:
         ([], "Command must include exactly one action: --once or --loop"),
         (["--once", "--loop"], "Command must include exactly one action: --once or --loop"),
         (["--once", "--only", "rol"],
-         f"--only: there is no step 'rol': {', '.join(STEPS)}; did you mean roll?"),
+         f"--only: unknown step 'rol': {', '.join(STEPS)}; did you mean roll?"),
         (["--once", "--only", "mirror"], "--only mirror needs --mirror, the location to mirror the commit log to"),
         (["--once", "--workers", "0"], "--workers 0: at least 1"),
         (["--once", "--workers", "2", "--distributed"],
