@@ -61,7 +61,7 @@ def test_what_is_younger_stays(run: Run, orders: Coordinator) -> None:
     result = run("vacuum", "--execute")
     assert result.code == 0
     assert "Deleted 0 files, 0 bytes." in result.lines
-    assert "2 files begun later may still become part of the log; a later vacuum looks at them." in result.lines
+    assert "2 files begun later may still become part of the log; a later vacuum checks them." in result.lines
 
 
 def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
@@ -69,7 +69,7 @@ def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
         Path(orders.store.root, "orders-0", f"{number:020d}-v0-left{number}.log").write_bytes(b"x" * 10)
     result = run("vacuum", "--older-than", "0s", "--force")
     assert sum("its writer ended" in line for line in result.lines) == 20
-    assert "  and 32 files, 320 bytes; --verbose names them" in result.lines
+    assert "  and 32 files, 320 bytes; --verbose lists them" in result.lines
     assert sum("its writer ended" in line for line in run(
         "vacuum", "--older-than", "0s", "--force", "--verbose").lines) == 52  # fmt: skip
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OUTPUT_IS_OPTIONAL = True
 """The exit code reports the result even if the output is a closed pipe."""
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
-"""The names of the steps of ``maintenance.jobs``, which would be too slow to import for ``--help``."""
+"""The names of ``maintenance.jobs.STEPS``, which would be too slow to import for ``--help``."""
 
 
 def parser() -> CommandParser:
