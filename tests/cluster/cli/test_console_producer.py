@@ -275,7 +275,8 @@ def test_a_line_longer_than_any_record_is_named_and_the_lines_before_it_are_sent
         assert main(["console-producer", "--topic", "t"]) == 1
     os.close(writer)
     assert capsys.readouterr().err == (
-        "line number 3: this line and those after it were not sent: it has over 1,000 bytes, more than a record may have\n"
+        "line number 3: this line and those after it were not sent: it has over 1,000 bytes, more than a record "
+        "may have\n"
     )
     assert values(cluster) == [b"a", b"b"]
 
