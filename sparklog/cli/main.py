@@ -1,12 +1,12 @@
-"""The command ``sparklog``: finds the tool that is asked for and turns errors into a line on stderr and an exit code.
+"""The command ``sparklog``: runs the given tool and turns errors into a line on stderr and an exit code.
 
-Exit codes: 0 when it worked, 1 for anything that did not, a mistyped flag included; 130 after Ctrl-C. A command whose 1
-means something else says so by ``FAILURE_EXIT_CODE``; one whose model in Kafka exits otherwise by
-``KAFKA_FAILURE_EXIT_CODE``, which holds where ``SPARKLOG_KAFKA_EXIT_CODES`` is set. One whose exit code says what it
-found has ``OUTPUT_IS_OPTIONAL``: it does its work, and says so, also where nobody reads what it prints.
+Exit codes: 0 for success, 1 for any failure, including a mistyped flag; 130 after Ctrl-C. A command for which 1 means
+something else sets ``FAILURE_EXIT_CODE``; one whose counterpart in Kafka exits with another code sets
+``KAFKA_FAILURE_EXIT_CODE``, which applies when ``SPARKLOG_KAFKA_EXIT_CODES`` is set. A command whose exit code reports
+its result sets ``OUTPUT_IS_OPTIONAL``: it finishes, with that exit code, even if its output is a closed pipe.
 
-Rules: this module imports nothing that costs time, so that ``sparklog --help`` is fast; each tool is imported when it
-is asked for, and neither Spark, pandas nor numpy ever is.
+Rules: this module imports nothing slow, so that ``sparklog --help`` is fast. Each tool is imported when it is run;
+Spark, pandas and numpy are never imported.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Example:
   sparklog cluster create --bootstrap-server /data/log
   sparklog topics --bootstrap-server /data/log --create --topic orders --partitions 8
 
-`sparklog COMMAND --help` (or `sparklog help COMMAND`) explains a command. `--debug`, or SPARKLOG_DEBUG=1, shows what
-happens and where an error comes from; `--version` prints the version. SPARKLOG_KAFKA_EXIT_CODES=1, or
-`--kafka-exit-codes`, gives the exit codes of Kafka's tools where they differ."""
+`sparklog COMMAND --help` (or `sparklog help COMMAND`) explains a command. `--debug`, or SPARKLOG_DEBUG=1, prints debug
+logs and stack traces; `--version` prints the version. SPARKLOG_KAFKA_EXIT_CODES=1, or `--kafka-exit-codes`, selects
+the exit codes of Kafka's tools where they differ."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, the process's own by default, and return the exit code."""
+    """Run a command line (default: that of the process) and return the exit code."""
     if argv is None:
         _prepare_process()
         argv = sys.argv[1:]
@@ -59,42 +59,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{__version__} (sparklog)")
         return 0
     if arguments[0] not in COMMANDS:
-        return _unknown(arguments[0])
+        return _reject_unknown_command(arguments[0])
     name = arguments.pop(0)
     return _run(load_command(name), name, arguments, debug)
 
 
 def _help() -> str:
-    return HELP.format(commands="\n".join(f"  {name:<21}{what}" for name, what in COMMANDS.items()))
+    return HELP.format(commands="\n".join(f"  {name:<21}{description}" for name, description in COMMANDS.items()))
 
 
-def _unknown(name: str) -> int:
+def _reject_unknown_command(name: str) -> int:
     from sparklog.cli.arguments.parser import complain, suggestion
 
-    kafkas = name.removesuffix(".sh").removeprefix("kafka-")
-    meant = f"; did you mean {kafkas}?" if kafkas in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
-    complain(f"{name!r} is not a command (`sparklog --help` lists them){meant}")
+    short_name = name.removesuffix(".sh").removeprefix("kafka-")
+    hint = f"; did you mean {short_name}?" if short_name in COMMANDS else suggestion(name, COMMANDS, cutoff=0.7)
+    complain(f"{name!r} is not a command (`sparklog --help` lists them){hint}")
     return 1
 
 
 def _prepare_process() -> None:
-    """What only the process's own start may change.
+    """Change global state of the process, which only its entry point may do.
 
-    pyarrow imports numpy where it finds it, which takes twice as long as pyarrow itself, and no command needs it. A
-    ``None`` in ``sys.modules`` makes Python's import say that there is no such module.
+    pyarrow imports numpy if it is installed, which takes twice as long as pyarrow itself, and no command needs it. A
+    ``None`` in ``sys.modules`` makes that import fail as if numpy were not installed.
     """
     if "numpy" not in sys.modules and "pyarrow" not in sys.modules:
         sys.modules["numpy"] = None  # type: ignore[assignment]
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets its number instead
+        if hasattr(stream, "reconfigure"):  # escape the characters that the terminal's encoding lacks
             stream.reconfigure(errors="backslashreplace")
 
 
 def _open_closed_streams() -> None:
-    """What was closed (``>&-``, ``<&-``) leads nowhere from here on, so that no file of the log gets its descriptor.
+    """Connect closed standard streams (``>&-``, ``<&-``) to /dev/null, so that no log file gets their descriptors.
 
-    In ascending order, since a file gets the lowest descriptor that is free.
+    In ascending order, since a newly opened file gets the lowest free descriptor.
     """
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
@@ -109,12 +109,12 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     from sparklog.cli.arguments.parser import (
         UsageError,
         complain,
-        explained,
+        explain,
         flush_output,
-        kafkas_exit_codes,
         optional_output,
         set_logging,
         silence_output,
+        use_kafka_exit_codes,
     )
     from sparklog.errors import SparklogError
 
@@ -122,7 +122,7 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     set_logging(debug)
     prefix = getattr(command, "ERROR_PREFIX", "")
     failed = int(getattr(command, "FAILURE_EXIT_CODE", 1))
-    if kafkas_exit_codes() or "--kafka-exit-codes" in arguments:
+    if use_kafka_exit_codes() or "--kafka-exit-codes" in arguments:
         failed = int(getattr(command, "KAFKA_FAILURE_EXIT_CODE", failed))
     try:
         with optional_output(getattr(command, "OUTPUT_IS_OPTIONAL", False)):
@@ -139,8 +139,8 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
     except SparklogError as error:
         if debug:
             raise
-        complain(f"{prefix}{explained(error)}")
-    except BrokenPipeError:  # whoever read the output has seen enough
+        complain(f"{prefix}{explain(error)}")
+    except BrokenPipeError:  # the reader of the pipe has read as much as it wants
         silence_output()
         return 0
     except KeyboardInterrupt:
@@ -149,7 +149,7 @@ def _run(command: ModuleType, name: str, arguments: list[str], debug: bool) -> i
         if debug:
             raise
         complain(
-            f"{prefix}unexpected {type(error).__name__}: {explained(error)}; `sparklog --debug {name} …` shows where"
+            f"{prefix}unexpected {type(error).__name__}: {explain(error)}; `sparklog --debug {name} …` shows where"
         )
         return int(getattr(command, "FAILURE_EXIT_CODE", 1))
     return failed

@@ -1,9 +1,9 @@
-"""Kafka's client properties (``linger.ms=5``) as arguments of the Python clients (``linger_ms=5``).
+"""Converts Kafka's client properties (``linger.ms=5``) to arguments of the Python clients (``linger_ms=5``).
 
-A setting that only Java's clients or only connections have is passed over with a debug line; a name that neither
-knows gets a warning on standard error, as Kafka's clients give.
+Rules: a setting of Java's clients only, or of network connections, is ignored with a debug line; an unknown name gets
+a warning on standard error, as with Kafka's clients.
 
-Not for: what the settings do (``sparklog.client``).
+Not for: the meaning of the settings (``sparklog.client``).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ JAVA_ONLY = frozenset(
         "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
     }
 )  # fmt: skip
-_PASSED_OVER = ("bootstrap.servers", "internal.", "sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
+_IGNORED_PREFIXES = ("bootstrap.servers", "internal.", "sasl.", "ssl.", "metrics.", "socket.", STORAGE_PROPERTY_PREFIX)
 _NUMBERS = ("_ms", "_level", "_bytes")
 
 
 def add_properties(options: CommandParser, config_flag: str, example: str, old_flag: str = "") -> None:
-    """``--command-property``, with an older name if it has one, and ``--producer.config`` or its like as another
-    --command-config."""
+    """Add ``--command-property``, ``old_flag`` as its older name if given, and ``config_flag`` (such as
+    ``--producer.config``) as an alias of ``--command-config``."""
     settings: dict[str, Any] = {"metavar": "NAME=VALUE", "action": "extend", "nargs": "+", "default": []}
     options.add_argument("--command-property", help=f"settings of the client, such as {example}", **settings)
     if old_flag:
@@ -50,7 +50,7 @@ def add_properties(options: CommandParser, config_flag: str, example: str, old_f
 
 
 def read_properties(options: argparse.Namespace) -> dict[str, str]:
-    """``--command-property`` over ``--command-config``. Raises UsageError."""
+    """Return the properties; ``--command-property`` overrides ``--command-config``. Raises UsageError."""
     properties: dict[str, str] = {}
     if options.command_config:
         properties = read_properties_file(options.command_config, "--command-config")
@@ -61,17 +61,18 @@ def read_properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
-    """Arguments of a client that has these defaults. Values get the type of the default; the client checks them."""
+    """Return the arguments for a client with these defaults. Values get the type of the default; the client validates
+    them."""
     from sparklog.client.config import SOCKET_ARGUMENTS
 
     arguments: dict[str, Any] = {}
     unknown: list[str] = []
     for name, text in properties.items():
         argument = name.replace(".", "_")
-        if argument in SOCKET_ARGUMENTS or name in JAVA_ONLY or name.startswith(_PASSED_OVER):
+        if argument in SOCKET_ARGUMENTS or name in JAVA_ONLY or name.startswith(_IGNORED_PREFIXES):
             logger.debug("client setting %s has no effect here", name)
         elif argument in defaults:
-            arguments[argument] = _value(argument, text, defaults[argument])
+            arguments[argument] = _convert(argument, text, defaults[argument])
         else:
             unknown.append(name + suggestion(argument, defaults))
     if unknown:
@@ -80,13 +81,13 @@ def client_arguments(properties: Mapping[str, str], defaults: Mapping[str, objec
 
 
 def java_assignors(text: str) -> object:
-    """A list of assignors as Java's consumer takes it, such as ``range,cooperative-sticky``."""
+    """Parse a list of assignors as Java's consumer takes it, such as ``range,cooperative-sticky``."""
     from sparklog.client.consumer.assignors import JavaAssignors
 
     return JavaAssignors(item.strip() for item in text.split(",") if item.strip())
 
 
-def _value(argument: str, text: str, default: object) -> object:
+def _convert(argument: str, text: str, default: object) -> object:
     stripped = text.strip()
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(stripped.lower(), text)

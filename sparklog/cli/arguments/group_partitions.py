@@ -1,4 +1,4 @@
-"""Which partitions of which topics an option of ``consumer-groups`` means: ``orders`` or ``orders:0,1``."""
+"""Parses the topics and partitions that ``consumer-groups`` takes: ``orders`` or ``orders:0,1``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import State
 
 
-def parse_place(text: str) -> tuple[str, list[int] | None]:
-    """The topic and its partitions, None for all of them. Raises UsageError as Kafka's tool does."""
+def parse_topic_partitions(text: str) -> tuple[str, list[int] | None]:
+    """Return the topic and its partitions, None for all of them. Raises UsageError with the texts of Kafka's tool."""
     if ":" not in text:
         return text, None
     topic, _, numbers = text.partition(":")
@@ -24,11 +24,14 @@ def parse_place(text: str) -> tuple[str, list[int] | None]:
 
 
 def partitions_of(state: State, texts: list[str]) -> list[tuple[str, int]]:
-    """All that these options name, each once. Raises UsageError, UnknownTopicOrPartitionError."""
-    found: dict[tuple[str, int], None] = {}
+    """Return all partitions that these options name, without duplicates.
+
+    Raises UsageError, UnknownTopicOrPartitionError.
+    """
+    partitions: dict[tuple[str, int], None] = {}
     for text in texts:
-        topic, numbers = parse_place(text)
+        topic, numbers = parse_topic_partitions(text)
         for number in range(len(state.topic(topic).partitions)) if numbers is None else numbers:
             state.partition(topic, number)
-            found[topic, number] = None
-    return list(found)
+            partitions[topic, number] = None
+    return list(partitions)

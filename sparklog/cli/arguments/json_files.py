@@ -1,7 +1,7 @@
-"""The JSON files that Kafka's tools take: offsets to delete, partitions to elect leaders of, replicas to assign.
+"""The JSON files that Kafka's tools take: offsets to delete up to, partitions to elect leaders for, replicas to assign.
 
-Rules: a file is checked whole before anything is done; an error names the file and the place in it. Commands import
-this when they run, since msgspec is nothing that ``--help`` needs.
+Rules: a file is validated completely before anything is changed; an error names the file and the field. Commands
+import this module when they run, since ``--help`` needs no msgspec.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from sparklog.types import TopicPartition
 T = TypeVar("T", bound="JsonFile")
 
 VERSION = 1
-"""The only version of these files there is."""
+"""The only version of these files."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""bytes. A line for each of a million partitions is less than half of that."""
+"""bytes. One line per partition takes less than half of this for a million partitions."""
 
 
 class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What these files share; unknown fields are passed over, as Kafka's tools do."""
+    """Common field of these files; unknown fields are ignored, as by Kafka's tools."""
 
     version: int = VERSION
 
 
 class OffsetOf(msgspec.Struct, frozen=True):
-    """The first offset of a partition to keep; -1 deletes all records there are."""
+    """The first offset of a partition to keep; -1 deletes all records."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ class TopicsFile(JsonFile, frozen=True, kw_only=True):
 
 
 class ReplicasOf(msgspec.Struct, frozen=True):
-    """The brokers that are to hold a partition, the preferred leader first, and the log dir on each."""
+    """The brokers to hold a partition, the preferred leader first, and the log dir at each."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class ReplicasOf(msgspec.Struct, frozen=True):
     log_dirs: list[str] | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
@@ -84,7 +84,7 @@ class ElectionFile(JsonFile, frozen=True, kw_only=True):
 
 
 def read_json(path: str, flag: str, kind: type[T]) -> T:
-    """The file that an option names. Raises UsageError where it cannot be read or is not what it has to be."""
+    """Read the file that an option names. Raises UsageError if it cannot be read or is invalid."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -93,16 +93,16 @@ def read_json(path: str, flag: str, kind: type[T]) -> T:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{flag}: {path} has more than {MAX_BYTES} bytes; split it", prefixed=True)
     try:
-        found = msgspec.json.decode(data, type=kind)
+        content = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"{flag}: {path} is not what it has to be: {error}", prefixed=True) from error
-    if found.version != VERSION:
-        raise UsageError(f"{flag}: {path}: Not supported version field value {found.version}", prefixed=True)
-    return found
+        raise UsageError(f"{flag}: invalid file {path}: {error}", prefixed=True) from error
+    if content.version != VERSION:
+        raise UsageError(f"{flag}: {path}: Not supported version field value {content.version}", prefixed=True)
+    return content
 
 
-def repeated(places: Iterable[TopicPartition]) -> str:
-    """Those that occur more than once, in order and separated by commas."""
+def join_duplicates(partitions: Iterable[TopicPartition]) -> str:
+    """Return the partitions that occur more than once, sorted and separated by commas."""
     seen: set[TopicPartition] = set()
-    twice = {place for place in places if place in seen or seen.add(place)}  # type: ignore[func-returns-value]
-    return ",".join(map(str, sorted(twice)))
+    duplicates = {item for item in partitions if item in seen or seen.add(item)}  # type: ignore[func-returns-value]
+    return ",".join(map(str, sorted(duplicates)))

@@ -1,10 +1,10 @@
-"""Lines of text as records: Kafka's LineMessageReader and its properties.
+"""Parses lines of text into records: Kafka's LineMessageReader and its properties.
 
     [headers DELIMITER] [key SEPARATOR] value           with parse.headers=true and parse.key=true
     k1:v1,k2:v2 TAB customer-7 TAB {"total": 12}
 
-Bytes stay what they are: a line that is not UTF-8 becomes a value with these very bytes, where Kafka's tool would
-replace some. A line ends at LF or CR LF.
+Bytes are preserved: a line that is not UTF-8 becomes a value with the same bytes, where Kafka's tool would replace
+some. A line ends at LF or CR LF.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROPERTIES = {
     "ignore.error": "false",
     "null.marker": "",
 }
-"""Every property with its default; null.marker has none."""
+"""Every property with its default; null.marker has no default."""
 
 _PAIRS = (
     ("headers.delimiter", "headers.separator"),
@@ -39,10 +39,10 @@ _PAIRS = (
 
 
 class LineReader:
-    """Parses lines. Stateless, so thread-safe. Raises UsageError for properties that contradict each other."""
+    """Parses lines. Stateless, hence thread-safe. Raises UsageError for properties that contradict each other."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = {**PROPERTIES, **_known(properties)}
+        settings = {**PROPERTIES, **_drop_unknown(properties)}
         for first, second in _PAIRS:
             if settings[first] == settings[second] and settings[first]:
                 raise UsageError(f"{first} and {second} may not be equal")
@@ -59,7 +59,7 @@ class LineReader:
         self._null = settings["null.marker"].encode() if "null.marker" in properties else None
 
     def record(self, line: bytes, number: int) -> Record:
-        """The record that a line without its end stands for. Raises InvalidRecordError, which names the line."""
+        """Parse a line without its line end. Raises InvalidRecordError, which names the line."""
         headers, rest = self._split(self._parse_headers, line, line, self._delimiter, "headers delimiter", number)
         key, value = self._split(self._parse_key, rest, line, self._key_separator, "key separator", number)
         return Record(
@@ -71,7 +71,8 @@ class LineReader:
     def _split(
         self, enabled: bool, text: bytes, line: bytes, separator: bytes, what: str, number: int
     ) -> tuple[bytes | None, bytes]:
-        """What is before the separator, None where it is not asked for or missing with ignore.error, and the rest."""
+        """Return the text before the separator and the rest; None and all of it if not ``enabled``, or if the separator
+        is missing and ignore.error is set."""
         if not enabled:
             return None, text
         before, found, after = text.partition(separator)
@@ -104,13 +105,13 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _known(properties: Mapping[str, str]) -> dict[str, str]:
+def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
             kept[name] = value
         elif name == "topic":
-            logger.debug("property topic has no effect here: --topic says it")
+            logger.debug("property topic has no effect here: --topic names the topic")
         else:
-            complain(f"WARN: the line reader has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: ignoring unknown property {name!r} of the line reader{suggestion(name, PROPERTIES)}")
     return kept

@@ -1,8 +1,8 @@
-"""What the commands share: the option parser, the connection, and how they complain.
+"""Shared by all commands: the option parser, the connection to the cluster, and error output.
 
-Rules: flags are spelled and abbreviated as in Kafka's tools, that is, not abbreviated at all. A flag that takes one
-value is refused where it is given twice. A flag of Kafka's that has no meaning here is accepted, noted in the help, and
-logged at debug level when it is used; a deprecated one is accepted with a warning.
+Rules: flags are spelled as in Kafka's tools and, as there, cannot be abbreviated. A flag that takes one value is
+refused when given twice. A flag of Kafka's without meaning here is accepted, marked in the help, and logged at debug
+level when used; a deprecated one is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STORAGE_PROPERTY_PREFIX = "storage."
-"""In a --command-config file, what follows it is the name of a storage option."""
+"""Prefix of the storage options in a --command-config file."""
 
 KAFKA_EXIT_CODES_VARIABLE = "SPARKLOG_KAFKA_EXIT_CODES"
 
@@ -40,11 +40,11 @@ _OTHER_NAMES = {
     "--whitelist": "--include",
     "--group-id": "--group",
 }
-"""What older versions of Kafka's tools, or others of them, call an option."""
+"""Names of an option in older versions of Kafka's tools, or in other tools of Kafka."""
 
 
 class UsageError(Exception):
-    """The command line itself is wrong. ``prefixed`` ones are said as the command says its failures."""
+    """The command line itself is invalid. A ``prefixed`` one is printed with the prefix of the command's failures."""
 
     def __init__(self, message: str, prefixed: bool = False) -> None:
         super().__init__(message)
@@ -52,29 +52,29 @@ class UsageError(Exception):
 
 
 def complain(message: str) -> None:
-    """One line on stderr, also where the message holds control characters of the caller's."""
+    """Print one line on stderr, with line ends and control characters of the message escaped or replaced."""
     print(printable(message.replace("\n", " ")), file=sys.stderr)
 
 
 def say(message: str) -> None:
-    """One line on standard output, also where the message holds control characters of somebody's."""
+    """Print one line on standard output, with control characters of the message escaped."""
     print(printable(message))
 
 
-def explained(error: Exception) -> str:
-    """The error's message, without Python's words for an argument that a storage's client does not know."""
+def explain(error: Exception) -> str:
+    """Return the error's message; Python's TypeError for an unknown storage option is reworded."""
     message = str(error)
     unknown = _UNKNOWN_ARGUMENT.search(message)
     if unknown is None:
         return message
     return (
-        f"{message[: unknown.start()]}the storage's client has no option {unknown.group(1)!r}: correct "
+        f"{message[: unknown.start()]}the storage client has no option {unknown.group(1)!r}: correct "
         "--storage-option, or storage.NAME in the file of --command-config"
     )
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """``; did you mean X?`` where a known word is close, else nothing."""
+    """Return ``; did you mean X?`` if a known word is similar, else an empty string."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
@@ -82,24 +82,24 @@ def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def set_logging(debug: bool) -> None:
-    """Warnings, or with ``debug`` everything of sparklog's, on stderr."""
+    """Log to stderr: warnings, or with ``debug`` everything that sparklog logs."""
     if debug:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         logging.getLogger("sparklog").setLevel(logging.DEBUG)
 
 
-def kafkas_exit_codes(options: argparse.Namespace | None = None) -> bool:
-    """Whether ``--kafka-exit-codes`` or its environment variable asks for Kafka's, where they differ from ours."""
+def use_kafka_exit_codes(options: argparse.Namespace | None = None) -> bool:
+    """Whether ``--kafka-exit-codes`` or its environment variable selects Kafka's exit codes where they differ."""
     return getattr(options, "kafka_exit_codes", False) or is_set(KAFKA_EXIT_CODES_VARIABLE)
 
 
-def failure_code(options: argparse.Namespace, kafkas: int = 0) -> int:
-    """The exit code of a command that did not do (all of) what it was asked for: 1, or what Kafka's tool exits with."""
-    return kafkas if kafkas_exit_codes(options) else 1
+def failure_code(options: argparse.Namespace, kafka_code: int = 0) -> int:
+    """Return the exit code of a command that failed in whole or in part: 1, or that of Kafka's tool."""
+    return kafka_code if use_kafka_exit_codes(options) else 1
 
 
 def is_set(variable: str) -> bool:
-    """Whether an environment variable is set to something that does not mean no."""
+    """Whether an environment variable is set to a value other than 0, false or no."""
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no")
 
 
@@ -108,13 +108,13 @@ def flush_output() -> None:
 
 
 def silence_output() -> None:
-    """Send what is still buffered for a closed pipe to nowhere, so that the interpreter's exit does not complain."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # where stdout is no real file
+    """Discard output that is still buffered for a closed pipe, so that the interpreter reports no error on exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # if stdout is not a real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _OptionalOutput:
-    """Standard output, whose writing leads nowhere once the reader of the pipe is gone."""
+    """Standard output that discards what is written after the reader has closed the pipe."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -137,10 +137,10 @@ class _OptionalOutput:
 
 
 @contextlib.contextmanager
-def optional_output(wanted: bool) -> Iterator[None]:
-    """If ``wanted``, what is printed within may be lost to a closed pipe, and nothing else is."""
+def optional_output(enabled: bool) -> Iterator[None]:
+    """If ``enabled``, a closed pipe loses what the block prints but does not end the block."""
     stream = sys.stdout
-    if not wanted:
+    if not enabled:
         yield
         return
     sys.stdout = _OptionalOutput(stream)
@@ -151,7 +151,8 @@ def optional_output(wanted: bool) -> Iterator[None]:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """argparse with Kafka's manners: no abbreviations, one value for options that take one, errors exit with 1."""
+    """argparse with the conventions of Kafka's tools: no abbreviations, no repeated single-value options, errors exit
+    with 1."""
 
     def __init__(self, command: str, description: str, example: str, usage: str = "[OPTIONS]") -> None:
         super().__init__(
@@ -170,23 +171,23 @@ class CommandParser(argparse.ArgumentParser):
         self._deprecated: dict[str, str] = {}
         self._quiet_group: argparse._ArgumentGroup | None = None
         self.actions: tuple[str, ...] = ()
-        """The words that say what to do, of a command that takes one."""
+        """The values of the first argument, for a command with actions."""
         self.add_argument("-h", "--help", action="help", help="print this help")
         self.add_argument("--version", action=_Version, help="print the version")
-        self.add_argument("--debug", action="store_true", help="show what happens, and where an error comes from")
+        self.add_argument("--debug", action="store_true", help="print debug logs and stack traces")
         self.add_argument("--kafka-exit-codes", action="store_true", help=argparse.SUPPRESS)
 
     def add_actions(self, names: Iterable[str]) -> None:
-        """A first argument that says what to do, in ``options.action``; the command checks it."""
+        """Add a first argument, the action, as ``options.action``; the command validates it."""
         self.add_argument("action", nargs="?", help=argparse.SUPPRESS)
         self.actions = tuple(names)
 
     def optional_actions(self) -> list[argparse.Action]:
-        """What argparse knows of each option, in the order of the help."""
+        """Return argparse's description of each option, in the order of the help."""
         return [action for action in self._actions if action.option_strings]
 
     def add_connection(self) -> None:
-        """The flags that say which cluster, and how to reach its storage."""
+        """Add the flags that name the cluster and the options of its storage."""
         self.add_argument(
             "--bootstrap-server",
             metavar="ROOT",
@@ -197,7 +198,7 @@ class CommandParser(argparse.ArgumentParser):
             metavar="NAME=VALUE",
             action="append",
             default=[],
-            help="an option for the storage's client, repeatable; true, false, {…} and […] are read as JSON",
+            help="an option of the storage client, repeatable; true, false, {…} and […] are parsed as JSON",
         )
         self.add_argument(
             "--command-config",
@@ -206,11 +207,11 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_controller(self) -> None:
-        """Kafka's flag for the other kind of server, which ``bootstrap_server`` refuses with the one that applies."""
+        """Add Kafka's flag for controllers, which ``bootstrap_server`` refuses and names the flag to use."""
         self.add_argument("--bootstrap-controller", metavar="NAME", help="refused: --bootstrap-server takes the root")
 
     def add_without_effect(self, *flags: str, metavar: str | None = None, type: type = str) -> None:
-        """Flags of Kafka's that change nothing here; with ``metavar`` they take a value, of this type."""
+        """Add flags of Kafka's that have no effect here; with ``metavar`` they take a value of this type."""
         if self._quiet_group is None:
             self._quiet_group = self.add_argument_group("Accepted for Kafka's scripts, without effect here")
         for flag in flags:
@@ -221,14 +222,14 @@ class CommandParser(argparse.ArgumentParser):
             self._without_effect[action.dest] = flag
 
     def add_deprecated(self, flag: str, use: str, **settings: Any) -> None:
-        """An older name of the option ``use``: accepted with a warning, and refused beside it unless it has a ``dest``
-        of its own."""
+        """Add an older name of the option ``use``: accepted with a warning, and refused together with ``use`` unless it
+        has its own ``dest``."""
         settings.setdefault("dest", self._option_string_actions[use].dest)
         self.add_argument(flag, help=f"deprecated: {use}", **settings)
         self._deprecated[flag] = use
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse, or raise UsageError with a word on what was probably meant."""
+        """Parse the arguments. Raises UsageError, with a suggestion for a misspelled flag."""
         used = {argument.partition("=")[0] for argument in arguments}
         for flag, use in self._deprecated.items():
             same = self._option_string_actions[flag].dest == self._option_string_actions[use].dest
@@ -236,7 +237,7 @@ class CommandParser(argparse.ArgumentParser):
                 raise UsageError(f"Options {flag} and {use} cannot be specified together.")
         options, unknown = self.parse_known_args(arguments)
         if unknown:
-            raise UsageError(self._not_known(unknown[0], options))
+            raise UsageError(self._describe_unknown(unknown[0], options))
         for flag, use in self._deprecated.items():
             if flag in used:
                 complain(f"Warning: {flag} is deprecated. Use {use} instead.")
@@ -245,7 +246,7 @@ class CommandParser(argparse.ArgumentParser):
                 logger.debug("%s has no effect here", flag)
         return options
 
-    def _not_known(self, argument: str, options: argparse.Namespace) -> str:
+    def _describe_unknown(self, argument: str, options: argparse.Namespace) -> str:
         flag = argument.partition("=")[0]
         known = self._option_string_actions
         if not flag.startswith("-"):
@@ -254,15 +255,15 @@ class CommandParser(argparse.ArgumentParser):
                     return f"{flag!r} does not belong to any option; did you mean {option} {flag}?"
             return f"{flag!r} does not belong to any option"
         other = _OTHER_NAMES.get(flag)
-        meant = f"; did you mean {other}?" if other in known else suggestion(flag, known)
-        return f"{flag} is not a recognized option{meant}"
+        hint = f"; did you mean {other}?" if other in known else suggestion(flag, known)
+        return f"{flag} is not a recognized option{hint}"
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
 class _StoreOnce(argparse.Action):
-    """An option's one value: a second one is refused, since it is as likely as the first to be what was meant."""
+    """Store the single value of an option; a second one is refused, since either could be the intended one."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -276,7 +277,7 @@ class _StoreOnce(argparse.Action):
 
 
 class _Version(argparse.Action):
-    """``--version``, imported only then."""
+    """Print the version, which is imported only for this."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(nargs=0, **settings)
@@ -289,27 +290,27 @@ class _Version(argparse.Action):
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wide enough for the longest flags of Kafka's."""
+    """Makes the columns wide enough for Kafka's longest flags."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=120)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        """The help says of every option that may be given more than once that it may."""
+        """Mark every repeatable option as such."""
         if not isinstance(action, argparse._AppendAction) or "repeat" in (action.help or ""):
             return action.help
         return f"{action.help}; repeatable"
 
 
 def require(options: argparse.Namespace, *names: str) -> None:
-    """Raise as Kafka's CommandLineUtils does where one of these options is missing."""
+    """Raise UsageError, as Kafka's CommandLineUtils does, if one of these options is missing."""
     for name in names:
         if not given(options, name):
             raise UsageError(f'Missing required argument "[{name}]"')
 
 
 def refuse_together(options: argparse.Namespace, name: str, others: Iterable[str], note: str = "") -> None:
-    """Raise as Kafka's CommandLineUtils does where an option meets one that it cannot be used with."""
+    """Raise UsageError, as Kafka's CommandLineUtils does, if an option is given together with one of ``others``."""
     if not given(options, name):
         return
     for other in others:
@@ -318,7 +319,7 @@ def refuse_together(options: argparse.Namespace, name: str, others: Iterable[str
 
 
 def given(options: argparse.Namespace, name: str) -> bool:
-    """Whether an option was given; ``--partitions 0`` was."""
+    """Whether an option was given; ``--partitions 0`` counts as given."""
     value = getattr(options, name.replace("-", "_"))
     return value is not None and value is not False and value != []
 
@@ -327,7 +328,7 @@ def given(options: argparse.Namespace, name: str) -> bool:
 
 
 def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, str]:
-    """``name=value`` arguments as a dict; a value may hold ``=``. Raises UsageError."""
+    """Parse ``name=value`` arguments; a value may contain ``=``. Raises UsageError."""
     parsed: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -338,7 +339,7 @@ def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def read_properties_file(path: str, flag: str) -> dict[str, str]:
-    """A .properties file that an option names. Raises UsageError where it cannot be read."""
+    """Read the .properties file that an option names. Raises UsageError if it cannot be read."""
     from sparklog.config.properties import read_properties
     from sparklog.errors import SparklogError
 
@@ -352,7 +353,7 @@ def read_properties_file(path: str, flag: str) -> dict[str, str]:
 
 
 def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
-    """The cluster's root and its storage options: flags first, then the config file, then the environment."""
+    """Return the cluster's root and its storage options: from flags, else the config file, else the environment."""
     refuse_controller(options)
     properties: dict[str, str] = {}
     if options.command_config:
@@ -367,30 +368,30 @@ def bootstrap_server(options: argparse.Namespace) -> tuple[str, dict[str, object
 
 
 def refuse_controller(options: argparse.Namespace) -> None:
-    """Raises UsageError where ``--bootstrap-controller`` is given."""
+    """Raise UsageError if ``--bootstrap-controller`` is given."""
     if getattr(options, "bootstrap_controller", None) is not None:
         raise UsageError("there is no controller to connect to: give the cluster's root as --bootstrap-server")
 
 
 def check_root(root: str) -> None:
-    """Refuse the address of Kafka brokers, which a script may still have. Raises UsageError."""
+    """Raise UsageError for the address of Kafka brokers, which an old script may still pass."""
     if _BROKER_LIST.fullmatch(root.strip()) and not os.path.exists(root):
         raise UsageError(
-            f"{root!r} looks like the address of Kafka brokers: give the one root of the cluster, a folder or an "
-            "address such as /data/log or s3://bucket/log; there is no server with a port"
+            f"{root!r} looks like the address of Kafka brokers: give the root of the cluster, a path or URL such as "
+            "/data/log or s3://bucket/log; there is no server with a port"
         )
 
 
 def storage_options(options: argparse.Namespace, properties: Mapping[str, str]) -> dict[str, object]:
-    """Options for the storage's client: ``--storage-option``, then those of the config file."""
+    """Return the options of the storage client; ``--storage-option`` overrides the config file."""
     prefix = STORAGE_PROPERTY_PREFIX
     texts = {name[len(prefix) :]: value for name, value in properties.items() if name.startswith(prefix)}
     texts.update(parse_pairs(options.storage_option, "--storage-option"))
-    return {name: _storage_value(name, value) for name, value in texts.items()}
+    return {name: _parse_storage_value(name, value) for name, value in texts.items()}
 
 
-def _storage_value(name: str, text: str) -> object:
-    """Text, except for what can only be JSON; numbers stay text, since keys and secrets may be all digits."""
+def _parse_storage_value(name: str, text: str) -> object:
+    """Parse what can only be JSON, else return the text. Numbers stay text: keys and secrets may be all digits."""
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
     import json
@@ -398,7 +399,7 @@ def _storage_value(name: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--storage-option {name}: {text!r} is not JSON: {error}") from error
+        raise UsageError(f"--storage-option {name}: invalid JSON {text!r}: {error}") from error
 
 
 def connect(options: argparse.Namespace) -> Coordinator:

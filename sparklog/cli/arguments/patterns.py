@@ -1,4 +1,4 @@
-"""Which topics and partitions an option means: Kafka's regular expressions and partition patterns."""
+"""Parses the options that select topics and partitions: Kafka's regular expressions and partition patterns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PartitionFilter = Callable[[str, int], bool]
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """Kafka's TopicFilter: a comma means "or", and spaces and the quotes around it are dropped. For ``fullmatch``.
+    """Compile Kafka's TopicFilter, for ``fullmatch``: a comma means "or"; spaces and surrounding quotes are dropped.
 
-    Raises UsageError for what is no regular expression.
+    Raises UsageError for an invalid regular expression.
     """
     regex = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
@@ -26,7 +26,7 @@ def topic_pattern(text: str) -> re.Pattern[str]:
 
 
 def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal: bool) -> list[str]:
-    """Names in order, those that match if there is a pattern, without Kafka's internal ones if so wanted."""
+    """Return the sorted topics that match the pattern (if given), without internal ones if ``exclude_internal``."""
     compiled = topic_pattern(pattern) if pattern is not None else None
     return sorted(
         topic
@@ -36,13 +36,13 @@ def matching_topics(topics: Iterable[str], pattern: str | None, exclude_internal
 
 
 def topic_partition_rules(text: str) -> PartitionFilter:
-    """``--topic-partitions``: any of the comma-separated rules. Raises UsageError."""
-    rules = [_rule(part) for part in text.split(",")]
+    """Parse ``--topic-partitions``: a partition must match any of the comma-separated rules. Raises UsageError."""
+    rules = [_parse_rule(part) for part in text.split(",")]
     return lambda topic, partition: any(rule(topic, partition) for rule in rules)
 
 
 def topic_and_partitions(topic: str | None, partitions: str | None) -> PartitionFilter:
-    """``--topic`` with ``--partitions``: a regular expression and a comma-separated list. Raises UsageError."""
+    """Parse ``--topic`` and ``--partitions``: a regular expression and a comma-separated list. Raises UsageError."""
     pattern = topic_pattern(topic if topic is not None else ".*")
     wanted: set[int] = set()
     for part in (partitions or "").split(",") if partitions else []:
@@ -55,11 +55,11 @@ def topic_and_partitions(topic: str | None, partitions: str | None) -> Partition
     return lambda name, partition: bool(pattern.fullmatch(name)) and (not wanted or partition in wanted)
 
 
-def _rule(text: str) -> PartitionFilter:
-    found = _RULE.match(text)
-    if found is None:
+def _parse_rule(text: str) -> PartitionFilter:
+    match = _RULE.match(text)
+    if match is None:
         raise UsageError(f"Invalid rule specification: {text}", prefixed=True)
-    name, single, lower, upper = found.groups()
+    name, single, lower, upper = match.groups()
     pattern = topic_pattern(name or ".*")
     if single:
         first, end = int(single), int(single) + 1

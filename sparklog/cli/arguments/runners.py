@@ -1,6 +1,6 @@
-"""Where the tasks of long work run: in this process, in several, or on Spark (``--workers``, ``--distributed``).
+"""Chooses where long work runs: in this process, in several processes, or on Spark (``--workers``, ``--distributed``).
 
-Rules: Spark is imported by name and only when it is asked for, so that the command line needs none.
+Rules: Spark is imported by name and only with ``--distributed``, so that the command line works without it.
 """
 
 from __future__ import annotations
@@ -18,61 +18,61 @@ if TYPE_CHECKING:
     from sparklog.maintenance.runner import TaskRunner
 
 PROGRESS_SECONDS = 5.0
-"""Seconds between two lines about work that goes on."""
+"""Seconds between two progress lines."""
 
 
 def add_runner_options(options: CommandParser) -> None:
-    group = options.add_argument_group("Where the work is done")
-    group.add_argument("--workers", metavar="N", type=int, help="processes on this machine (1: this one)")
-    group.add_argument("--distributed", action="store_true", help="on Spark, which has to be installed")
-    group.add_argument("--master", metavar="URL", help="Spark's master: local[4], yarn, spark://… (local[*])")
+    group = options.add_argument_group("Where the work runs")
     group.add_argument(
-        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's, repeatable"
+        "--workers", metavar="N", type=int, help="number of processes on this machine (default 1: this process)"
     )
+    group.add_argument("--distributed", action="store_true", help="run on Spark, which must be installed")
+    group.add_argument("--master", metavar="URL", help="Spark's master: local[4], yarn, spark://… (default: local[*])")
+    group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting, repeatable")
 
 
 def check_runner_options(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raise UsageError for options that cannot be combined."""
     if options.distributed and options.workers is not None:
         raise UsageError('Option "[workers]" can\'t be used with option "[distributed]"')
     if not options.distributed and (options.master or options.conf):
-        raise UsageError("--master and --conf are Spark's, which --distributed asks for")
+        raise UsageError("--master and --conf are settings of Spark and require --distributed")
     if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers {options.workers}: at least 1")
+        raise UsageError(f"invalid --workers {options.workers}: must be at least 1")
     parse_pairs(options.conf, "--conf")
 
 
 @contextmanager
 def task_runners(
-    options: argparse.Namespace, name: str, check: Callable[[], None] = lambda: None, said: bool = True
+    options: argparse.Namespace, name: str, check: Callable[[], None] = lambda: None, progress: bool = True
 ) -> Iterator[Callable[[str], TaskRunner]]:
-    """Runners for as long as the ``with`` block runs, each for work with a description, which Spark's UI shows.
+    """Yield a function that creates runners, valid within the ``with`` block; Spark's UI shows their descriptions.
 
-    ``check`` may end their work (see ``maintenance.runner``). They say how far they are unless not ``said``. Raises
-    UsageError where Spark is asked for and not installed.
+    ``check`` may end their work (see ``maintenance.runner``). With ``progress`` they report it on standard error.
+    Raises UsageError if Spark is requested and not installed.
     """
 
-    def watched(runner: TaskRunner, title: str) -> TaskRunner:
-        return _Watched(runner, title) if said else runner
+    def with_progress(runner: TaskRunner, title: str) -> TaskRunner:
+        return _ProgressRunner(runner, title) if progress else runner
 
     if not options.distributed:
         from sparklog.maintenance.runner import runner
 
-        yield lambda description: watched(runner(options.workers or 1, check), f"{name}: {description}")
+        yield lambda description: with_progress(runner(options.workers or 1, check), f"{name}: {description}")
         return
-    session, tasks = _spark()
+    session, tasks = _import_spark()
     conf = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF", **parse_pairs(options.conf, "--conf")}
     spark = session.sparklog_session(options.master or "local[*]", f"sparklog {name}", config=conf)
     try:
-        yield lambda description: watched(
+        yield lambda description: with_progress(
             tasks.SparkTasks(spark, f"{name}: {description}", check), f"{name}: {description}"
         )
     finally:
         spark.stop()
 
 
-def _spark() -> tuple[Any, Any]:
-    if sys.modules.get("numpy", sys) is None:  # hidden by the command line for its speed; Spark may want it
+def _import_spark() -> tuple[Any, Any]:
+    if sys.modules.get("numpy", sys) is None:  # hidden by ``cli.main`` to start faster; Spark may need it
         del sys.modules["numpy"]
     try:
         return importlib.import_module("sparklog.spark.session"), importlib.import_module("sparklog.spark.jobs.runner")
@@ -83,8 +83,8 @@ def _spark() -> tuple[Any, Any]:
         ) from error
 
 
-class _Watched:
-    """A runner that says on standard error how far it is."""
+class _ProgressRunner:
+    """A runner that reports progress on standard error."""
 
     def __init__(self, inner: TaskRunner, title: str) -> None:
         self._inner = inner
@@ -101,9 +101,9 @@ class _Watched:
 
         clock = SystemClock()
         total = length_hint(items, 0)
-        said = clock.monotonic()
+        last_report = clock.monotonic()
         for done, result in enumerate(self._inner.run(function, items), 1):
-            if clock.monotonic() - said >= PROGRESS_SECONDS:
-                said = clock.monotonic()
+            if clock.monotonic() - last_report >= PROGRESS_SECONDS:
+                last_report = clock.monotonic()
                 print(f"{self._title}: {done:,}{f' of {total:,}' if total else ''} tasks done", file=sys.stderr)
             yield result

@@ -9,32 +9,32 @@ from types import ModuleType
 
 COMMANDS = {
     "topics": "create, list, describe, alter and delete topics",
-    "configs": "show and change settings of topics and of the cluster",
+    "configs": "describe and alter settings of topics and of the cluster",
     "console-producer": "send lines of text as records",
     "console-consumer": "print records",
     "get-offsets": "print the earliest, latest or timed offsets of partitions",
     "consumer-groups": "describe and delete consumer groups, and set their offsets",
     "groups": "list groups with type and protocol",
     "transactions": "list and describe transactional ids and producers",
-    "applications": "list and forget applications whose writes are numbered",
-    "e2e-latency": "measure how long a record takes from its sending to its reading",
-    "producer-perf-test": "measure how fast records can be sent",
-    "consumer-perf-test": "measure how fast records can be read",
-    "verifiable-producer": "send numbers and print as JSON what came of each",
-    "verifiable-consumer": "read in a group and print as JSON what happens",
+    "applications": "list and forget applications that number their writes",
+    "e2e-latency": "measure the latency of a record from producer to consumer",
+    "producer-perf-test": "measure the throughput of a producer",
+    "consumer-perf-test": "measure the throughput of a consumer",
+    "verifiable-producer": "send numbers and print the outcome of each as JSON",
+    "verifiable-consumer": "consume in a group and print each event as JSON",
     "delete-records": "delete the records before an offset",
-    "maintain": "roll, retention, compaction, replication and what else a log needs",
+    "maintain": "run roll, retention, compaction, replication and other maintenance",
     "brokers": "add, list, remove and cordon storage locations",
-    "leader-election": "let preferred replicas lead, or ones that are out of sync",
+    "leader-election": "elect preferred replicas, or replicas that are out of sync, as leaders",
     "reassign-partitions": "move replicas to other brokers",
     "replica-verification": "read all replicas and compare them",
-    "log-dirs": "print how much of which partition each broker holds",
-    "vacuum": "delete what writers that died have left behind",
-    "fsck": "check everything against its checksums, and repair it",
+    "log-dirs": "print the size of each partition at each broker",
+    "vacuum": "delete orphans: files left behind by failed writers",
+    "fsck": "verify all files against their checksums, and repair them",
     "dump-log": "print and verify .log and .index files",
-    "cluster": "create a cluster, describe it, print its id, mirror it",
-    "jobs": "list the programs for spark-submit and where they are",
-    "completion": "print what makes bash or zsh complete commands and options",
+    "cluster": "create, describe and mirror a cluster, or print its id",
+    "jobs": "list the programs for spark-submit and their paths",
+    "completion": "print a completion script for bash or zsh",
 }
 
 _PACKAGES = {
@@ -54,7 +54,7 @@ _PACKAGES = {
 
 
 def load_command(name: str) -> ModuleType:
-    """The module of a command in ``COMMANDS``: ``parser()`` describes its options, ``run(options)`` runs it."""
+    """Import the module of a command in ``COMMANDS``: ``parser()`` returns its options, ``run(options)`` runs it."""
     package = next((package for package, names in _PACKAGES.items() if name in names), "admin")
     parts = [__name__, package, name.replace("-", "_")]
     return importlib.import_module(".".join(part for part in parts if part))

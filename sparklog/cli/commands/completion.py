@@ -1,9 +1,9 @@
-"""``sparklog completion``: prints a script that makes bash or zsh complete commands, actions and options.
+"""``sparklog completion``: prints a script with which bash or zsh completes commands, actions and options.
 
     source <(sparklog completion bash)                              # in ~/.bashrc
     sparklog completion zsh > ~/.zsh/completions/_sparklog           # a folder of $fpath
 
-The scripts are made of the option parsers themselves, and need no sparklog to run.
+The scripts are generated from the option parsers and run without sparklog.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from sparklog.cli.arguments.parser import CommandParser, UsageError, suggestion
 
 FILES = frozenset({"FILE", "FILES", "ROOT", "CONFIG-FILE"})
-"""What options take, by their metavar, that is completed as a path."""
+"""Metavars of the options whose value is completed as a path."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "completion",
-        "Print a script that makes the shell complete commands and options.",
+        "Print a script with which the shell completes commands and options.",
         "sparklog completion bash > /etc/bash_completion.d/sparklog",
         "bash|zsh",
     )
@@ -32,18 +32,18 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     scripts: dict[str, Callable[[], str]] = {"bash": bash_script, "zsh": zsh_script}
     if options.action not in scripts:
-        said = f"there is no completion for {options.action!r}" if options.action else "a shell is missing"
-        raise UsageError(f"{said}: bash or zsh{suggestion(options.action or '', scripts)}")
+        reason = f"unsupported shell {options.action!r}" if options.action else "missing shell"
+        raise UsageError(f"{reason}: bash or zsh{suggestion(options.action or '', scripts)}")
     print(scripts[options.action](), end="")
     return 0
 
 
 class _Option(NamedTuple):
-    """One option of a command, under all its names."""
+    """An option of a command, with all its names."""
 
     flags: tuple[str, ...]
-    takes: str
-    """What stands for its value in the help; empty for a switch."""
+    metavar: str
+    """The placeholder of its value in the help; empty for a switch."""
     choices: tuple[str, ...]
     repeatable: bool
     help: str
@@ -59,17 +59,17 @@ class _Command(NamedTuple):
 def _commands() -> Iterator[_Command]:
     from sparklog.cli.commands import COMMANDS, load_command
 
-    for name, text in COMMANDS.items():
+    for name, description in COMMANDS.items():
         options: CommandParser = load_command(name).parser()
-        yield _Command(name, text, options.actions, [_option(action) for action in options.optional_actions()])
+        yield _Command(name, description, options.actions, [_option(action) for action in options.optional_actions()])
 
 
 def _option(action: argparse.Action) -> _Option:
-    takes = action.nargs != 0
+    takes_value = action.nargs != 0
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     return _Option(
         flags=tuple(action.option_strings),
-        takes=metavar if takes else "",
+        metavar=metavar if takes_value else "",
         choices=tuple(map(str, action.choices or ())),
         repeatable=isinstance(action, argparse._AppendAction),
         help="" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),
@@ -105,7 +105,7 @@ complete -F _sparklog sparklog
 
 
 def bash_script() -> str:
-    """A script for bash to source."""
+    """Return the script for bash to source."""
     commands = list(_commands())
     cases = "\n".join(_bash_case(command) for command in commands)
     return _BASH.format(commands=" ".join(command.name for command in commands), cases=cases)
@@ -113,10 +113,10 @@ def bash_script() -> str:
 
 def _bash_case(command: _Command) -> str:
     flags = " ".join(flag for option in command.options for flag in option.flags if flag.startswith("--"))
-    files = [flag for option in command.options if option.takes in FILES for flag in option.flags]
-    chosen = [option for option in command.options if option.choices]
+    files = [flag for option in command.options if option.metavar in FILES for flag in option.flags]
+    with_choices = [option for option in command.options if option.choices]
     values = [
-        flag for option in command.options if option.takes and option.takes not in FILES and not option.choices
+        flag for option in command.options if option.metavar and option.metavar not in FILES and not option.choices
         for flag in option.flags
     ]  # fmt: skip
     lines = [f"        {command.name})", f'            words="{flags}"']
@@ -124,7 +124,7 @@ def _bash_case(command: _Command) -> str:
         lines.append(f'            [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(command.actions)} $words"')
     lines.append(f'            files="{" ".join(files)}"')
     lines.append(f'            values="{" ".join(values)}"')
-    for option in chosen:
+    for option in with_choices:
         lines.append(
             f'            case $before in {"|".join(option.flags)}) words="{" ".join(option.choices)}" ;; esac'
         )
@@ -162,16 +162,16 @@ fi
 
 
 def zsh_script() -> str:
-    """A script for a folder of zsh's ``fpath``, or to source after ``compinit``."""
+    """Return the script for a folder of zsh's ``fpath``, or to source after ``compinit``."""
     commands = list(_commands())
-    described = "\n".join(f"        {_quoted(f'{command.name}:{command.help}')}" for command in commands)
-    return _ZSH.format(commands=described, cases="\n".join(map(_zsh_case, commands)))
+    descriptions = "\n".join(f"        {_quote(f'{command.name}:{command.help}')}" for command in commands)
+    return _ZSH.format(commands=descriptions, cases="\n".join(map(_zsh_case, commands)))
 
 
 def _zsh_case(command: _Command) -> str:
     specs = [_zsh_spec(option, flag) for option in command.options for flag in option.flags if flag.startswith("--")]
     if command.actions:
-        specs.insert(0, _quoted(f"1:action:({' '.join(command.actions)})"))
+        specs.insert(0, _quote(f"1:action:({' '.join(command.actions)})"))
     return "\n".join(
         [f"        {command.name}) _arguments \\", *(f"            {spec} \\" for spec in specs), "            ;;"]
     )
@@ -180,14 +180,14 @@ def _zsh_case(command: _Command) -> str:
 def _zsh_spec(option: _Option, flag: str) -> str:
     text = "".join(f"\\{character}" if character in "[]\\:" else character for character in option.help)
     spec = f"{'*' if option.repeatable else ''}{flag}[{text}]"
-    if option.takes:
-        what = option.takes.replace(":", "\\:")
-        values = f"({' '.join(option.choices)})" if option.choices else "_files" if option.takes in FILES else ""
-        spec += f":{what}:{values}"
-    return _quoted(spec)
+    if option.metavar:
+        metavar = option.metavar.replace(":", "\\:")
+        values = f"({' '.join(option.choices)})" if option.choices else "_files" if option.metavar in FILES else ""
+        spec += f":{metavar}:{values}"
+    return _quote(spec)
 
 
-def _quoted(text: str) -> str:
-    """As one word of a shell, on one line."""
+def _quote(text: str) -> str:
+    """Quote a text as a single shell word on one line."""
     one_line = " ".join(text.split())
     return "'" + one_line.replace("'", "'\\''") + "'"

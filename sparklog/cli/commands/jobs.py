@@ -1,6 +1,6 @@
-"""``sparklog jobs``: the programs for spark-submit that were installed with sparklog, and where they are.
+"""``sparklog jobs``: lists the programs for spark-submit that are installed with sparklog, with their paths.
 
-Kafka has none. ``sparklog jobs NAME`` prints a path alone, for ``spark-submit $(sparklog jobs produce) …``.
+Kafka has no such command. ``sparklog jobs NAME`` prints only a path, for ``spark-submit $(sparklog jobs produce) …``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ def parser() -> CommandParser:
 
     options = CommandParser(
         "jobs",
-        "List the programs for spark-submit with their paths. `sparklog jobs NAME` prints the path of one, and\n"
-        "`python -m sparklog.jobs.NAME` runs it here.",
+        "List the programs for spark-submit with their paths. `sparklog jobs NAME` prints the path of one;\n"
+        "`python -m sparklog.jobs.NAME` runs it without spark-submit.",
         'spark-submit "$(sparklog jobs produce)" --bootstrap-server /data/log --topic flights --format orc --path in',
         "[NAME] [OPTIONS]",
     )
-    options.add_argument("name", nargs="?", metavar="NAME", help="print the path of this job alone")
+    options.add_argument("name", nargs="?", metavar="NAME", help="print only the path of this job")
     options.actions = tuple(job.name for job in list_jobs())
     add_json(options)
     return options
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     names = [job.name for job in jobs]
     if options.name is not None:
         if options.name not in names:
-            raise UsageError(f"there is no job {options.name!r}{suggestion(options.name, names)}")
+            raise UsageError(f"unknown job {options.name!r}{suggestion(options.name, names)}")
         jobs = [job for job in jobs if job.name == options.name]
     if options.json:
         from sparklog.cli.output.job_documents import JobFile, JobList

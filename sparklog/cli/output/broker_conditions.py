@@ -1,7 +1,7 @@
-"""How each broker is now, for every command that shows brokers: what the cluster says of it, and whether it answers.
+"""Probes the brokers for every command that shows them: their state in the log, and whether their locations answer.
 
-The cluster counts on a location until a controller has noticed that it is gone, and there may be none at work; so each
-location is asked.
+The log shows a location as online until a controller notices its failure, and no controller may be running; so each
+location is probed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 TIMEOUT_MS = 5000
-"""ms that the locations have to answer, where no option says otherwise."""
+"""ms within which the locations have to answer, unless an option sets another timeout."""
 
 Word = Literal["online", "unreachable", "offline"]
 
 
 class Condition(NamedTuple):
-    """``last_seen_ms`` is None where it is not known; ``problem`` says why a broker did not answer."""
+    """The condition of a broker. ``last_seen_ms`` is None if unknown; ``problem`` is why it did not answer."""
 
     word: Word
     last_seen_ms: int | None
@@ -29,20 +29,20 @@ class Condition(NamedTuple):
 
 
 def conditions_of(coordinator: Coordinator, timeout_ms: int = TIMEOUT_MS) -> dict[int, Condition]:
-    """All brokers by id; all are asked at once. Raises StorageError where the root does not answer."""
+    """Probe all brokers in parallel; return their conditions by id. Raises StorageError if the root does not answer."""
     from sparklog.coordinator.probes import probe_brokers
 
     probes = probe_brokers(coordinator, timeout_ms / 1000)
-    found: dict[int, Condition] = {}
+    conditions: dict[int, Condition] = {}
     for number, probe in probes.items():
-        answered: Word = "online" if probe.answered else "unreachable"
-        word = answered if coordinator.state.brokers[number].online else "offline"
-        found[number] = Condition(word, probe.last_seen_ms, probe.why or None)
-    return found
+        probed: Word = "online" if probe.answered else "unreachable"
+        word = probed if coordinator.state.brokers[number].online else "offline"
+        conditions[number] = Condition(word, probe.last_seen_ms, probe.why or None)
+    return conditions
 
 
 def complain_of(conditions: Mapping[int, Condition]) -> None:
-    """A line on standard error for each broker that did not answer."""
+    """Print a line on standard error for each broker that did not answer."""
     for number, condition in conditions.items():
         if condition.problem is not None:
             complain(f"broker {number} did not answer: {condition.problem}")

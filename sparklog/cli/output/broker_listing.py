@@ -1,4 +1,4 @@
-"""What ``brokers list`` shows: the document, and the table made of it."""
+"""Builds the document of ``brokers list``, and the table from it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,37 @@ NOW = "now"
 
 
 def listing(coordinator: Coordinator, timeout_ms: int) -> BrokerList:
-    """The brokers, each asked whether it is there. Raises StorageError where the root does not answer."""
+    """Probe and list all brokers. Raises StorageError if the root does not answer."""
     conditions = conditions_of(coordinator, timeout_ms)
     state, root = coordinator.state, coordinator.store.root
-    return BrokerList(brokers=[_details(state, state.brokers[one], found, root) for one, found in conditions.items()])
+    return BrokerList(
+        brokers=[_details(state, state.brokers[number], condition, root) for number, condition in conditions.items()]
+    )
 
 
 def _details(state: State, broker: BrokerState, condition: Condition, root: str) -> BrokerDetails:
     number = broker.broker
-    held = [one for topic in state.topics.values() for one in topic.partitions if number in one.replicas]
-    in_sync = [one for one in held if number in one.isr]
+    replicas = [
+        partition for topic in state.topics.values() for partition in topic.partitions if number in partition.replicas
+    ]
+    in_sync = [partition for partition in replicas if number in partition.isr]
     return BrokerDetails(
         broker=number,
         state=condition.word,
         cordoned=broker.cordoned,
         last_seen_ms=condition.last_seen_ms,
         problem=condition.problem,
-        replicas=len(held),
-        out_of_sync=len(held) - len(in_sync),
-        leaders=sum(one.leader == number for one in held),
-        size_bytes=sum(one.size_bytes for one in in_sync),
+        replicas=len(replicas),
+        out_of_sync=len(replicas) - len(in_sync),
+        leaders=sum(partition.leader == number for partition in replicas),
+        size_bytes=sum(partition.size_bytes for partition in in_sync),
         location=broker.url or root,
     )
 
 
-def lines(found: BrokerList) -> Iterator[str]:
-    """A table; what a location is seen at is one word, so that columns can be cut."""
-    rows = [COLUMNS, *map(_row, found.brokers)]
+def lines(broker_list: BrokerList) -> Iterator[str]:
+    """Format a table; every column before the location is a single word, so that tools such as ``cut`` can split it."""
+    rows = [COLUMNS, *map(_row, broker_list.brokers)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
     for row in rows:
         cells = [printable(value).ljust(width) for value, width in zip(row, widths, strict=False)]
@@ -66,7 +70,7 @@ def _row(broker: BrokerDetails) -> tuple[str, ...]:
 
 
 def _time(timestamp_ms: int | None) -> str:
-    """``2026-11-22T11:45:34Z``, or a dash."""
+    """Format a time as ``2026-11-22T11:45:34Z``, or a dash if it is not known."""
     from datetime import datetime, timedelta, timezone
 
     if timestamp_ms is None:

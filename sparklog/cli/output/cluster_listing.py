@@ -1,4 +1,4 @@
-"""What ``cluster describe`` and ``cluster list-endpoints`` show: the documents, and the lines made of them."""
+"""Builds the documents of ``cluster describe`` and ``cluster list-endpoints``, and the lines from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def description(coordinator: Coordinator, conditions: Mapping[int, Condition]) -> ClusterDescription:
-    """What lies below the root, whose brokers are in these conditions. Raises StorageError."""
+    """Describe the cluster, with the given conditions of its brokers. Raises StorageError."""
     state, root = coordinator.state, coordinator.store.root
     boundary, checkpoint = read_boundary(coordinator.store), read_newest(coordinator.store)
     removed = state.removed_files.values()
@@ -34,8 +34,8 @@ def description(coordinator: Coordinator, conditions: Mapping[int, Condition]) -
         checkpoint=None if checkpoint is None else checkpoint.version,
         controller=state.controller.controller if state.controller.epoch else None,
         controller_epoch=state.controller.epoch,
-        removed_files=sum(one.files for one in removed),
-        removed_bytes=sum(one.size_bytes for one in removed),
+        removed_files=sum(listing.files for listing in removed),
+        removed_bytes=sum(listing.size_bytes for listing in removed),
         brokers=[
             ClusterBroker(
                 broker=number,
@@ -61,32 +61,34 @@ def _topic(topic: TopicState) -> ClusterTopic:
     )
 
 
-def description_lines(found: ClusterDescription) -> Iterator[str]:
-    """A line for each fact, then a table of the topics."""
-    none_gone, some_gone = "none: all commits are kept", f"{found.boundary} (commits up to it may be gone)"
-    removed = (
-        f"{found.removed_files} files of {found.removed_bytes} bytes, which `sparklog maintain` deletes when their"
+def description_lines(description: ClusterDescription) -> Iterator[str]:
+    """Format a line for each fact, then a table of the topics."""
+    all_kept, some_removed = "none: all commits are kept", f"{description.boundary} (commits up to it may be removed)"
+    retired = (
+        f"{description.removed_files} files of {description.removed_bytes} bytes, to be deleted by `sparklog maintain`"
     )
     lines = {
-        "Cluster ID": found.cluster_id,
-        "Root": found.root,
-        "Level": f"{found.level} (needs {found.needs_version})",
-        "Version": f"{found.version} (last commit {utc(found.timestamp_ms)})",
-        "Boundary": none_gone if found.boundary is None else some_gone,
-        "Checkpoint": "none yet" if found.checkpoint is None else f"{found.checkpoint}",
-        "Brokers": ", ".join(f"{broker.broker} ({_conditions(broker)})" for broker in found.brokers),
-        "Controller": "" if found.controller is None else f"{found.controller} (epoch {found.controller_epoch})",
-        "Topics": f"{len(found.topics)}",
-        "Partitions": f"{sum(topic.partitions for topic in found.topics)}",
-        "Segments": f"{sum(topic.segments for topic in found.topics)}",
-        "Records": f"{sum(topic.records for topic in found.topics)}",
-        "Size": f"{sum(topic.size_bytes for topic in found.topics)} bytes",
-        "Removed": f"{removed} time has come" if found.removed_files else "",
+        "Cluster ID": description.cluster_id,
+        "Root": description.root,
+        "Level": f"{description.level} (needs {description.needs_version})",
+        "Version": f"{description.version} (last commit {utc(description.timestamp_ms)})",
+        "Boundary": all_kept if description.boundary is None else some_removed,
+        "Checkpoint": "none yet" if description.checkpoint is None else f"{description.checkpoint}",
+        "Brokers": ", ".join(f"{broker.broker} ({_conditions(broker)})" for broker in description.brokers),
+        "Controller": ""
+        if description.controller is None
+        else f"{description.controller} (epoch {description.controller_epoch})",
+        "Topics": f"{len(description.topics)}",
+        "Partitions": f"{sum(topic.partitions for topic in description.topics)}",
+        "Segments": f"{sum(topic.segments for topic in description.topics)}",
+        "Records": f"{sum(topic.records for topic in description.topics)}",
+        "Size": f"{sum(topic.size_bytes for topic in description.topics)} bytes",
+        "Removed": retired if description.removed_files else "",
     }
     yield from (f"{name + ':':<12}{printable(value)}" for name, value in lines.items() if value)
-    if found.topics:
+    if description.topics:
         yield ""
-        yield from _topic_table(found.topics)
+        yield from _topic_table(description.topics)
 
 
 def _conditions(broker: ClusterBroker) -> str:
@@ -94,22 +96,22 @@ def _conditions(broker: ClusterBroker) -> str:
 
 
 def _topic_table(topics: list[ClusterTopic]) -> Iterator[str]:
-    """Partitions, segments, records that can be read, bytes of the segments."""
+    """Format a table of partitions, segments, readable records and bytes of the segments."""
     names = [printable(topic.topic) for topic in topics]
     width = max(len("TOPIC"), *map(len, names))
     yield f"{'TOPIC':<{width}} {'PARTITIONS':>10} {'SEGMENTS':>10} {'RECORDS':>15} {'BYTES':>15}"
-    for name, one in zip(names, topics, strict=True):
-        yield f"{name:<{width}} {one.partitions:>10} {one.segments:>10} {one.records:>15} {one.size_bytes:>15}"
+    for name, topic in zip(names, topics, strict=True):
+        yield f"{name:<{width}} {topic.partitions:>10} {topic.segments:>10} {topic.records:>15} {topic.size_bytes:>15}"
 
 
 def utc(timestamp_ms: int) -> str:
-    """``2026-11-22 11:45:34.000 UTC``."""
+    """Format a time as ``2026-11-22 11:45:34.000 UTC``."""
     moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms)
     return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
 def endpoints(coordinator: Coordinator, conditions: Mapping[int, Condition], with_fenced: bool) -> EndpointList:
-    """Where the brokers are; those that are not online, which are fenced, only where they are asked for."""
+    """List the locations of the brokers; those that are not online, which are fenced, only with ``with_fenced``."""
     state, root = coordinator.state, coordinator.store.root
     return EndpointList(
         endpoints=[
@@ -127,12 +129,13 @@ def endpoints(coordinator: Coordinator, conditions: Mapping[int, Condition], wit
     )
 
 
-def endpoint_lines(found: EndpointList, with_state: bool) -> Iterator[str]:
-    """Kafka's table, which has a column for the state where fenced brokers are asked for."""
+def endpoint_lines(endpoint_list: EndpointList, with_state: bool) -> Iterator[str]:
+    """Format Kafka's table, which has a column for the state if fenced brokers are included."""
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
-    for one in found.endpoints:
-        rows.append((f"{one.id}", printable(one.host), f"{one.port}", one.rack or "null", one.state, one.endpoint_type))
-    wide = max(len(row[1]) for row in rows)
+    for endpoint in endpoint_list.endpoints:
+        host, rack = printable(endpoint.host), endpoint.rack or "null"
+        rows.append((f"{endpoint.id}", host, f"{endpoint.port}", rack, endpoint.state, endpoint.endpoint_type))
+    width = max(len(row[1]) for row in rows)
     for number, host, port, rack, state, kind in rows:
-        shown = f"{state:<10} " if with_state else ""
-        yield f"{number:<10} {host:<{wide}} {port:<10} {rack:<10} {shown}{kind}"
+        state_column = f"{state:<10} " if with_state else ""
+        yield f"{number:<10} {host:<{width}} {port:<10} {rack:<10} {state_column}{kind}"

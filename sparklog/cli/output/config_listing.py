@@ -1,4 +1,4 @@
-"""What ``configs --describe`` shows: the document, and Kafka's lines made of it."""
+"""Builds the document of ``configs --describe``, and Kafka's lines from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def topics(state: State, name: str | None, everything: bool) -> ConfigDescriptions:
-    """A topic, or all with None; a missing one is left out unless everything is asked for, as in Kafka.
+    """Describe a topic, or all topics with None. As in Kafka, a missing topic is left out unless ``everything`` is set.
 
     Raises InvalidTopicError, UnknownTopicOrPartitionError.
     """
@@ -36,13 +36,13 @@ def topics(state: State, name: str | None, everything: bool) -> ConfigDescriptio
 
 
 def brokers(state: State, name: str | None, everything: bool) -> ConfigDescriptions:
-    """A broker, the cluster's defaults with "", or all of these with None; a missing broker is left out."""
+    """Describe a broker, the cluster's defaults with "", or all of these with None; a missing broker is left out."""
     if name and int(name) not in state.brokers:
         return ConfigDescriptions(entities=[])
     config = ClusterConfig.resolve(state.configs)
     entities = []
     for broker in [*map(str, sorted(state.brokers)), ""] if name is None else [name]:
-        entries = config.describe(everything) if everything or not broker else []  # a broker has nothing of its own
+        entries = config.describe(everything) if everything or not broker else []  # a broker has no own settings
         entities.append(EntityDetails(type="brokers", name=broker or None, configs=_settings(entries, CLUSTER_CONFIGS)))
     return ConfigDescriptions(entities=entities)
 
@@ -54,27 +54,30 @@ def _settings(entries: Iterable[ConfigEntry], definitions: Mapping[str, ConfigDe
             value=entry.value,
             source=entry.source,
             has_effect=definitions[entry.name].effective,
-            synonyms=[SynonymDetails(source=one.source, name=one.name, value=one.value) for one in entry.synonyms],
+            synonyms=[
+                SynonymDetails(source=synonym.source, name=synonym.name, value=synonym.value)
+                for synonym in entry.synonyms
+            ],
         )
         for entry in entries
     ]
 
 
 def say_without_effect(topic: str, changes: Mapping[str, str], kept: Mapping[str, str] = MappingProxyType({})) -> None:
-    """A note on standard error for each setting that was set and that nothing acts on, and for each of those that were
-    kept and would be refused today; no topic: the cluster's."""
+    """Print a note on standard error for each changed setting that has no effect, and for each kept setting that would
+    be refused today. An empty topic means the cluster."""
     for line in [*without_effect(topic, changes), *still_misleading(topic, kept)]:
         complain(f"Note: {line}")
 
 
-def lines(found: ConfigDescriptions, everything: bool) -> Iterator[str]:
-    """Kafka's lines."""
-    for entity in found.entities:
+def lines(descriptions: ConfigDescriptions, everything: bool) -> Iterator[str]:
+    """Format the lines of Kafka's tool."""
+    for entity in descriptions.entities:
         if entity.name is None:
             yield "Default configs for brokers in the cluster are:"
         else:
             which = "All" if everything else "Dynamic"
             yield f"{which} configs for {entity.type.rstrip('s')} {printable(entity.name)} are:"
-        for one in entity.configs:
-            synonyms = tuple(ConfigSynonym(place.source, place.name, place.value) for place in one.synonyms)
-            yield f"  {printable(ConfigEntry(one.name, one.value, one.source, synonyms))}"
+        for setting in entity.configs:
+            synonyms = tuple(ConfigSynonym(synonym.source, synonym.name, synonym.value) for synonym in setting.synonyms)
+            yield f"  {printable(ConfigEntry(setting.name, setting.value, setting.source, synonyms))}"

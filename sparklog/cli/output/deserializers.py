@@ -1,7 +1,7 @@
-"""Bytes of keys, values and headers as text, under the names of Kafka's classes.
+"""Formats the bytes of keys, values and headers as text, by deserializers with the names of Kafka's classes.
 
 ``org.apache.kafka.common.serialization.LongDeserializer``, ``LongDeserializer`` and dump-log's
-``kafka.serializer.LongDecoder`` all mean the same: 8 bytes, big-endian, two's complement.
+``kafka.serializer.LongDecoder`` are the same: 8 bytes, big-endian, two's complement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparklog.cli.arguments.parser import UsageError, suggestion
 from sparklog.errors import InvalidRecordError
 
 Deserializer = Callable[[bytes], bytes]
-"""Bytes in, bytes to print out. Raises InvalidRecordError for what is not of its type."""
+"""Takes bytes, returns bytes to print. Raises InvalidRecordError for bytes that are not of its type."""
 
 
 def _number(name: str, layout: str) -> Deserializer:
@@ -34,7 +34,7 @@ def _boolean(data: bytes) -> bytes:
 
 
 def _uuid(data: bytes) -> bytes:
-    """UUIDs travel as their text."""
+    """Format a UUID, which is stored as text."""
     text = data.decode("utf-8", "replace").lower()
     digits = text.replace("-", "")
     if len(digits) != 32 or any(digit not in "0123456789abcdef" for digit in digits):
@@ -46,8 +46,8 @@ def _void(data: bytes) -> bytes:
     raise InvalidRecordError(f"Data should be null for a VoidDeserializer, not {len(data)} bytes")
 
 
-def _escaped(data: bytes) -> bytes:
-    """As Kafka's ``Bytes`` prints itself: what is not printable ASCII as ``\\x00``."""
+def _escape(data: bytes) -> bytes:
+    """Escape bytes that are not printable ASCII as ``\\x00``, as Kafka's class ``Bytes`` does."""
     return b"".join(bytes([c]) if 32 <= c < 127 and c != 92 else b"\\x%02X" % c for c in data)
 
 
@@ -69,7 +69,7 @@ _BY_TYPE: dict[str, Deserializer] = {
     "Boolean": _boolean,
     "UUID": _uuid,
     "Void": _void,
-    "Bytes": _escaped,
+    "Bytes": _escape,
     "ByteArray": _as_is,
     "ByteBuffer": _as_is,
     "Default": _as_is,
@@ -78,13 +78,13 @@ _PACKAGES = ("", "org.apache.kafka.common.serialization.", "org.apache.kafka.too
 
 
 def deserializer(name: str) -> Deserializer:
-    """The deserializer of a class name, with or without its package. Raises UsageError for others."""
+    """Return the deserializer with a class name, with or without its package. Raises UsageError for an unknown name."""
     package, _, simple = name.strip().rpartition(".")
     kind = simple.removesuffix("Deserializer").removesuffix("Decoder")
-    known = kind != simple and kind in _BY_TYPE and (f"{package}." if package else "") in _PACKAGES
-    if not known:
+    is_known = kind != simple and kind in _BY_TYPE and (f"{package}." if package else "") in _PACKAGES
+    if not is_known:
         classes = [f"{kind}Deserializer" for kind in _BY_TYPE if kind != "Default"]
         raise UsageError(
-            f"there is no deserializer {name!r} here, but {', '.join(classes)}{suggestion(simple, classes)}"
+            f"unknown deserializer {name!r}: must be one of {', '.join(classes)}{suggestion(simple, classes)}"
         )
     return _BY_TYPE[kind]

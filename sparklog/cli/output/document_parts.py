@@ -1,4 +1,4 @@
-"""What the documents of ``--json`` are made of. Not for: the documents (``documents``)."""
+"""Base classes of the documents of ``--json``. Not for: the documents (``documents``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 
 def says(description: str) -> Meta:
-    """What a field is, for its reader."""
+    """Describe a field for docs/cli-json.md."""
     return Meta(description=description)
 
 

@@ -1,10 +1,10 @@
-"""What the commands print with ``--json``: one struct for each document, which the tables are printed from as well.
+"""The documents that the commands print with ``--json``: one struct each, from which the tables are printed as well.
 
-Rules: names are snake_case and Kafka's nouns, units last; what is not known or does not apply is null. Fields are added
-in later versions, never renamed or removed. ``log-dirs`` is the exception: its document is Kafka's, with Kafka's names.
-The text at each field is the documentation (``json_reference`` makes docs/cli-json.md of it).
+Rules: names are snake_case and Kafka's nouns, units last; a value that is unknown or does not apply is null. Later
+versions may add fields, but never rename or remove one. ``log-dirs`` is the exception: its document is Kafka's, with
+Kafka's names. The description of each field is its documentation (``json_reference`` generates docs/cli-json.md).
 
-Not for: how a document is made (the commands) and printed (``json_output``).
+Not for: building a document (the commands) and printing it (``json_output``).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class PartitionDetails(Item, frozen=True, kw_only=True):
     """A partition of a described topic."""
 
     partition: Annotated[int, says("its number")]
-    leader: Annotated[int | None, says("the broker that leads it; null: none does")]
-    leader_epoch: Annotated[int, says("how often it had a new leader")]
+    leader: Annotated[int | None, says("the broker that leads it; null: it has no leader")]
+    leader_epoch: Annotated[int, says("its leader epoch, which grows with each new leader")]
     replicas: Annotated[list[int], says("the brokers that hold it, the preferred leader first")]
-    isr: Annotated[list[int], says("those of them that are in sync")]
-    adding_replicas: Annotated[list[int], says("those that a reassignment brings")]
-    removing_replicas: Annotated[list[int], says("those that a reassignment takes away")]
+    isr: Annotated[list[int], says("the replicas that are in sync")]
+    adding_replicas: Annotated[list[int], says("the replicas that a reassignment adds")]
+    removing_replicas: Annotated[list[int], says("the replicas that a reassignment removes")]
 
 
 class TopicDetails(Item, frozen=True, kw_only=True):
@@ -52,29 +52,29 @@ class TopicDetails(Item, frozen=True, kw_only=True):
 
     topic: Annotated[str, says("its name")]
     topic_id: Annotated[str, says("its id")]
-    partition_count: Annotated[int, says("how many partitions it has, listed here or not")]
-    replication_factor: Annotated[int, says("how many replicas a partition has, without those that are being added")]
-    configs: Annotated[dict[str, str], says("its settings that are not the default's")]
+    partition_count: Annotated[int, says("number of partitions, including those not listed here")]
+    replication_factor: Annotated[int, says("number of replicas of a partition, without those that are being added")]
+    configs: Annotated[dict[str, str], says("its settings that differ from the default")]
     partitions: Annotated[
         list[PartitionDetails],
         says(
-            "its partitions; with `--under-replicated-partitions` and the other reports those alone, and topics "
+            "its partitions; with `--under-replicated-partitions` and the other reports only those, and topics "
             "without such a partition are left out; with `--topics-with-overrides` none"
         ),
     ]
 
 
 class TopicDescriptions(Document, frozen=True, kw_only=True):
-    """The topics that were asked for."""
+    """The requested topics."""
 
     topics: list[TopicDetails]
 
 
 class SynonymDetails(Item, frozen=True, kw_only=True):
-    """A place that gives a setting its value, or would."""
+    """A source that sets, or could set, the value of a setting."""
 
     source: Annotated[str, says("`DYNAMIC_TOPIC_CONFIG`, `DYNAMIC_DEFAULT_BROKER_CONFIG` or `DEFAULT_CONFIG`")]
-    name: Annotated[str, says("the name that is used there")]
+    name: Annotated[str, says("the name of the setting there")]
     value: Annotated[str, says("its value there")]
 
 
@@ -83,9 +83,9 @@ class SettingDetails(Item, frozen=True, kw_only=True):
 
     name: Annotated[str, says("its name")]
     value: Annotated[str | None, says("its value; null: it has none")]
-    source: Annotated[str, says("where the value comes from, as in `synonyms`")]
-    has_effect: Annotated[bool, says("whether anything acts on it; if not, it is stored and shown")]
-    synonyms: Annotated[list[SynonymDetails], says("where the value could come from, the one that holds first")]
+    source: Annotated[str, says("the source of the value, as in `synonyms`")]
+    has_effect: Annotated[bool, says("whether it has an effect; if not, it is only stored and shown")]
+    synonyms: Annotated[list[SynonymDetails], says("the possible sources of the value, the one in effect first")]
 
 
 class EntityDetails(Item, frozen=True, kw_only=True):
@@ -93,11 +93,11 @@ class EntityDetails(Item, frozen=True, kw_only=True):
 
     type: Annotated[Literal["topics", "brokers"], says("what it is")]
     name: Annotated[str | None, says("the topic or the broker's id; null: the cluster's defaults")]
-    configs: Annotated[list[SettingDetails], says("those that are set for it, or with `--all` all")]
+    configs: Annotated[list[SettingDetails], says("the settings that are set for it, or with `--all` all settings")]
 
 
 class ConfigDescriptions(Document, frozen=True, kw_only=True):
-    """The entities that were asked for, each with its settings."""
+    """The requested entities, each with its settings."""
 
     entities: list[EntityDetails]
 
@@ -110,11 +110,11 @@ class PartitionOffset(Item, frozen=True, kw_only=True):
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
-    offset: Annotated[int | None, says("the offset; null: it has no such offset, and Kafka's listing has no line")]
+    offset: Annotated[int | None, says("the offset; null: it has none, and no line without `--json`")]
 
 
 class OffsetList(Document, frozen=True, kw_only=True):
-    """The partitions that were asked for, by topic and number."""
+    """The requested partitions, by topic and number."""
 
     offsets: list[PartitionOffset]
 
@@ -124,7 +124,7 @@ class GroupName(Item, frozen=True, kw_only=True):
 
     group: Annotated[str, says("its id")]
     type: Annotated[str, says("its type: `Classic`")]
-    protocol: Annotated[str, says("`consumer`, or empty where nobody was ever a member")]
+    protocol: Annotated[str, says("`consumer`, or empty if it has never had a member")]
 
 
 class GroupList(Document, frozen=True, kw_only=True):
@@ -148,16 +148,16 @@ class ConsumerGroupList(Document, frozen=True, kw_only=True):
 
 
 class OffsetDetails(Item, frozen=True, kw_only=True):
-    """How far a group is in a partition."""
+    """A group's offset and lag in a partition."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
     leader_epoch: Annotated[int | None, says("the leader epoch that was committed with the offset")]
-    current_offset: Annotated[int | None, says("what the group has committed; null: nothing")]
-    log_end_offset: Annotated[int, says("where the partition ends")]
-    lag: Annotated[int | None, says("how many offsets are between them")]
-    consumer_id: Annotated[str | None, says("the member that holds the partition; null: no member does")]
-    host: Annotated[str | None, says("where that member runs")]
+    current_offset: Annotated[int | None, says("the committed offset; null: none")]
+    log_end_offset: Annotated[int, says("the log end offset of the partition")]
+    lag: Annotated[int | None, says("the difference between the two")]
+    consumer_id: Annotated[str | None, says("the member that holds the partition; null: none")]
+    host: Annotated[str | None, says("the host of that member")]
     client_id: Annotated[str | None, says("its client id")]
 
 
@@ -173,10 +173,10 @@ class MemberDetails(Item, frozen=True, kw_only=True):
 
     consumer_id: Annotated[str, says("its id")]
     group_instance_id: Annotated[str | None, says("its `group.instance.id`; null: it has none")]
-    host: Annotated[str | None, says("where it runs")]
+    host: Annotated[str | None, says("its host")]
     client_id: Annotated[str | None, says("its client id")]
-    assignment: Annotated[list[PartitionName], says("what it holds, with what it has to give up")]
-    target_assignment: Annotated[list[PartitionName], says("what it is to have")]
+    assignment: Annotated[list[PartitionName], says("its current partitions, including those it is to revoke")]
+    target_assignment: Annotated[list[PartitionName], says("the partitions assigned to it")]
 
 
 class ConsumerGroupDetails(Item, frozen=True, kw_only=True):
@@ -185,16 +185,16 @@ class ConsumerGroupDetails(Item, frozen=True, kw_only=True):
     group: Annotated[str, says("its id")]
     type: Annotated[str, says("its type: `Classic`")]
     state: Annotated[str, says("its state: `Stable`, `Empty`, `PreparingRebalance` …")]
-    assignor: Annotated[str | None, says("the assignor that its members agreed on; null: there is none")]
-    generation: Annotated[int, says("how often its members have been assigned to")]
-    member_count: Annotated[int, says("how many members it has")]
+    assignor: Annotated[str | None, says("the assignor that its members agreed on; null: none")]
+    generation: Annotated[int, says("its generation, which grows with each rebalance")]
+    member_count: Annotated[int, says("number of members")]
     offsets: Annotated[list[OffsetDetails] | None, says("its offsets; null with `--members` and `--state`")]
-    members: Annotated[list[MemberDetails] | None, says("its members; null unless with `--members`")]
+    members: Annotated[list[MemberDetails] | None, says("its members; null without `--members`")]
 
 
 class ConsumerGroupDescriptions(Document, frozen=True, kw_only=True):
-    """The groups that were asked for; one that does not exist is left out, said on standard error, and makes the exit
-    code 1."""
+    """The requested groups; one that does not exist is left out, reported on standard error, and makes the exit code
+    1."""
 
     groups: list[ConsumerGroupDetails]
 
@@ -229,16 +229,16 @@ class TransactionDetails(Document, frozen=True, kw_only=True):
 
 
 class ProducerDetails(Item, frozen=True, kw_only=True):
-    """A producer that a partition knows."""
+    """A producer of a partition."""
 
     producer_id: Annotated[int, says("its id")]
     producer_epoch: Annotated[int, says("its epoch")]
-    last_sequence: Annotated[int | None, says("the sequence of its last record; null: none is remembered")]
+    last_sequence: Annotated[int | None, says("the sequence number of its last record; null: not known")]
     last_timestamp: Annotated[int, says("when it last wrote, in ms since 1970")]
 
 
 class ProducerList(Document, frozen=True, kw_only=True):
-    """The producers that a partition knows."""
+    """The producers of a partition."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
@@ -246,13 +246,13 @@ class ProducerList(Document, frozen=True, kw_only=True):
 
 
 class HangingTransactions(Document, frozen=True, kw_only=True):
-    """The transactions that hang: always none, since a transaction is one commit."""
+    """The hanging transactions: always none, since a transaction is one commit."""
 
     transactions: list[TransactionName]
 
 
 class ApplicationDetails(Item, frozen=True, kw_only=True):
-    """An application whose numbered writes are remembered."""
+    """An application whose newest write number is remembered."""
 
     application: Annotated[str, says("its `txnAppId`, or a streaming query's id")]
     version: Annotated[int, says("the number of its newest write")]
@@ -275,8 +275,8 @@ class BrokerDetails(Item, frozen=True, kw_only=True):
     state: Annotated[
         Literal["online", "unreachable", "offline"],
         says(
-            "`online`: it answered; `unreachable`: it did not answer now, and the cluster still counts on it; "
-            "`offline`: the controller took it out"
+            "`online`: it answered; `unreachable`: it did not answer, but is not marked offline yet; "
+            "`offline`: the controller marked it offline"
         ),
     ]
     cordoned: Annotated[bool, says("whether it gets no new replicas")]
@@ -284,11 +284,11 @@ class BrokerDetails(Item, frozen=True, kw_only=True):
         int | None, says("when it last answered, in ms since 1970: now, or at its latest check; null: not known")
     ]
     problem: Annotated[str | None, says("why it is unreachable")]
-    replicas: Annotated[int, says("replicas that it holds")]
-    out_of_sync: Annotated[int, says("those of them that are not in sync")]
-    leaders: Annotated[int, says("partitions that it leads")]
+    replicas: Annotated[int, says("number of replicas that it holds")]
+    out_of_sync: Annotated[int, says("number of its replicas that are not in sync")]
+    leaders: Annotated[int, says("number of partitions that it leads")]
     size_bytes: Annotated[int, says("bytes of the live segments of its replicas in sync")]
-    location: Annotated[str, says("its address")]
+    location: Annotated[str, says("its location: a path or URL")]
 
 
 class BrokerList(Document, frozen=True, kw_only=True):
@@ -298,24 +298,26 @@ class BrokerList(Document, frozen=True, kw_only=True):
 
 
 class ClusterIdentity(Document, frozen=True, kw_only=True):
-    """Which cluster it is."""
+    """The id of the cluster."""
 
     cluster_id: Annotated[str, says("its id")]
 
 
 class Endpoint(Item, frozen=True, kw_only=True):
-    """Where a broker is."""
+    """The location of a broker."""
 
     id: Annotated[int, says("the broker's id")]
     host: Annotated[str, says("its location: a path or URL")]
     port: Annotated[int, says("-1: a location has no port")]
     rack: Annotated[str | None, says("null: there are no racks")]
-    state: Annotated[Literal["unfenced", "fenced"], says("`fenced`: the controller took it out, or it did not answer")]
-    endpoint_type: Annotated[Literal["broker"], says("what it is")]
+    state: Annotated[
+        Literal["unfenced", "fenced"], says("`fenced`: the controller marked it offline, or it did not answer")
+    ]
+    endpoint_type: Annotated[Literal["broker"], says("the type of the endpoint")]
 
 
 class EndpointList(Document, frozen=True, kw_only=True):
-    """The brokers' addresses, by id."""
+    """The brokers' locations, by id."""
 
     endpoints: list[Endpoint]
 
@@ -324,9 +326,9 @@ class ClusterBroker(Item, frozen=True, kw_only=True):
     """A broker of a described cluster."""
 
     broker: Annotated[int, says("its id")]
-    location: Annotated[str, says("its address")]
-    online: Annotated[bool, says("whether the cluster counts on it")]
-    state: Annotated[Literal["online", "unreachable", "offline"], says("how it is now, as in `brokers list`")]
+    location: Annotated[str, says("its location: a path or URL")]
+    online: Annotated[bool, says("whether the controller has not marked it offline")]
+    state: Annotated[Literal["online", "unreachable", "offline"], says("its state now, as in `brokers list`")]
     cordoned: Annotated[bool, says("whether it gets no new replicas")]
 
 
@@ -334,9 +336,9 @@ class ClusterTopic(Item, frozen=True, kw_only=True):
     """A topic of a described cluster."""
 
     topic: Annotated[str, says("its name")]
-    partitions: Annotated[int, says("how many partitions it has")]
-    segments: Annotated[int, says("how many segments")]
-    records: Annotated[int, says("how many offsets can be read")]
+    partitions: Annotated[int, says("number of partitions")]
+    segments: Annotated[int, says("number of segments")]
+    records: Annotated[int, says("number of offsets that can be read")]
     size_bytes: Annotated[int, says("bytes of its live segments")]
 
 
@@ -344,17 +346,17 @@ class ClusterDescription(Document, frozen=True, kw_only=True):
     """The cluster."""
 
     cluster_id: Annotated[str, says("its id")]
-    root: Annotated[str, says("its address")]
-    level: Annotated[int, says("which of the format's additions are in use")]
-    needs_version: Annotated[str, says("the version of sparklog that this level needs")]
+    root: Annotated[str, says("its root: a path or URL")]
+    level: Annotated[int, says("the version of all stored formats together")]
+    needs_version: Annotated[str, says("the oldest version of sparklog that supports this level")]
     version: Annotated[int, says("the number of its newest commit")]
     timestamp_ms: Annotated[int, says("the time of that commit, in ms since 1970")]
-    boundary: Annotated[int | None, says("commits up to this one may be gone; null: all are kept")]
-    checkpoint: Annotated[int | None, says("the newest checkpoint's version; null: there is none yet")]
-    controller: Annotated[str | None, says("the controller's name; null: there was none yet")]
-    controller_epoch: Annotated[int, says("how often it had a new controller")]
-    removed_files: Annotated[int, says("files that left the log and are not deleted yet")]
-    removed_bytes: Annotated[int, says("bytes of these")]
+    boundary: Annotated[int | None, says("commits up to this one may be removed; null: all are kept")]
+    checkpoint: Annotated[int | None, says("the newest checkpoint's version; null: none yet")]
+    controller: Annotated[str | None, says("the controller's name; null: none yet")]
+    controller_epoch: Annotated[int, says("the controller epoch, which grows with each new controller")]
+    removed_files: Annotated[int, says("number of retired files that are not deleted yet")]
+    removed_bytes: Annotated[int, says("bytes of these files")]
     brokers: list[ClusterBroker]
     topics: list[ClusterTopic]
 
@@ -365,21 +367,19 @@ class LogDirPartition(Item, frozen=True, kw_only=True, rename="camel"):
     partition: Annotated[str, says("topic and number, as `orders-0`")]
     size: Annotated[int, says("bytes of its live segments")]
     offset_lag: Annotated[int, says("0 in sync, else -1")]
-    is_future: Annotated[bool, says("whether a reassignment is bringing it")]
+    is_future: Annotated[bool, says("whether a reassignment is adding it")]
 
 
 class LogDir(Item, frozen=True, kw_only=True, rename="camel"):
-    """The one log dir of a broker; Kafka's names."""
+    """The only log dir of a broker; Kafka's names."""
 
     log_dir: Annotated[str, says("the broker's location")]
-    error: Annotated[
-        str | None, says("the class that Kafka's tool names where the location is offline or did not answer")
-    ]
-    partitions: Annotated[list[LogDirPartition], says("the replicas there; none where there is an error")]
+    error: Annotated[str | None, says("Kafka's error class, if the location is offline or did not answer")]
+    partitions: Annotated[list[LogDirPartition], says("the replicas there; none with an error")]
 
 
 class LogDirBroker(Item, frozen=True, kw_only=True, rename="camel"):
-    """A broker and what it holds; Kafka's names."""
+    """A broker with its log dir; Kafka's names."""
 
     broker: Annotated[int, says("its id")]
     log_dirs: list[LogDir]
@@ -396,66 +396,66 @@ class LogDirDescription(Document, frozen=True, kw_only=True, rename="camel"):
 
 
 class ElectionOutcome(Item, frozen=True, kw_only=True):
-    """What an election came to."""
+    """The outcome of an election."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
     outcome: Annotated[
-        Literal["elected", "not-needed", "failed"], says("`not-needed`: the right replica leads already")
+        Literal["elected", "not-needed", "failed"], says("`not-needed`: the partition already has the right leader")
     ]
     error: Annotated[str | None, says("why it failed")]
 
 
 class ElectionResult(Document, frozen=True, kw_only=True):
-    """The elections that were asked for; the exit code is 1 if one failed."""
+    """The requested elections; the exit code is 1 if any failed."""
 
-    election_type: Annotated[Literal["PREFERRED", "UNCLEAN"], says("what was asked for")]
+    election_type: Annotated[Literal["PREFERRED", "UNCLEAN"], says("the requested type")]
     partitions: list[ElectionOutcome]
 
 
 class ReassignmentDetails(Item, frozen=True, kw_only=True):
-    """A partition whose replicas are being moved."""
+    """A partition whose replicas are being reassigned."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
-    replicas: Annotated[list[int], says("the brokers that hold it or are to")]
-    adding_replicas: Annotated[list[int], says("those that it gets")]
-    removing_replicas: Annotated[list[int], says("those that it leaves")]
+    replicas: Annotated[list[int], says("its replicas, including those being added")]
+    adding_replicas: Annotated[list[int], says("the replicas being added")]
+    removing_replicas: Annotated[list[int], says("the replicas being removed")]
 
 
 class ReassignmentList(Document, frozen=True, kw_only=True):
-    """The reassignments that are in progress."""
+    """The reassignments in progress."""
 
     reassignments: list[ReassignmentDetails]
 
 
 class ReassignmentStatus(Item, frozen=True, kw_only=True):
-    """How far a reassignment is."""
+    """The progress of a reassignment."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
     state: Annotated[
         Literal["completed", "in-progress", "differs"],
-        says("`differs`: nothing is being moved, and the replicas are not those of the file"),
+        says("`differs`: no reassignment is in progress, and the replicas are not those of the file"),
     ]
-    replicas: Annotated[list[int], says("the brokers that hold it now; empty if the partition does not exist")]
-    wanted_replicas: Annotated[list[int], says("those that the file wants")]
+    replicas: Annotated[list[int], says("its current replicas; empty if the partition does not exist")]
+    wanted_replicas: Annotated[list[int], says("its replicas in the file")]
 
 
 class ReassignmentVerification(Document, frozen=True, kw_only=True):
-    """The partitions of the file. As without `--json` the throttle is lifted when nothing is being moved."""
+    """The partitions of the file. As without `--json`, the throttle is lifted if no reassignment is in progress."""
 
     partitions: list[ReassignmentStatus]
     throttles_cleared: Annotated[bool, says("whether the throttle was lifted")]
 
 
 class DeletedRecords(Item, frozen=True, kw_only=True):
-    """What became of a partition."""
+    """The outcome for a partition."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
-    low_watermark: Annotated[int | None, says("where it begins now; null: nothing was deleted")]
-    error: Annotated[str | None, says("why not")]
+    low_watermark: Annotated[int | None, says("its new log start offset; null: nothing was deleted")]
+    error: Annotated[str | None, says("why nothing was deleted")]
 
 
 class RecordDeletion(Document, frozen=True, kw_only=True):
@@ -465,18 +465,18 @@ class RecordDeletion(Document, frozen=True, kw_only=True):
 
 
 class ReplicaLag(Item, frozen=True, kw_only=True):
-    """How far the replica of a partition that is furthest behind is."""
+    """The largest lag of the replicas of a partition."""
 
     topic: Annotated[str, says("the topic")]
     partition: Annotated[int, says("the partition")]
-    lag: Annotated[int, says("records that it lacks at the end")]
-    offset: Annotated[int, says("the offset up to which it has all")]
+    lag: Annotated[int, says("number of records that the replica lacks at the end")]
+    offset: Annotated[int, says("the offset up to which the replica is complete")]
 
 
 class ReplicaVerification(Document, frozen=True, kw_only=True):
-    """What reading all replicas in sync came to; the exit code is 1 if there are differences."""
+    """The result of reading all replicas in sync; the exit code is 1 if there are differences."""
 
-    differences: Annotated[list[Finding], says("what is damaged, and where sound copies differ, as in `fsck`")]
+    differences: Annotated[list[Finding], says("damaged copies, and differences between sound ones, as in `fsck`")]
     partitions: list[ReplicaLag]
 
 
@@ -484,28 +484,28 @@ class ReplicaVerification(Document, frozen=True, kw_only=True):
 
 
 class MaintenanceStep(Document, frozen=True, kw_only=True):
-    """What a step did. `maintain --loop --json` prints one of these a line, whenever it has something to say."""
+    """The result of a step. `maintain --loop --json` prints one per line, for each step with something to report."""
 
     step: Annotated[str, says("its name")]
-    counts: Annotated[dict[str, int], says("what it did, how often; bytes where the name begins so")]
-    notes: Annotated[list[str], says("what is worth knowing")]
-    problems: Annotated[list[str], says("what failed, each with its place")]
-    seconds: Annotated[float, says("how long it took")]
+    counts: Annotated[dict[str, int], says("what it did, and how often; bytes if the name says so")]
+    notes: Annotated[list[str], says("remarks for the operator")]
+    problems: Annotated[list[str], says("its failures, each with what failed and where")]
+    seconds: Annotated[float, says("its duration")]
 
 
 class MaintenancePass(Document, frozen=True, kw_only=True):
-    """One pass, step by step; the exit code is 1 if there are problems."""
+    """A pass, step by step; the exit code is 1 if there are problems."""
 
-    problems: Annotated[int, says("how many there are in all steps")]
-    complete: Annotated[bool, says("false where a signal ended it early")]
+    problems: Annotated[int, says("number of problems in all steps")]
+    complete: Annotated[bool, says("false if a signal ended it early")]
     steps: list[MaintenanceStep]
 
 
 class FsckReport(Report, kw_only=True):
-    """Everything that was checked and found; docs/repair.md says more. Exit code 0: clean, 1: not, 2: could not run."""
+    """The findings and what was checked; see docs/repair.md. Exit code 0: clean, 1: not clean, 2: could not run."""
 
-    clean: Annotated[bool, says("whether nothing is wrong, or nothing is any more")]
-    counts: Annotated[dict[str, int], says("how many findings there are, by severity")]
+    clean: Annotated[bool, says("whether no finding remains")]
+    counts: Annotated[dict[str, int], says("number of findings by severity")]
 
 
 class VacuumFile(Item, frozen=True, kw_only=True):
@@ -518,15 +518,15 @@ class VacuumFile(Item, frozen=True, kw_only=True):
 
 
 class VacuumResult(Document, frozen=True, kw_only=True):
-    """What goes, or went with `--execute`; the exit code is 1 if there are problems."""
+    """The files to delete, or deleted with `--execute`; the exit code is 1 if there are problems."""
 
     dry_run: Annotated[bool, says("whether nothing was deleted")]
-    fence: Annotated[int, says("writers that began at this version or before are told to write again")]
-    files: Annotated[list[VacuumFile], says("all files that are not part of the log and never will be")]
-    superseded: Annotated[list[VacuumFile], says("files that were part of the log")]
-    left_alone: Annotated[list[VacuumFile], says("files that are left to other means")]
-    younger: Annotated[int, says("files begun later, which may still become part of the log")]
-    unfinished: Annotated[int, says("files that writers had not finished, which were deleted")]
+    fence: Annotated[int, says("writers that began at this version or before are fenced and have to write again")]
+    files: Annotated[list[VacuumFile], says("orphans: files that are not part of the log and never will be")]
+    superseded: Annotated[list[VacuumFile], says("files that are no longer part of the log")]
+    left_alone: Annotated[list[VacuumFile], says("files that vacuum does not delete")]
+    younger: Annotated[int, says("number of files begun later, which may still become part of the log")]
+    unfinished: Annotated[int, says("number of incompletely written files that were deleted")]
     size_bytes: Annotated[int, says("bytes of `files` and `superseded`")]
     problems: Annotated[list[str], says("what failed")]
 
@@ -537,22 +537,22 @@ class VacuumResult(Document, frozen=True, kw_only=True):
 class Latencies(Item, frozen=True, kw_only=True):
     """Milliseconds from `send` to the commit."""
 
-    avg: Annotated[float, says("their mean")]
-    max: Annotated[int, says("the longest")]
-    p50: Annotated[int, says("half are not longer")]
-    p95: Annotated[int, says("95 % are not")]
-    p99: Annotated[int, says("99 % are not")]
-    p999: Annotated[int, says("99.9 % are not")]
+    avg: Annotated[float, says("the mean")]
+    max: Annotated[int, says("the maximum")]
+    p50: Annotated[int, says("the 50th percentile")]
+    p95: Annotated[int, says("the 95th percentile")]
+    p99: Annotated[int, says("the 99th percentile")]
+    p999: Annotated[int, says("the 99.9th percentile")]
 
 
 class SendingRate(Item, frozen=True, kw_only=True):
-    """How fast records were sent."""
+    """The throughput and latencies of sent records."""
 
-    records: Annotated[int, says("how many were sent")]
+    records: Annotated[int, says("number of records sent")]
     size_bytes: Annotated[int, says("bytes of their values")]
-    seconds: Annotated[float, says("how long it took")]
-    records_per_second: Annotated[float, says("records by time")]
-    mb_per_second: Annotated[float, says("MiB by time")]
+    seconds: Annotated[float, says("the duration")]
+    records_per_second: Annotated[float, says("records per second")]
+    mb_per_second: Annotated[float, says("MiB per second")]
     latency_ms: Latencies
 
 
@@ -568,8 +568,8 @@ class ProducerPerformance(Document, frozen=True, kw_only=True):
     """A measurement. Lines of the reporting interval go to standard error."""
 
     total: SendingRate
-    steady_state: Annotated[SendingRate | None, says("without the records of `--warmup-records`; null without that")]
-    failed: Annotated[int, says("records that could not be sent")]
+    steady_state: Annotated[SendingRate | None, says("without the first `--warmup-records`; null without this option")]
+    failed: Annotated[int, says("number of records that could not be sent")]
     metrics: Metrics
 
 
@@ -577,27 +577,27 @@ class ConsumerPerformance(Document, frozen=True, kw_only=True):
     """A measurement. Lines of the reporting interval go to standard error."""
 
     start_ms: Annotated[int, says("when it began, in ms since 1970")]
-    end_ms: Annotated[int, says("when it ended")]
-    records: Annotated[int, says("how many were read")]
+    end_ms: Annotated[int, says("when it ended, in ms since 1970")]
+    records: Annotated[int, says("number of records read")]
     size_bytes: Annotated[int, says("bytes of their keys and values")]
-    seconds: Annotated[float, says("how long it took")]
-    records_per_second: Annotated[float, says("records by time")]
-    mb_per_second: Annotated[float, says("MiB by time")]
-    rebalance_ms: Annotated[int, says("how much of it the group's rebalances took")]
-    fetch_ms: Annotated[int, says("the rest")]
-    fetch_records_per_second: Annotated[float, says("records by the rest")]
-    fetch_mb_per_second: Annotated[float, says("MiB by the rest")]
+    seconds: Annotated[float, says("the duration")]
+    records_per_second: Annotated[float, says("records per second")]
+    mb_per_second: Annotated[float, says("MiB per second")]
+    rebalance_ms: Annotated[int, says("time of the group's rebalances")]
+    fetch_ms: Annotated[int, says("the duration without the rebalances")]
+    fetch_records_per_second: Annotated[float, says("records per second of `fetch_ms`")]
+    fetch_mb_per_second: Annotated[float, says("MiB per second of `fetch_ms`")]
     metrics: Metrics
 
 
 class EndToEndLatency(Document, frozen=True, kw_only=True):
     """A measurement. Lines about single records go to standard error; if no record was measured, nothing is printed."""
 
-    records: Annotated[int, says("how many were sent and read back")]
+    records: Annotated[int, says("number of records sent and read back")]
     avg_ms: Annotated[float, says("the mean of their latencies in ms")]
-    p50_ms: Annotated[int, says("half are not longer")]
-    p99_ms: Annotated[int, says("99 % are not")]
-    p999_ms: Annotated[int, says("99.9 % are not")]
+    p50_ms: Annotated[int, says("the 50th percentile")]
+    p99_ms: Annotated[int, says("the 99th percentile")]
+    p999_ms: Annotated[int, says("the 99.9th percentile")]
 
 
 DOCUMENTS: dict[str, type[Struct]] = {

@@ -1,6 +1,8 @@
-"""The text of ``sparklog dump-log``: the lines of kafka-dump-log, made of the documents (``dump_documents``).
+"""Formats the output of ``sparklog dump-log``: the lines of kafka-dump-log, from the documents (``dump_documents``).
 
-What is wrong goes to standard error, with ``--json`` as well. Not for: reading files (``segment_file``, ``dump_log``).
+Faults go to standard error, with ``--json`` as well.
+
+Not for: reading files (``segment_file``, ``dump_log``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from sparklog.types import printable
 
 
 def lines(line: DumpedLine, with_metadata: bool, with_contents: bool) -> Iterator[str]:
-    """What standard output gets: none, one or several lines. Of records, what of them is asked for."""
+    """Format zero or more lines for standard output; metadata and contents of records only if requested."""
     is_log = line.file.endswith(".log")
     if line.start is not None:
         if is_log:
@@ -30,7 +32,7 @@ def lines(line: DumpedLine, with_metadata: bool, with_contents: bool) -> Iterato
 
 
 def complain_of(line: DumpedLine) -> None:
-    """What is wrong, on standard error."""
+    """Print faults on standard error."""
     if line.start is not None and line.start.index_fault:
         complain(line.start.index_fault)
     elif line.batch is not None and line.batch.fault:
@@ -51,9 +53,9 @@ def _runs(start: DumpedStart) -> Iterator[str]:
 
 def _run(run: DumpedRun) -> str:
     gaps = run.records != run.end_offset - run.base_offset
-    left = f"{run.records} records of " if gaps else ""
+    records = f"{run.records} records of " if gaps else ""
     return (
-        f"Commit log: {run.topic}-{run.partition} has {left}offsets {run.base_offset} to {run.end_offset - 1} in "
+        f"Commit log: {run.topic}-{run.partition} has {records}offsets {run.base_offset} to {run.end_offset - 1} in "
         f"batches {run.first_batch} to {run.first_batch + run.batches - 1} of this file (commit {run.commit_version})"
     )
 
@@ -88,21 +90,21 @@ def _record(batch: DumpedBatch, record: DumpedRecord, with_metadata: bool, with_
 
 
 def _number(value: int | None) -> int:
-    """As Kafka's tool: -1 is nothing."""
+    """Return the value, or -1 for None, as Kafka's tool prints it."""
     return -1 if value is None else value
 
 
 def _complain_of_mismatches(end: DumpedEnd, name: str) -> None:
-    """By what differs, as Kafka's tool lists them."""
-    of_time = [one for one in end.mismatches if one.what == "timestamp"]
-    others = [one for one in end.mismatches if one.what != "timestamp"]
-    for title, mismatches in (("Mismatches in :", others), ("Found timestamp mismatch in :", of_time)):
+    """Print the mismatches in the order of Kafka's tool: those of timestamps last."""
+    of_timestamps = [mismatch for mismatch in end.mismatches if mismatch.what == "timestamp"]
+    others = [mismatch for mismatch in end.mismatches if mismatch.what != "timestamp"]
+    for title, mismatches in (("Mismatches in :", others), ("Found timestamp mismatch in :", of_timestamps)):
         if mismatches:
             complain(f"{title}{name}")
-        for one in mismatches:
-            where = "" if one.what == "offset" else f" (batch {one.batch})"
-            index, log = _number(one.index), _number(one.log)
-            complain(f"  Index {one.what}: {index}, log {one.what}: {log}{where}")
+        for mismatch in mismatches:
+            where = "" if mismatch.what == "offset" else f" (batch {mismatch.batch})"
+            index, log = _number(mismatch.index), _number(mismatch.log)
+            complain(f"  Index {mismatch.what}: {index}, log {mismatch.what}: {log}{where}")
 
 
 def _trailing(end: DumpedEnd, log_name: str) -> str:

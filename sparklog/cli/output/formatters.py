@@ -1,4 +1,4 @@
-"""How console-consumer prints a record: Kafka's DefaultMessageFormatter and its properties."""
+"""Formats records for console-consumer: Kafka's DefaultMessageFormatter, its properties, and its other formatters."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ PROPERTIES = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
-"""Every property with its default. Those that go on ``X.deserializer.`` are the deserializer's own, and ignored."""
+"""Every property with its default. ``X.deserializer.NAME`` are properties of the deserializer itself; ignored."""
 
 
 class MessageFormatter:
-    """Turns records into the bytes of lines. Stateless, so thread-safe.
+    """Formats records as lines of bytes. Stateless, hence thread-safe.
 
-    ``columns`` are those of a record that it looks at. Raises UsageError for unknown properties and classes.
+    ``columns`` are the columns of a record that it needs. Raises UsageError for unknown classes.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        settings = {**PROPERTIES, **_checked(properties)}
+        settings = {**PROPERTIES, **_drop_unknown(properties)}
         self._flags = {name: settings[name].strip().lower() == "true" for name in settings if name.startswith("print.")}
         self._separator = settings["key.separator"].encode()
         self._line_end = settings["line.separator"].encode()
@@ -53,13 +53,13 @@ class MessageFormatter:
     @property
     def columns(self) -> list[str]:
         """The columns to fetch; at least one, so that records can be counted."""
-        named = {name: self._flags[f"print.{name}"] for name in ("key", "value", "timestamp", "headers")}
-        return [name for name, wanted in named.items() if wanted] or ["timestamp"]
+        printed = {name: self._flags[f"print.{name}"] for name in ("key", "value", "timestamp", "headers")}
+        return [name for name, is_printed in printed.items() if is_printed] or ["timestamp"]
 
     def line(self, record: ConsumerRecord) -> bytes:
-        """The record's line, its end included; empty where nothing is to be printed.
+        """Format a record as a line with its line end; empty if nothing is to be printed.
 
-        Raises InvalidRecordError for bytes that the deserializer does not take.
+        Raises InvalidRecordError for bytes that the deserializer rejects.
         """
         fields: list[bytes] = []
         if self._flags["print.timestamp"]:
@@ -76,16 +76,16 @@ class MessageFormatter:
         if self._flags["print.headers"]:
             fields.append(self._headers(record))
         if self._flags["print.key"]:
-            fields.append(self._shown(record.key, self._key))
+            fields.append(self._format_bytes(record.key, self._key))
         if self._flags["print.value"]:
-            fields.append(self._shown(record.value, self._value))
+            fields.append(self._format_bytes(record.value, self._value))
         return self._separator.join(fields) + self._line_end if fields else b""
 
     def _headers(self, record: ConsumerRecord) -> bytes:
-        shown = [name.encode() + b":" + self._shown(value, self._header) for name, value in record.headers]
-        return self._headers_separator.join(shown) or b"NO_HEADERS"
+        headers = [name.encode() + b":" + self._format_bytes(value, self._header) for name, value in record.headers]
+        return self._headers_separator.join(headers) or b"NO_HEADERS"
 
-    def _shown(self, data: bytes | None, convert: Deserializer | None) -> bytes:
+    def _format_bytes(self, data: bytes | None, convert: Deserializer | None) -> bytes:
         if data is None:
             return self._null
         return data if convert is None else convert(data)
@@ -100,15 +100,15 @@ class LoggingMessageFormatter(MessageFormatter):
 
 
 class NoOpMessageFormatter(MessageFormatter):
-    """Prints nothing: to count, or to measure reading."""
+    """Prints nothing: for counting records or measuring reads."""
 
     def line(self, record: ConsumerRecord) -> bytes:
         return b""
 
 
 class OffsetsMessageFormatter(MessageFormatter):
-    """Prints the offsets that groups commit: records of ``__consumer_offsets``, as Kafka did before version 4. Other
-    records are passed over."""
+    """Prints the offsets that groups commit, records of ``__consumer_offsets``, as Kafka did before version 4. Other
+    records are skipped."""
 
     @property
     def columns(self) -> list[str]:
@@ -120,7 +120,7 @@ class OffsetsMessageFormatter(MessageFormatter):
             return b""
         value = read_value(record.value) if record.value is not None else None
         if record.value is not None and value is None:
-            raise InvalidRecordError(f"the value of the offset of group {key.group!r} cannot be read")
+            raise InvalidRecordError(f"cannot decode the value of an offset of group {key.group!r}")
         return self._line(key, value).encode() + self._line_end
 
     def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
@@ -135,7 +135,7 @@ class OffsetsMessageFormatter(MessageFormatter):
 
 
 class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
-    """The same as Kafka 4 prints it."""
+    """Prints offsets in the format of Kafka 4."""
 
     def _line(self, key: OffsetKey, value: OffsetValue | None) -> str:
         of_key = {"group": key.group, "topic": key.topic, "partition": key.partition}
@@ -152,7 +152,7 @@ class JsonOffsetsMessageFormatter(OffsetsMessageFormatter):
 
 
 class GroupMetadataMessageFormatter(MessageFormatter):
-    """Prints the groups of ``__consumer_offsets``: here those that were deleted, since it has no others."""
+    """Prints the groups of ``__consumer_offsets``: here only deleted ones, since it has no records of others."""
 
     @property
     def columns(self) -> list[str]:
@@ -167,7 +167,7 @@ class GroupMetadataMessageFormatter(MessageFormatter):
 
 
 class JsonGroupMetadataMessageFormatter(GroupMetadataMessageFormatter):
-    """The same as Kafka 4 prints it."""
+    """Prints groups in the format of Kafka 4."""
 
     def _line(self, group: str) -> str:
         return _json({"key": {"type": GROUP_KEY_VERSION, "data": {"group": group}}, "value": None})
@@ -192,11 +192,11 @@ _KAFKA_4: Mapping[str, type[MessageFormatter]] = {
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
-    """A formatter by the name of Kafka's class. Raises UsageError."""
+    """Return the formatter with the name of Kafka's class. Raises UsageError."""
     simple = re.split(r"[.$]", name)[-1]
     if simple not in FORMATTERS:
-        known = ", ".join(FORMATTERS)
-        raise UsageError(f"there is no formatter {name!r} here, but {known}{suggestion(simple, FORMATTERS)}")
+        supported = ", ".join(FORMATTERS)
+        raise UsageError(f"unknown formatter {name!r}: must be one of {supported}{suggestion(simple, FORMATTERS)}")
     return _KAFKA_4.get(name, FORMATTERS[simple])(properties)
 
 
@@ -204,8 +204,8 @@ def _optional(name: str) -> Deserializer | None:
     return deserializer(name) if name else None
 
 
-def _checked(properties: Mapping[str, str]) -> dict[str, str]:
-    """The known ones. Others are passed over as by Kafka's tool, but not in silence: they may be misspelled."""
+def _drop_unknown(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the known properties. Others are ignored, as by Kafka's tool, but with a warning."""
     kept: dict[str, str] = {}
     for name, value in properties.items():
         if name in PROPERTIES:
@@ -213,5 +213,5 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
         elif ".deserializer." in name:
             logger.debug("property %s has no effect here", name)
         else:
-            complain(f"WARN: the formatter has no property {name!r}, it is passed over{suggestion(name, PROPERTIES)}")
+            complain(f"WARN: ignoring unknown property {name!r} of the formatter{suggestion(name, PROPERTIES)}")
     return kept

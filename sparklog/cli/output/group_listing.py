@@ -1,6 +1,8 @@
-"""The document of ``consumer-groups --describe``: a group with its offsets or its members (``group_tables`` prints it).
+"""Builds the document of ``consumer-groups --describe``: a group with its offsets or members.
 
-A partition that a member has to give up is the member's for as long as it holds it.
+A partition that a member is to revoke is listed as that member's until it is revoked.
+
+Not for: printing it (``group_tables``).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import MemberState
 
 TYPE = "Classic"
-"""Assignors are named by the members, as in Kafka's classic groups."""
+"""The members name the assignors, as in Kafka's classic groups."""
 
 
 class _Owner(NamedTuple):
@@ -27,7 +29,7 @@ class _Owner(NamedTuple):
 
 
 def describe(state: State, name: str, group: GroupState, offsets: bool, members: bool) -> ConsumerGroupDetails:
-    """The group, with its offsets or its members where they are asked for."""
+    """Return the group, with its offsets and members if requested."""
     return ConsumerGroupDetails(
         group=name,
         type=TYPE,
@@ -41,35 +43,36 @@ def describe(state: State, name: str, group: GroupState, offsets: bool, members:
 
 
 def committed_offsets(state: State, group: GroupState) -> dict[TopicPartition, GroupOffset]:
-    """What a group has committed of topics that exist; offsets of a topic that was created again do not count."""
+    """Return a group's committed offsets for existing topics; those of a deleted and recreated topic are left out."""
     live = {(name, topic.topic_id) for name, topic in state.topics.items()}
-    found = [one for _, one in sorted(group.offsets.items()) if (one.topic, one.topic_id) in live]
-    return {TopicPartition(one.topic, one.partition): one for one in found}
+    offsets = [offset for _, offset in sorted(group.offsets.items()) if (offset.topic, offset.topic_id) in live]
+    return {TopicPartition(offset.topic, offset.partition): offset for offset in offsets}
 
 
 def _offsets(state: State, group: GroupState) -> list[OffsetDetails]:
-    """Each partition that a member holds or that has an offset, by member."""
+    """Return each partition that a member holds or that has an offset, ordered by member."""
     committed = committed_offsets(state, group)
-    found: list[OffsetDetails] = []
+    details: list[OffsetDetails] = []
     owned: set[TopicPartition] = set()
     for consumer, member in sorted(group.members.items(), key=lambda item: (-len(held_partitions(item[1])), item[0])):
-        places = {place for place in held_partitions(member) if _exists(state, place)}
-        owned |= places
+        partitions = {partition for partition in held_partitions(member) if _exists(state, partition)}
+        owned |= partitions
         owner = _Owner(consumer, member.host or None, member.client_id or None)
-        found += [_offset(state, place, committed.get(place), owner) for place in sorted(places)]
-    return found + [_offset(state, place, committed[place], _Owner()) for place in sorted(committed.keys() - owned)]
+        details += [_offset(state, partition, committed.get(partition), owner) for partition in sorted(partitions)]
+    unowned = sorted(committed.keys() - owned)
+    return details + [_offset(state, partition, committed[partition], _Owner()) for partition in unowned]
 
 
-def _exists(state: State, place: TopicPartition) -> bool:
-    topic = state.topics.get(place.topic)
-    return topic is not None and place.partition < len(topic.partitions)
+def _exists(state: State, partition: TopicPartition) -> bool:
+    topic = state.topics.get(partition.topic)
+    return topic is not None and partition.partition < len(topic.partitions)
 
 
-def _offset(state: State, place: TopicPartition, offset: GroupOffset | None, owner: _Owner) -> OffsetDetails:
-    end = state.partition(place.topic, place.partition).high_watermark
+def _offset(state: State, partition: TopicPartition, offset: GroupOffset | None, owner: _Owner) -> OffsetDetails:
+    end = state.partition(partition.topic, partition.partition).high_watermark
     return OffsetDetails(
-        topic=place.topic,
-        partition=place.partition,
+        topic=partition.topic,
+        partition=partition.partition,
         leader_epoch=None if offset is None or offset.leader_epoch < 0 else offset.leader_epoch,
         current_offset=None if offset is None else offset.offset,
         log_end_offset=end,
@@ -92,5 +95,5 @@ def _member(group: GroupState, consumer: str) -> MemberDetails:
     )
 
 
-def _names(places: Iterable[TopicPartition]) -> list[PartitionName]:
-    return [PartitionName(topic=place.topic, partition=place.partition) for place in sorted(places)]
+def _names(partitions: Iterable[TopicPartition]) -> list[PartitionName]:
+    return [PartitionName(topic=partition.topic, partition=partition.partition) for partition in sorted(partitions)]

@@ -1,7 +1,8 @@
 """The tables of ``consumer-groups --describe``, column by column as Kafka prints them.
 
-There is no coordinator to name, so that column has a dash, and another in brackets: a row has as many words as its
-head. Not for: what they show (``group_listing``).
+Groups have no coordinator, so that column holds a dash and another in brackets: a row has as many words as the header.
+
+Not for: the contents of the tables (``group_listing``).
 """
 
 from __future__ import annotations
@@ -13,64 +14,64 @@ from sparklog.types import printable
 
 MISSING = "-"
 NO_COORDINATOR = "- (-)"
-NARROWEST = 15
+MIN_WIDTH = 15
 
 
 def offsets(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
-    """A line for each partition that a member holds or that has an offset; nothing where there is none."""
+    """Return one line per partition that a member holds or that has an offset; no lines without such partitions."""
     if not group.offsets:
         return []
     header = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST"]
-    widths = [-NARROWEST, -NARROWEST, 10, 15, 15, 15, -NARROWEST, -NARROWEST, 0]
+    widths = [-MIN_WIDTH, -MIN_WIDTH, 10, 15, 15, 15, -MIN_WIDTH, -MIN_WIDTH, 0]
     if verbose:
         header.insert(3, "LEADER-EPOCH")
         widths.insert(3, 15)
-    rows = [_offset_row(group.group, one, verbose) for one in group.offsets]
+    rows = [_offset_row(group.group, offset, verbose) for offset in group.offsets]
     return _table([*header, "CLIENT-ID"], rows, widths)
 
 
-def _offset_row(name: str, one: OffsetDetails, verbose: bool) -> list[object]:
+def _offset_row(name: str, offset: OffsetDetails, verbose: bool) -> list[object]:
     row = [
-        name, one.topic, one.partition, *([one.leader_epoch] if verbose else []), one.current_offset,
-        one.log_end_offset, one.lag, one.consumer_id, one.host, one.client_id,
+        name, offset.topic, offset.partition, *([offset.leader_epoch] if verbose else []), offset.current_offset,
+        offset.log_end_offset, offset.lag, offset.consumer_id, offset.host, offset.client_id,
     ]  # fmt: skip
     return [MISSING if value is None else value for value in row]
 
 
 def members(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
-    """A line for each member, below the head of the table."""
-    shown = group.members or []
-    static = any(member.group_instance_id for member in shown)
+    """Return the table's header and one line per member."""
+    group_members = group.members or []
+    static = any(member.group_instance_id for member in group_members)
     header = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
-    widths = [-NARROWEST, -NARROWEST, *([-17] if static else []), -NARROWEST, -NARROWEST, 15]
+    widths = [-MIN_WIDTH, -MIN_WIDTH, *([-17] if static else []), -MIN_WIDTH, -MIN_WIDTH, 15]
     if verbose:
         header += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         widths += [15, -20, 15, -20]
-    return _table(header, [_member_row(group, member, static, verbose) for member in shown], widths)
+    return _table(header, [_member_row(group, member, static, verbose) for member in group_members], widths)
 
 
 def _member_row(group: ConsumerGroupDetails, member: MemberDetails, static: bool, verbose: bool) -> list[object]:
     row: list[object] = [group.group, member.consumer_id, *([member.group_instance_id or ""] if static else [])]
     row += [member.host or MISSING, member.client_id or MISSING, len(member.assignment)]
     if verbose:
-        holds, target = assignment_text(member.assignment), assignment_text(member.target_assignment)
-        row += [group.generation, holds, group.generation, target]
+        current, target = assignment_text(member.assignment), assignment_text(member.target_assignment)
+        row += [group.generation, current, group.generation, target]
     return row
 
 
-def assignment_text(places: Iterable[PartitionName]) -> str:
-    """``orders:0,1;returns:0``, or a dash; the places are in order."""
+def assignment_text(partitions: Iterable[PartitionName]) -> str:
+    """Format sorted partitions as ``orders:0,1;returns:0``, or a dash if there are none."""
     numbers: dict[str, list[str]] = {}
-    for place in places:
-        numbers.setdefault(place.topic, []).append(str(place.partition))
+    for partition in partitions:
+        numbers.setdefault(partition.topic, []).append(str(partition.partition))
     return ";".join(f"{topic}:{','.join(numbers[topic])}" for topic in numbers) or MISSING
 
 
 def states(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
-    """One line: the assignor, the state and the number of members; with ``verbose`` the generation too."""
+    """Return the header and one line: assignor, state and number of members; with ``verbose`` also the generation."""
     header = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     row: list[object] = [group.group, NO_COORDINATOR, group.assignor or MISSING, group.state]
-    widths = [-NARROWEST, -25, 20, 20]
+    widths = [-MIN_WIDTH, -25, 20, 20]
     if verbose:
         header += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         row += [group.generation, group.generation]
@@ -79,7 +80,7 @@ def states(group: ConsumerGroupDetails, verbose: bool) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> list[str]:
-    """Columns padded to their width, and to their longest value where the width is negative."""
+    """Pad columns to their width, or, if it is negative, to at least its absolute value and their longest value."""
     texts = [list(header), *([printable(value) for value in row] for row in rows)]
     padded = [
         max([-width, *(len(row[column]) for row in texts)]) if width < 0 else width

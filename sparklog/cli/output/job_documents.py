@@ -1,4 +1,4 @@
-"""What ``sparklog jobs --json`` prints; see ``documents`` for the rules."""
+"""The document of ``sparklog jobs --json``; see ``documents`` for the rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class JobFile(Item, frozen=True, kw_only=True):
 
 
 class JobList(Document, frozen=True, kw_only=True):
-    """The programs for spark-submit that came with sparklog, by name."""
+    """The programs for spark-submit that are installed with sparklog, by name."""
 
     jobs: list[JobFile]
     conf: Annotated[str, says("the folder with Spark settings")]

@@ -1,7 +1,7 @@
-"""``--json``: the option, and the one place where a document becomes text.
+"""``--json``: adds the option and prints documents.
 
-A document is one line of ASCII, so that it survives any terminal and any locale. Errors stay on standard error, and
-exit codes are those without ``--json``.
+Rules: a document is one line of ASCII, so that it survives any terminal and locale. Errors stay on standard error, and
+exit codes are the same as without ``--json``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def add_json(options: CommandParser, which: str = "", what: str = "one JSON object") -> None:
-    """The option; ``which`` says where it belongs, for a command of several actions, and ``what`` is printed."""
+    """Add the option; ``which`` names the actions that support it, ``what`` is printed."""
     options.add_argument(
         "--json", action="store_true", help=f"{which}{': ' if which else ''}print {what} (docs/cli-json.md)"
     )
 
 
 def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict[str, dict[str, float | None]] | None:
-    """A client's metrics for a document, where ``--print-metrics`` asks for them."""
+    """Return a client's metrics for a document with ``--print-metrics``, else None."""
     import math
 
     def number(value: object) -> float | None:
@@ -40,7 +40,7 @@ def metrics_of(client: Producer | Consumer, options: argparse.Namespace) -> dict
 
 
 def print_json(document: Struct) -> None:
-    """Print a document and hand it on at once, so that who reads a pipe gets it whole."""
+    """Print a document and flush it immediately, so that the reader of a pipe gets complete lines."""
     import json
 
     import msgspec

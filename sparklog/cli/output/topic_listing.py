@@ -1,6 +1,6 @@
-"""What ``topics --list`` and ``--describe`` show: the documents, and Kafka's lines made of them.
+"""Builds the documents of ``topics --list`` and ``--describe``, and Kafka's lines from them.
 
-Not for: which topics the options ask for (``topics``).
+Not for: selecting topics by options (``topics``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def listing(state: State, names: Iterable[str]) -> TopicNames:
-    """The topics of these names."""
+    """Return the document of the topics with these names."""
     from sparklog.client.consumer.offsets_topic import described_topic
     from sparklog.protocol.names import is_internal_topic
 
@@ -32,8 +32,8 @@ def listing(state: State, names: Iterable[str]) -> TopicNames:
 def descriptions(
     state: State, topics: Iterable[TopicState], reports: Sequence[str], only_with_overrides: bool
 ) -> TopicDescriptions:
-    """These topics; with reports only the partitions that belong to any of them, and the topics that have some."""
-    found: list[TopicDetails] = []
+    """Describe these topics; with ``reports`` only partitions that any of them includes, and topics that have some."""
+    described: list[TopicDetails] = []
     for topic in topics:
         config = TopicConfig.resolve(topic.configs, state.configs)
         changed = {entry.name: str(entry.value) for entry in config.changed()}
@@ -43,7 +43,7 @@ def descriptions(
             if not only_with_overrides and (not reports or _is_reported(partition, config, state, reports))
         ]
         if (partitions or not reports) and (changed or not only_with_overrides):
-            found.append(
+            described.append(
                 TopicDetails(
                     topic=topic.name,
                     topic_id=topic.topic_id,
@@ -53,7 +53,7 @@ def descriptions(
                     partitions=partitions,
                 )
             )
-    return TopicDescriptions(topics=found)
+    return TopicDescriptions(topics=described)
 
 
 def _partition(number: int, partition: PartitionState) -> PartitionDetails:
@@ -69,25 +69,25 @@ def _partition(number: int, partition: PartitionState) -> PartitionDetails:
 
 
 def _is_reported(partition: PartitionState, config: TopicConfig, state: State, reports: Sequence[str]) -> bool:
-    """Whether a partition belongs to any of the reports asked for, by Kafka's definitions of them."""
-    in_sync, least = len(partition.isr), config.min_insync_replicas
+    """Whether any of the reports, as Kafka defines them, includes the partition."""
+    in_sync, min_isr = len(partition.isr), config.min_insync_replicas
     leader = state.brokers.get(partition.leader)
-    belongs = {
+    is_included = {
         "under-replicated-partitions": in_sync < replication_factor(partition),
-        "under-min-isr-partitions": partition.leader < 0 or in_sync < least,
-        "at-min-isr-partitions": in_sync == least,
+        "under-min-isr-partitions": partition.leader < 0 or in_sync < min_isr,
+        "at-min-isr-partitions": in_sync == min_isr,
         "unavailable-partitions": leader is None or not leader.online,
     }
-    return any(belongs[report] for report in reports)
+    return any(is_included[report] for report in reports)
 
 
 def replication_factor(partition: PartitionState) -> int:
-    """How many replicas a partition is meant to have: those that a reassignment brings count when they are there."""
+    """Return the intended number of replicas; those being added by a reassignment do not count until it completes."""
     return len(partition.replicas) - len(partition.adding)
 
 
 def lines(described: TopicDescriptions, heads: bool) -> Iterator[str]:
-    """Kafka's lines: with ``heads`` one for each topic, then one for each of its partitions."""
+    """Format Kafka's lines: with ``heads`` one per topic, then one for each of its partitions."""
     for topic in described.topics:
         if heads:
             configs = ",".join(printable(f"{name}={value}") for name, value in topic.configs.items())

@@ -169,17 +169,17 @@ def test_an_empty_location_takes_the_place_of_a_lost_one(run: Run, cluster: Coor
     shutil.rmtree(tmp_path / "disk1")
     result = run("brokers", "replace", "--id", "1")
     assert (result.code, result.out) == (0, f"Broker 1 is {tmp_path / 'disk1'}.\n")
-    assert "`sparklog maintain` finds out" in result.err
+    assert "`sparklog maintain` finds the missing files" in result.err
     assert (tmp_path / "disk1" / "broker.json").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
+        ([], "missing action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow"),
         (
             ["remov"],
-            "'remov' is not an action: add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
+            "unknown action 'remov': add, list, remove, cordon, uncordon, drain, move, replace, allow, disallow; "
             "did you mean remove?",
         ),
         (["add"], 'Missing required argument "[location]"'),
@@ -215,7 +215,7 @@ def test_a_place_elsewhere_is_allowed_and_taken_off_the_list(run: Run, cluster: 
     assert run("brokers", "allow", *place) == (0, "Brokers below s3://other-bucket/logs are allowed.\n", "")
     assert run("brokers", "allow", *place).out == "Brokers below s3://other-bucket/logs are already allowed.\n"
     assert read_allowed(cluster.store) == ("s3://other-bucket/logs",)
-    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not allowed any more.\n"
+    assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is no longer allowed.\n"
     assert run("brokers", "disallow", *place).out == "s3://other-bucket/logs is not on the list.\n"
     assert run("brokers", "allow", "--location", "/disk1/log").out == "Brokers below /disk1/log are already allowed.\n"
 

@@ -32,7 +32,7 @@ def test_existing_cluster_is_refused_unless_told_otherwise(run: Run, root: str) 
     result = run("cluster", "create")
     assert result.code == 1
     assert "already holds cluster" in result.err
-    assert "; --if-not-exists leaves the one that is there as it is" in result.err
+    assert "; with --if-not-exists this succeeds" in result.err
     assert run("cluster", "create", "--if-not-exists") == (0, "", "")
 
 
@@ -83,16 +83,16 @@ def test_description_shows_brokers_the_controller_and_what_is_to_be_deleted(
     lines = run("cluster", "describe").lines
     assert f"Brokers:    0 ({cluster.store.root}), 1 ({tmp_path / 'disk1'}, offline, cordoned)" in lines
     assert "Controller: me (epoch 3)" in lines
-    assert any(re.fullmatch(r"Removed:    1 files of \d+ bytes, which .*", line) for line in lines)
+    assert any(re.fullmatch(r"Removed:    1 files of \d+ bytes, to be deleted .*", line) for line in lines)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "an action is missing: create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"),
+        ([], "missing action: create, describe, cluster-id, list-endpoints, mirror, promote or reset-time"),
         (
             ["desribe"],
-            f"'desribe' is not an action: {LISTED}; did you mean describe?",
+            f"unknown action 'desribe': {LISTED}; did you mean describe?",
         ),
         (["mirror"], 'Missing required argument "[to]"'),
         (["promote"], 'Missing required argument "[to]"'),
@@ -117,7 +117,7 @@ def test_a_mirror_is_brought_up_to_date_and_promoted(run: Run, cluster: Coordina
     cluster.create_topic("refunds")
     promoted = run("cluster", "promote", "--to", mirror)
     assert (promoted.code, promoted.err) == (0, "")
-    assert promoted.out.startswith(f"The cluster goes on at {mirror}, version ")
+    assert promoted.out.startswith(f"The cluster's root is now {mirror}, version ")
     assert promoted.out.endswith(f"Broker 0 is {cluster.store.root}.\n")
     assert run("topics", "--list", "--bootstrap-server", mirror).lines == ["orders", "refunds"]
     moved = run("topics", "--list")
@@ -134,7 +134,7 @@ def test_a_mirror_of_a_lost_root_is_promoted_by_force_alone(run: Run, cluster: C
     assert "Bring the old root back, or give --force" in refused.err
     forced = run("cluster", "promote", "--to", mirror, "--force")
     assert forced.code == 0
-    assert "WARNING: what was committed at the old root and had not come to the mirror is lost." in forced.err
+    assert "WARNING: commits of the old root that had not been mirrored are lost." in forced.err
     assert run("cluster", "cluster-id", "--bootstrap-server", mirror).out == (
         f"Cluster ID: {cluster.state.cluster_id}\n"
     )
@@ -160,7 +160,7 @@ def test_the_logs_time_is_set_back_where_a_wrong_clock_drove_it_ahead(
     assert "reset-time" in found.out
     result = run("cluster", "reset-time")
     assert result.code == 0
-    assert re.fullmatch(r"The log's time was .* UTC, 69\d{4} s ahead, and is .* UTC now\.\n", result.out)
+    assert re.fullmatch(r"The log's time was .* UTC, 69\d{4} s ahead, and is now .* UTC\.\n", result.out)
     assert abs(cluster.refresh().timestamp_ms - SystemClock().now_ms()) < 60_000
     assert cluster.state.version == state.version + 2
     assert run("fsck").code == 0
@@ -171,7 +171,7 @@ def test_a_time_that_is_not_ahead_stays(run: Run, cluster: Coordinator) -> None:
     version = cluster.refresh().version
     result = run("cluster", "reset-time")
     assert (result.code, result.err) == (0, "")
-    assert result.out.endswith("which is not ahead: nothing to do.\n")
+    assert result.out.endswith("not in the future: nothing to do.\n")
     assert cluster.refresh().version == version
 
 

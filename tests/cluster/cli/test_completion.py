@@ -64,8 +64,8 @@ def test_zsh_defines_a_completion(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "a shell is missing: bash or zsh"),
-        (["fish"], "there is no completion for 'fish': bash or zsh"),
+        ([], "missing shell: bash or zsh"),
+        (["fish"], "unsupported shell 'fish': bash or zsh"),
     ],
 )
 def test_other_shells_are_refused(run: Run, arguments: list[str], message: str) -> None:

@@ -117,7 +117,7 @@ def test_deleting_what_is_not_set_changes_nothing_and_is_said(run: Run, cluster:
     result = run("configs", "--alter", "--topic", "t", "--delete-config", "retention.ms,segment.bytes,no.such")
     assert result.code == 0
     assert result.out == "Completed updating config for topic t.\n"
-    assert result.err == "Note: not set, so there was nothing to delete: retention.ms, no.such\n"
+    assert result.err == "Note: nothing to delete, these settings are not set: retention.ms, no.such\n"
     assert cluster.refresh().topic("t").configs == {}
 
 
@@ -166,11 +166,11 @@ def test_added_configs_without_a_value_are_refused(text: str) -> None:
         (["--describe", "--entity-type", "topic"],
          "Invalid entity type topic, the entity type must be one of topics, brokers"),
         (["--describe", "--entity-type", "users"],
-         "entities of type users have no settings here: only topics and brokers have"),
+         "entities of type users have no settings here: only topics and brokers do"),
         (["--describe", "--user-defaults"],
-         "entities of type users have no settings here: only topics and brokers have"),
+         "entities of type users have no settings here: only topics and brokers do"),
         (["--describe", "--entity-type", "topics", "--entity-default"],
-         "--entity-default must not be specified with topics: --broker-defaults are their defaults"),
+         "--entity-default must not be specified with topics: their defaults are --broker-defaults"),
         (["--describe", "--topic", "t", "--entity-type", "topics"],
          "--entity-{type,name,default} should not be used in conjunction with specific entity flags"),
         (["--describe", "--topic", "t", "--broker-defaults"], "Only one entity may be specified, not topics, brokers"),
@@ -178,7 +178,7 @@ def test_added_configs_without_a_value_are_refused(text: str) -> None:
         (["--describe", "--broker", "one"],
          "The entity name for brokers must be a valid integer broker id, but it is: one"),
         (["--alter", "--broker", "0", "--add-config", "num.partitions=1"],
-         "broker 0 has no settings of its own, since brokers are storage locations; use --broker-defaults"),
+         "broker 0 has no settings of its own, because it is a storage location; use --broker-defaults"),
         (["--describe", "--topic", "t", "--bootstrap-controller", "host"],
          "there is no controller to connect to: give the cluster's root as --bootstrap-server"),
     ],

@@ -165,7 +165,7 @@ def test_offset_out_of_range_is_said_and_reset(run: Run, filled: Coordinator) ->
     flags = ["--topic", "t", "--partition", "0", "--offset", "100", *NOW]
     latest = run("console-consumer", *flags)
     assert latest.out == ""
-    assert "offset 100 of t-0 is out of range: it has 0 to 3; going on at latest" in latest.err
+    assert "offset 100 of t-0 is out of range: it has 0 to 3; continuing at latest" in latest.err
     earliest = run("console-consumer", *flags, "--command-property", "auto.offset.reset=earliest")
     assert earliest.out == "v0\nv1\nv2\n"
     none = run("console-consumer", *flags, "--command-property", "auto.offset.reset=none")
@@ -339,13 +339,13 @@ def test_kafkas_other_flags_are_accepted(run: Run, filled: Coordinator) -> None:
         (["--topic", "t", "--from-beginning", "--command-property", "auto.offset.reset=latest"],
          "Can't simultaneously specify --from-beginning and 'auto.offset.reset=latest', please remove one option"),
         (["--topic", "t", "--command-property", "auto.offset.reset=soonest"],
-         "auto.offset.reset is earliest, latest or none, not 'soonest'"),
+         "invalid auto.offset.reset 'soonest': must be earliest, latest or none"),
         (["--topic", "t", "--isolation-level", "read_comitted"],
          "Invalid value read_comitted for --isolation-level: choose read_committed or read_uncommitted"),
         (["--topic", "t", "--command-property", "isolation.level=x"],
          "Invalid value x for isolation.level: choose read_committed or read_uncommitted"),
         (["--topic", "t", "--formatter", "DefaultFormatter"],
-         "there is no formatter 'DefaultFormatter' here, but DefaultMessageFormatter, LoggingMessageFormatter, "
+         "unknown formatter 'DefaultFormatter': must be one of DefaultMessageFormatter, LoggingMessageFormatter, "
          "NoOpMessageFormatter, OffsetsMessageFormatter, GroupMetadataMessageFormatter; did you mean "
          "DefaultMessageFormatter?"),
         (["--topic", "t", "--group", "a", "--command-property", "group.id=b"],
@@ -388,4 +388,4 @@ def test_partition_that_appears_is_read_from_its_beginning(filled: Coordinator) 
 def test_negative_partition_is_refused(run: Run, filled: Coordinator) -> None:
     result = run("console-consumer", "--topic", "t", "--partition", "-1", *NOW)
     assert result.code == 1
-    assert "--partition -1: partitions are numbered from 0" in result.err
+    assert "invalid --partition -1: must be 0 or more" in result.err

@@ -163,7 +163,10 @@ def test_several_files_are_dumped_in_order_and_unknown_ones_are_said(run: Run, l
         f"Dumping {index_path(log)}",
         "Dumping notes.txt",
     ]
-    assert (result.code, result.err) == (0, "Ignoring unknown file notes.txt: it ends neither in .log nor in .index\n")
+    assert (result.code, result.err) == (
+        0,
+        "Ignoring unknown file notes.txt: its name does not end in .log or .index\n",
+    )
     assert run("dump-log", "--files", "notes.txt").code == 1
 
 
@@ -308,7 +311,7 @@ def test_missing_file_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     ("arguments", "message"),
     [
         ([], 'Missing required argument "[files]"'),
-        (["--files", "a.log,,b.log"], "--files 'a.log,,b.log' has an empty name"),
+        (["--files", "a.log,,b.log"], "invalid --files 'a.log,,b.log': contains an empty name"),
         (["--files", "a.log", "--max-bytes", "x"], "argument --max-bytes: invalid int value: 'x'"),
     ],
 )

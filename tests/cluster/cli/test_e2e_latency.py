@@ -69,7 +69,7 @@ def test_arguments_without_names_are_taken_with_a_warning(run: Run, root: str) -
     ("arguments", "message"),
     [
         (["--topic", "t"], 'Missing required argument "[num-records]"'),
-        ([*NEEDED[:5], "0", *NEEDED[6:]], "Invalid value for --producer-acks."),
+        ([*NEEDED[:5], "0", *NEEDED[6:]], "Invalid value for --producer-acks: must be 1 or all"),
         ([*NEEDED[:3], "0", *NEEDED[4:]], "Value for --num-records must be a positive integer."),
         ([*NEEDED[:7], "-1"], "Value for --record-size must be a non-negative integer."),
         ([*NEEDED, "--num-headers", "-1"], "Value for --num-headers must be a non-negative integer."),

@@ -114,9 +114,9 @@ def test_fast_leaves_the_batches_out(run: Run, cluster: DamagedCluster) -> None:
     ("arguments", "message"),
     [
         (["--topic", "nothing"], "topic 'nothing' does not exist"),
-        (["--partitions", "x"], "is not a list of numbers"),
+        (["--partitions", "x"], "must be a comma-separated list of numbers"),
         (["--topic", "orders", "--partitions", "7"], "has no partition 7"),
-        (["--dry-run"], "--dry-run goes with --repair"),
+        (["--dry-run"], "--dry-run requires --repair"),
         (["--repair", "--fast"], "can't be used with"),
         (["--workers", "2", "--distributed"], "can't be used with"),
         (["--nonsense"], "is not a recognized option"),

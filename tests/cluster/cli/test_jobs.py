@@ -46,7 +46,7 @@ def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_job_that_is_not_there_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "produc"]) == 1
-    assert "there is no job 'produc'; did you mean produce?" in capsys.readouterr().err
+    assert "unknown job 'produc'; did you mean produce?" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

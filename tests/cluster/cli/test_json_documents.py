@@ -280,7 +280,7 @@ def test_only_the_reported_partitions_are_listed_and_an_exit_code_can_be_asked_f
 def test_exit_code_belongs_to_the_reports(run: Run, root: str) -> None:
     refused = run("topics", "--describe", "--exit-code")
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith("--exit-code goes with --under-replicated-partitions")
+    assert refused.err.startswith("--exit-code requires one of --under-replicated-partitions")
 
 
 def test_a_failed_pass_is_a_document_and_an_exit_code(run: Run, busy: Coordinator, tmp_path: Path) -> None:

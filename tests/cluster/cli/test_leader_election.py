@@ -88,7 +88,8 @@ def test_an_unclean_election_lets_a_replica_lead_that_lacks_records(
     ("arguments", "message"),
     [
         ([], 'Missing required argument "[election-type]"'),
-        (["--election-type", "dirty", "--all-topic-partitions"], "--election-type dirty: preferred or unclean"),
+        (["--election-type", "dirty", "--all-topic-partitions"],
+         "invalid --election-type dirty: must be preferred or unclean"),
         (["--election-type", "preferred"],
          "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"),
         (["--election-type", "preferred", "--topic", "t"], "Missing required option(s): partition"),

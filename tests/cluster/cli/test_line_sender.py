@@ -135,7 +135,7 @@ def test_a_root_that_is_away_for_a_while_costs_no_line(cluster: Coordinator) -> 
         root.rename(away)
         write(process, b"ond\nthird\n")
         said = process.stderr.readline().decode()
-        assert said.startswith("WARN: line number 2 cannot be sent now, retrying: ")
+        assert said.startswith("WARN: sending line number 2 failed, retrying: ")
         assert not root.exists()
         away.rename(root)
         process.communicate(timeout=60)
@@ -151,7 +151,7 @@ def test_a_second_signal_gives_up_and_names_the_line(cluster: Coordinator) -> No
         send(process, cluster, b"first", then=b"sec")
         root.rename(root.with_name("away"))
         write(process, b"ond\n")
-        assert process.stderr.readline().startswith(b"WARN: line number 2 cannot be sent now, retrying: ")
+        assert process.stderr.readline().startswith(b"WARN: sending line number 2 failed, retrying: ")
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)  # another, since two of a kind may arrive as one
         assert b"line number 2: interrupted" in process.communicate(timeout=60)[1]
@@ -243,7 +243,7 @@ def test_it_says_where_it_is_not_known_whether_lines_are_stored(space: str) -> N
     world.sender.send(LINES)
 
     world.fails_from = "put_if_absent"
-    with pytest.raises(StorageError, match="line number 4: whether lines 4 to 6 are in the log is not"):
+    with pytest.raises(StorageError, match="line number 4: it is unknown whether lines 4 to 6 are in the log"):
         world.sender.send(LINES)
 
 

@@ -52,7 +52,8 @@ def test_topics_and_brokers_can_be_chosen(run: Run, orders: Coordinator) -> None
     ("arguments", "message"),
     [
         ([], 'Missing required argument "[describe]"'),
-        (["--describe", "--broker-list", "0,x"], "--broker-list: '0,x' is not a list of broker ids such as 0,1,2"),
+        (["--describe", "--broker-list", "0,x"],
+         "invalid --broker-list '0,x': must be a comma-separated list of broker ids, such as 0,1,2"),
         (["--describe", "--broker-list", "0,7,8"],
          "ERROR: The given brokers do not exist from --broker-list: 7,8. Current existent brokers: 0"),
     ],

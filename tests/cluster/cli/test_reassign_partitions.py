@@ -164,7 +164,7 @@ def test_a_second_reassignment_needs_a_word(run: Run, orders: Coordinator, file:
         ([(0, [1, 2]), (0, [2, 1])], "Partition reassignment contains duplicate topic partitions: orders-0"),
         ([(0, [2, 2])],
          "Partition replica lists may not contain duplicate entries: orders-0 contains multiple entries for 2"),
-        ([(0, [1, 9])], "Unknown broker id 9; there are [0, 1, 2, 3]"),
+        ([(0, [1, 9])], "Unknown broker id 9; existing ids: [0, 1, 2, 3]"),
         ([(5, [1, 2])], "topic 'orders' has partitions 0 to 1, not 5"),
     ],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_if_one_partition_cannot_be_moved_none_is(run: Run, orders: Coordinator,
     result = run("reassign-partitions", "--execute", "--throttle", "5", "--reassignment-json-file", file)
     assert result.code == 1
     first, second = result.err.splitlines()
-    assert first == "Error reassigning partition(s), none of which is moved:"
+    assert first == "Error reassigning partition(s); none of them is moved:"
     assert second.startswith("orders-1: ")
     assert "cordoned" in second
     assert orders.refresh().version == before
@@ -194,7 +194,7 @@ def test_if_one_partition_cannot_be_moved_none_is(run: Run, orders: Coordinator,
 def test_log_dirs_other_than_any_are_refused(run: Run, orders: Coordinator, file: str) -> None:
     write(file, (0, [2, 0]), log_dirs=["/disk1", "any"])
     result = run("reassign-partitions", "--execute", "--reassignment-json-file", file)
-    assert "orders-0 names the log dir /disk1: a broker is one location here" in result.err
+    assert "partition orders-0: invalid log dir /disk1: a broker has only one" in result.err
     write(file, (0, [2, 0]), log_dirs=["any"])
     result = run("reassign-partitions", "--execute", "--reassignment-json-file", file)
     assert "Size of replicas list [2, 0] is different from size of log dirs list ['any']" in result.err
@@ -203,9 +203,9 @@ def test_log_dirs_other_than_any_are_refused(run: Run, orders: Coordinator, file
 @pytest.mark.parametrize(
     ("brokers", "topics", "message"),
     [
-        ("1,x", ["orders"], "--broker-list: '1,x' is not a list of broker ids such as 0,1,2"),
+        ("1,x", ["orders"], "invalid --broker-list '1,x': must be a comma-separated list of broker ids, such as 0,1,2"),
         ("1,1", ["orders"], "Error: Broker list contains duplicate entries: [1]"),
-        ("1,9", ["orders"], "Error: Unknown broker id 9; there are [0, 1, 2, 3]"),
+        ("1,9", ["orders"], "Error: Unknown broker id 9; existing ids: [0, 1, 2, 3]"),
         ("1", ["orders"], "Error: topic orders has 2 replicas of each partition, and --broker-list names 1 brokers"),
         ("1,2", ["orders", "orders"], "Error: List of topics to reassign contains duplicate entries: [orders]"),
         ("1,2", ["nope"], "Error: topic 'nope' does not exist"),
@@ -230,7 +230,7 @@ def test_generate_refuses_what_it_cannot_plan(
         (["--generate", "--broker-list", "1"], 'Missing required argument "[topics-to-move-json-file]"'),
         (["--list", "--throttle", "5"], 'Option "[throttle]" can\'t be used with action "[list]"'),
         (["--execute", "--reassignment-json-file", "f", "--throttle", "0"],
-         "--throttle 0: bytes a second, at least 1, or -1 for no limit"),
+         "invalid --throttle 0: must be at least 1 (bytes per second), or -1 for no limit"),
         (["--verify", "--reassignment-json-file", "/nowhere.json"],
          "Error: --reassignment-json-file: /nowhere.json cannot be read: [Errno 2] No such file or directory: "
          "'/nowhere.json'"),

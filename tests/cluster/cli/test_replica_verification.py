@@ -90,7 +90,7 @@ def test_a_broker_that_is_offline_is_said_and_left_out(run: Run, orders: Coordin
          "No topics found. --topics-include 'nope', if specified, is either filtering out all topics or there is no "
          "topic."),
         (["--topics-include", "("], "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
-        (["--workers", "0"], "--workers 0: at least 1"),
+        (["--workers", "0"], "invalid --workers 0: must be at least 1"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_said(run: Run, root: str, arguments: list[str], message: str) -> None:

@@ -190,7 +190,7 @@ def test_replicas_can_be_assigned_by_hand(run: Run, cluster: Coordinator) -> Non
     [
         ("0:0", "Partition replica lists may not contain duplicate entries: 0"),
         ("0,0:1", "Partition 1 has different replication factor: [0, 1]"),
-        ("x", "--replica-assignment: partition 0 has 'x', not broker ids like 0:1"),
+        ("x", "--replica-assignment: partition 0: invalid broker ids 'x': expected ids such as 0:1"),
         ("7", "replica assignment [7] of t-0 must name registered brokers that are not cordoned ([0]), each once, and "
               "as many as the other partitions do"),
     ],
@@ -205,7 +205,7 @@ def test_assignment_of_too_few_new_partitions_is_refused(run: Run, cluster: Coor
     cluster.create_topic("t", partitions=2)
     result = run("topics", "--alter", "--topic", "t", "--partitions", "4", "--replica-assignment", "0,0,0")
     assert result.code == 1
-    assert "needs a replica assignment of all 4, 3 were given" in result.err
+    assert "requires a replica assignment for all 4, 3 were given" in result.err
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,12 @@ def test_a_terminated_producer_cannot_commit_what_it_has_begun(run: Run, used: C
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "an action is missing: list, describe, describe-producers, abort, find-hanging, force-terminate"),
-        (["lst"], "'lst' is not an action"),
+        ([], "missing action: list, describe, describe-producers, abort, find-hanging, force-terminate"),
+        (["lst"], "unknown action 'lst'"),
         (["describe"], 'Missing required argument "[transactional-id]"'),
         (["describe-producers", "--topic", "orders"], 'Missing required argument "[partition]"'),
         (["describe-producers", "--partition", "0"], 'Missing required argument "[topic]"'),
-        (["list", "--topic", "orders"], "--topic does not belong to list"),
+        (["list", "--topic", "orders"], "--topic can't be used with list"),
         (["find-hanging"], "The `find-hanging` command requires either --topic or --broker-id"),
         (["find-hanging", "--partition", "0", "--broker-id", "0"],
          "The --partition argument requires --topic to be provided"),

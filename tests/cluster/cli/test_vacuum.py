@@ -36,10 +36,10 @@ def test_a_dry_run_shows_what_would_go_and_changes_nothing(run: Run, orders: Coo
     result = run("vacuum", "--older-than", "0s", "--force")
     assert (result.code, result.err) == (0, "")
     assert result.lines == [
-        f"No part of the log, begun at version {version} or before:",
+        f"Orphans, begun at version {version} or before:",
         "  broker 0\t1,500 bytes\torders-0/00000000000000000007-v0-abandoned.index\tits writer ended before its commit",
         "  broker 0\t1,500 bytes\torders-0/00000000000000000007-v0-abandoned.log\tits writer ended before its commit",
-        "Left alone:",
+        "Not deleted by vacuum:",
         "  broker 0\t1 bytes\torders-0/00000000000000000003-old.log\tits name has no version, so a writer may still "
         "need it",
         "Dry run: nothing was deleted; --execute deletes 2 files, 3,000 bytes.",
@@ -61,7 +61,7 @@ def test_what_is_younger_stays(run: Run, orders: Coordinator) -> None:
     result = run("vacuum", "--execute")
     assert result.code == 0
     assert "Deleted 0 files, 0 bytes." in result.lines
-    assert "2 files begun later may still become part of the log; a later vacuum looks at them." in result.lines
+    assert "2 files begun later may still become part of the log; a later vacuum checks them." in result.lines
 
 
 def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
@@ -69,7 +69,7 @@ def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
         Path(orders.store.root, "orders-0", f"{number:020d}-v0-left{number}.log").write_bytes(b"x" * 10)
     result = run("vacuum", "--older-than", "0s", "--force")
     assert sum("its writer ended" in line for line in result.lines) == 20
-    assert "  and 32 files, 320 bytes; --verbose names them" in result.lines
+    assert "  and 32 files, 320 bytes; --verbose lists them" in result.lines
     assert sum("its writer ended" in line for line in run(
         "vacuum", "--older-than", "0s", "--force", "--verbose").lines) == 52  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_of_many_files_some_are_named(run: Run, orders: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--older-than", "soon"], "--older-than 'soon' is not a time such as 36h or 7d; units are s, m, h and d"),
+        (["--older-than", "soon"], "invalid --older-than 'soon': must be a duration such as 36h or 7d (s, m, h or d)"),
         (["--older-than", "-1d"], "argument --older-than: expected one argument"),
         (["--older-than", "1h", "--execute"], "invalid age limit: 3600000 ms is less than 86400000 ms (a day)"),
         (["--execute", "--dry-run"], 'Option "[execute]" can\'t be used with option "[dry-run]"'),

@@ -1,6 +1,7 @@
-"""``sparklog applications``: the applications whose numbered writes the cluster remembers, so as not to repeat one.
+"""``sparklog applications``: lists and forgets the applications whose write numbers the cluster remembers.
 
-An application is a ``txnAppId``, or a streaming query by its id. Kafka has no such thing.
+The cluster remembers them so that a repeated write is not stored twice. An application is a ``txnAppId`` or the id of
+a streaming query. Kafka has no such command.
 """
 
 from __future__ import annotations
@@ -15,24 +16,22 @@ from sparklog.types import printable
 if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
-NARROWEST = 20
+MIN_WIDTH = 20
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "applications",
-        "List the applications (txnAppId, streaming query ids) whose newest write is remembered, and forget some.",
+        "List the applications (txnAppId, streaming query ids) whose newest write is remembered, or forget some.",
         "sparklog applications --bootstrap-server /data/log --list",
         "(--list | --delete --application ID) [OPTIONS]",
     )
     options.add_connection()
     options.add_argument("--list", action="store_true", help="list the applications")
     options.add_argument(
-        "--delete", action="store_true", help="forget some: a write of theirs that is repeated is stored twice then"
+        "--delete", action="store_true", help="forget applications: a write that they repeat is then stored twice"
     )
-    options.add_argument(
-        "--application", metavar="ID", action="append", help="--delete: the application; may be repeated"
-    )
+    options.add_argument("--application", metavar="ID", action="append", help="--delete: the application, repeatable")
     add_json(options, "--list")
     return options
 
@@ -43,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     if options.delete and not options.application:
         raise UsageError('Missing required argument "[application]"')
     if options.list and options.application:
-        raise UsageError("--application does not belong to --list")
+        raise UsageError("--application can't be used with --list")
     if options.delete and options.json:
-        raise UsageError("--json does not belong to --delete")
+        raise UsageError("--json can't be used with --delete")
     coordinator = connect(options)
     if options.list:
         _list(coordinator, options.json)
@@ -66,15 +65,15 @@ def run(options: argparse.Namespace) -> int:
 def _list(coordinator: Coordinator, as_json: bool) -> None:
     from sparklog.cli.output.documents import ApplicationDetails, ApplicationList
 
-    found = [
-        ApplicationDetails(application=name, version=one.version, commit_version=one.commit_version)
-        for name, one in sorted(coordinator.state.applications.items())
+    applications = [
+        ApplicationDetails(application=name, version=application.version, commit_version=application.commit_version)
+        for name, application in sorted(coordinator.state.applications.items())
     ]
     if as_json:
-        print_json(ApplicationList(applications=found))
+        print_json(ApplicationList(applications=applications))
         return
-    names = [printable(one.application) for one in found]
-    wide = max([NARROWEST, *map(len, names)])
-    print(f"{'APPLICATION'.ljust(wide)} {'VERSION'.ljust(NARROWEST)} COMMIT")
-    for name, one in zip(names, found, strict=True):
-        print(f"{name.ljust(wide)} {str(one.version).ljust(NARROWEST)} {one.commit_version}")
+    names = [printable(details.application) for details in applications]
+    width = max([MIN_WIDTH, *map(len, names)])
+    print(f"{'APPLICATION'.ljust(width)} {'VERSION'.ljust(MIN_WIDTH)} COMMIT")
+    for name, details in zip(names, applications, strict=True):
+        print(f"{name.ljust(width)} {str(details.version).ljust(MIN_WIDTH)} {details.commit_version}")

@@ -1,4 +1,4 @@
-"""``sparklog brokers``: the storage locations of a cluster. Kafka has brokers where a configuration file says so."""
+"""``sparklog brokers``: manages the storage locations of a cluster. Kafka configures brokers in files instead."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TAKES = {
     "allow": ("location",),
     "disallow": ("location",),
 }
-"""The actions, and the options that belong to each."""
+"""The options of each action."""
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 
 FOUND_EXIT_CODE = 2
-"""Of ``list --exit-code`` where a broker is not online; 1 is a failure to look."""
+"""Exit code of ``list --exit-code`` if a broker is not online; 1 means that the check failed."""
 
 
 def parser() -> CommandParser:
@@ -41,14 +41,14 @@ def parser() -> CommandParser:
         "A broker is a storage location: a folder on another disk, a bucket, another region, an HDFS cluster. Broker 0 "
         "is\nthe root itself.\n"
         "  add       register a location; new topics and reassignments may put replicas there\n"
-        "  list      print the brokers, how they are, and what they hold\n"
-        "  remove    let a location go that holds no replica any more (see drain)\n"
-        "  cordon    give it no new replicas; uncordon lifts that\n"
-        "  drain     cordon it, and begin to move its replicas to the others\n"
-        "  move      say that its files are at another address now\n"
-        "  replace   take an empty location in the place of one whose files are lost; replication fills it\n"
-        "  allow     let clients contact brokers below an address elsewhere than the root (as add and move do)\n"
-        "  disallow  take such an address off the list",
+        "  list      print the brokers, their states, and what they hold\n"
+        "  remove    unregister a location that holds no replicas (see drain)\n"
+        "  cordon    place no new replicas there; uncordon reverts this\n"
+        "  drain     cordon a broker, and start to move its replicas to the other brokers\n"
+        "  move      set the new location of a broker whose files have been moved\n"
+        "  replace   declare the files of a location lost: its broker starts empty there, and replication refills it\n"
+        "  allow     let clients contact brokers at a location outside the root (as add and move do)\n"
+        "  disallow  remove a location from the allowed ones",
         "sparklog brokers add --bootstrap-server /data/log --location s3://other-bucket/log",
         "add|list|remove|cordon|uncordon|drain|move|replace|allow|disallow [OPTIONS]",
     )
@@ -58,7 +58,7 @@ def parser() -> CommandParser:
     options.add_argument("--location", metavar="URL", help="a path or URL; add, move, allow, disallow")
     options.add_argument(
         "--timeout", metavar="MS", type=int, default=TIMEOUT_MS,
-        help=f"list: how long to wait for the locations' answers ({TIMEOUT_MS})",
+        help=f"list: how long to wait for the locations to answer ({TIMEOUT_MS})",
     )  # fmt: skip
     options.add_argument(
         "--exit-code", action="store_true", help=f"list: exit code {FOUND_EXIT_CODE} if a broker is not online"
@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> str:
     action: str = options.action or ""
     if action not in TAKES:
-        said = f"{action!r} is not an action" if action else "an action is missing"
-        raise UsageError(f"{said}: {', '.join(TAKES)}{suggestion(action, TAKES)}")
+        reason = f"unknown action {action!r}" if action else "missing action"
+        raise UsageError(f"{reason}: {', '.join(TAKES)}{suggestion(action, TAKES)}")
     for name in ("id", "location"):
         value = getattr(options, name)
         if value is not None and name not in TAKES[action]:
@@ -101,7 +101,7 @@ def _check(options: argparse.Namespace) -> str:
         if action != "list" and given(options, name):
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
     if options.timeout < 0:
-        raise UsageError(f"--timeout {options.timeout}: milliseconds, 0 or more")
+        raise UsageError(f"invalid --timeout {options.timeout}: must be 0 or more milliseconds")
     return action
 
 
@@ -122,13 +122,16 @@ def _remove(coordinator: Coordinator, options: argparse.Namespace) -> None:
 def _cordon(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.coordinator.brokers import cordon_broker
 
-    done = cordon_broker(coordinator, options.id, options.action == "cordon")
-    already = "" if done else " already"
+    changed = cordon_broker(coordinator, options.id, options.action == "cordon")
+    already = "" if changed else " already"
     print(f"Broker {options.id} is{already} {'cordoned' if options.action == 'cordon' else 'not cordoned'}.")
 
 
 def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
-    """In one commit, so that no new replica comes meanwhile; nothing happens where one of them has no place to go."""
+    """Cordon the broker and start to move its replicas.
+
+    Both in one commit, so that no replica is added in between; nothing changes if any cannot be placed elsewhere.
+    """
     from sparklog.maintenance.replicas.reassignment import plan_drain
     from sparklog.protocol.decide.brokers import cordon, find_broker
     from sparklog.protocol.decide.decision import Decision
@@ -136,7 +139,7 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
 
     def decide(state: State) -> Decision:
         if not find_broker(state, options.id).url:
-            raise PolicyViolationError(f"broker {options.id} is the root of the cluster, which stays")
+            raise PolicyViolationError(f"broker {options.id} cannot be drained: it is the root of the cluster")
         decided = alter_reassignments(state, plan_drain(state, options.id))
         for error in decided.result.values():
             if error is not None:
@@ -145,11 +148,11 @@ def _drain(coordinator: Coordinator, options: argparse.Namespace) -> None:
 
     from sparklog.errors import PolicyViolationError
 
-    places = coordinator.submit(decide)
+    partitions = coordinator.submit(decide)
     print(f"Broker {options.id} is cordoned.")
-    if places:
-        one = "" if len(places) == 1 else "s"
-        print(f"Successfully started partition reassignment{one} for {','.join(map(str, places))}")
+    if partitions:
+        plural = "" if len(partitions) == 1 else "s"
+        print(f"Successfully started partition reassignment{plural} for {','.join(map(str, partitions))}")
         complain("Note: the replication of `sparklog maintain` copies them; then the broker can be removed.")
 
 
@@ -165,36 +168,36 @@ def _replace(coordinator: Coordinator, options: argparse.Namespace) -> None:
 
     replace_location(coordinator, options.id)
     say(f"Broker {options.id} is {coordinator.state.brokers[options.id].url or coordinator.store.root}.")
-    complain("Note: `sparklog maintain` finds out at its next pass what is missing there, and copies it.")
+    complain("Note: the next pass of `sparklog maintain` finds the missing files and copies them.")
 
 
 def _allow(coordinator: Coordinator, options: argparse.Namespace) -> None:
     url = coordinator.brokers.open(options.location).root
-    done = coordinator.brokers.allow(url, coordinator.log.ids)
-    say(f"Brokers below {url} are {'' if done else 'already '}allowed.")
+    added = coordinator.brokers.allow(url, coordinator.log.ids)
+    say(f"Brokers below {url} are {'' if added else 'already '}allowed.")
 
 
 def _disallow(coordinator: Coordinator, options: argparse.Namespace) -> None:
     from sparklog.log.broker_files import disallow_location
 
     url = coordinator.brokers.open(options.location).root
-    done = disallow_location(coordinator.store, url, coordinator.log.ids)
-    say(f"{url} is {'not allowed any more' if done else 'not on the list'}.")
-    if done:
-        complain("Note: programs that have opened a location there keep it until they end.")
+    removed = disallow_location(coordinator.store, url, coordinator.log.ids)
+    say(f"{url} is {'no longer allowed' if removed else 'not on the list'}.")
+    if removed:
+        complain("Note: programs that have already opened a location there use it until they end.")
 
 
 def _list(coordinator: Coordinator, options: argparse.Namespace) -> int:
     from sparklog.cli.output.broker_listing import lines, listing
 
-    found = listing(coordinator, options.timeout)
+    broker_list = listing(coordinator, options.timeout)
     if options.json:
-        print_json(found)
+        print_json(broker_list)
     else:
-        for line in lines(found):
+        for line in lines(broker_list):
             print(line)
-        for broker in found.brokers:
+        for broker in broker_list.brokers:
             if broker.problem is not None:
                 complain(f"broker {broker.broker} did not answer: {broker.problem}")
-    well = all(broker.state == "online" for broker in found.brokers)
-    return 0 if well or not options.exit_code else FOUND_EXIT_CODE
+    all_online = all(broker.state == "online" for broker in broker_list.brokers)
+    return 0 if all_online or not options.exit_code else FOUND_EXIT_CODE

@@ -1,8 +1,8 @@
-"""``sparklog cluster``: create a cluster, describe it, print its id, and keep a mirror of its commit log.
+"""``sparklog cluster``: creates a cluster, describes it, prints its id, and mirrors its commit log.
 
-``cluster-id`` is Kafka's kafka-cluster; ``create`` is what kafka-storage's format is there, and ``describe`` shows what
-lies below the root. ``mirror`` and ``promote`` are for the day that the root is lost, ``reset-time`` for the day after
-a machine with a wrong clock wrote.
+``cluster-id`` is Kafka's kafka-cluster, ``create`` corresponds to kafka-storage's format, and ``describe`` shows the
+contents of the root. ``mirror`` and ``promote`` protect against the loss of the root; ``reset-time`` repairs the log's
+time after a machine with a wrong clock has written.
 """
 
 from __future__ import annotations
@@ -32,46 +32,48 @@ LISTINGS = ("describe", "cluster-id", "list-endpoints")
 
 FLAGS = {"if-not-exists": ("create",), "to": ("mirror", "promote"), "force": ("promote",), "json": LISTINGS,
          "include-fenced-brokers": ("list-endpoints",)}  # fmt: skip
-"""The options that belong to some of the actions."""
+"""Options that belong to some of the actions only."""
 
 PROGRESS_SECONDS = 5.0
-"""Seconds between two lines about a mirror that takes long."""
+"""Seconds between two progress lines of ``mirror``."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "cluster",
-        "create          make an empty cluster at a root: a folder or a bucket's folder\n"
+        "create          create an empty cluster at a root: a folder, locally or in a bucket\n"
         "describe        print its id, version, brokers, topics and sizes\n"
         "cluster-id      print its id\n"
-        "list-endpoints  print where its brokers are\n"
-        "mirror          copy what is new of its commit log to another location; run it again and again\n"
-        "promote         let the cluster go on at a mirror, in the place of its root\n"
-        "reset-time      set the log's time back to the present, where a wrong clock has driven it ahead",
+        "list-endpoints  print the locations of its brokers\n"
+        "mirror          copy the new part of its commit log to another location; run it periodically\n"
+        "promote         make a mirror the root of the cluster\n"
+        "reset-time      set the log's time back to the present, after a wrong clock has set it into the future",
         "sparklog cluster create --bootstrap-server /data/log",
         "|".join(ACTIONS) + " [OPTIONS]",
     )
     options.add_actions(ACTIONS)
     options.add_connection()
-    options.add_argument("--if-not-exists", action="store_true", help="create: do nothing where there is a cluster")
+    options.add_argument(
+        "--if-not-exists", action="store_true", help="create: succeed without effect if there is a cluster"
+    )
     options.add_argument("--to", metavar="URL", help="mirror, promote: the location of the mirror")
     options.add_argument(
-        "--force", action="store_true", help="promote: although the root does not answer, and commits may be lost"
+        "--force", action="store_true", help="promote: even if the root does not answer, so that commits may be lost"
     )
     add_json(options, ", ".join(LISTINGS))
     options.add_argument(
-        "--include-fenced-brokers", action="store_true", help="list-endpoints: also those that are not online"
+        "--include-fenced-brokers", action="store_true", help="list-endpoints: also brokers that are not online"
     )
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     if options.action not in ACTIONS:
-        said = f"{options.action!r} is not an action" if options.action else "an action is missing"
-        listed = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
-        raise UsageError(f"{said}: {listed}{suggestion(options.action or '', ACTIONS)}")
-    for name, actions in FLAGS.items():
-        if given(options, name) and options.action not in actions:
+        reason = f"unknown action {options.action!r}" if options.action else "missing action"
+        actions = f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
+        raise UsageError(f"{reason}: {actions}{suggestion(options.action or '', ACTIONS)}")
+    for name, allowed in FLAGS.items():
+        if given(options, name) and options.action not in allowed:
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[{options.action}]"')
     if options.action == "create":
         _create(options)
@@ -99,7 +101,8 @@ def _create(options: argparse.Namespace) -> None:
     except ClusterAlreadyExistsError as error:
         if not options.if_not_exists:
             raise ClusterAlreadyExistsError(
-                f"{error.message}; --if-not-exists leaves the one that is there as it is, and succeeds", **error.context
+                f"{error.message}; with --if-not-exists this succeeds and leaves that cluster unchanged",
+                **error.context,
             ) from error
     else:
         say(f"Created cluster {coordinator.state.cluster_id} at {coordinator.store.root}.")
@@ -112,27 +115,28 @@ def _mirror(options: argparse.Namespace) -> None:
     from sparklog.store.open import open_store
 
     clock = SystemClock()
-    said = clock.monotonic()
+    last_report = clock.monotonic()
 
-    def progress(version: int, newest: int) -> None:
-        nonlocal said
-        if clock.monotonic() - said >= PROGRESS_SECONDS:
-            said = clock.monotonic()
+    def report_progress(version: int, newest: int) -> None:
+        nonlocal last_report
+        if clock.monotonic() - last_report >= PROGRESS_SECONDS:
+            last_report = clock.monotonic()
             complain(f"mirror: version {version:,} of {newest:,}")
 
     target = open_store(options.to, storage_options)
-    done = mirror(open_store(root, storage_options), target, clock, progress)
-    say(f"{target.root} mirrors version {done.version}: {done.commits:,} commits, {done.size_bytes:,} bytes copied.")
+    result = mirror(open_store(root, storage_options), target, clock, report_progress)
+    copied = f"{result.commits:,} commits, {result.size_bytes:,} bytes copied"
+    say(f"{target.root} mirrors version {result.version}: {copied}.")
 
 
 def _promote(options: argparse.Namespace) -> None:
     root, storage_options = bootstrap_server(options)
     from sparklog.maintenance.replicas.mirror import promote
 
-    done = promote(options.to, root, storage_options, options.force)
-    say(f"The cluster goes on at {options.to}, version {done.version}. Broker 0 is {done.old_root}.")
-    if done.may_have_lost:
-        complain("WARNING: what was committed at the old root and had not come to the mirror is lost.")
+    result = promote(options.to, root, storage_options, options.force)
+    say(f"The cluster's root is now {options.to}, version {result.version}. Broker 0 is {result.old_root}.")
+    if result.may_have_lost:
+        complain("WARNING: commits of the old root that had not been mirrored are lost.")
 
 
 def _reset_time(coordinator: Coordinator) -> None:
@@ -141,9 +145,9 @@ def _reset_time(coordinator: Coordinator) -> None:
     before_ms = coordinator.state.timestamp_ms
     ahead_ms = coordinator.reset_time()
     if not ahead_ms:
-        print(f"The log's time is {utc(before_ms)}, which is not ahead: nothing to do.")
+        print(f"The log's time is {utc(before_ms)}, not in the future: nothing to do.")
         return
-    print(f"The log's time was {utc(before_ms)}, {ahead_ms // 1000} s ahead, and is {utc(before_ms - ahead_ms)} now.")
+    print(f"The log's time was {utc(before_ms)}, {ahead_ms // 1000} s ahead, and is now {utc(before_ms - ahead_ms)}.")
 
 
 def _cluster_id(cluster_id: str, as_json: bool) -> None:
@@ -159,11 +163,11 @@ def _list_endpoints(coordinator: Coordinator, options: argparse.Namespace) -> No
     from sparklog.cli.output.cluster_listing import endpoint_lines, endpoints
 
     conditions = conditions_of(coordinator)
-    found = endpoints(coordinator, conditions, options.include_fenced_brokers)
+    endpoint_list = endpoints(coordinator, conditions, options.include_fenced_brokers)
     if options.json:
-        print_json(found)
+        print_json(endpoint_list)
     else:
-        print(*endpoint_lines(found, options.include_fenced_brokers), sep="\n")
+        print(*endpoint_lines(endpoint_list, options.include_fenced_brokers), sep="\n")
     complain_of(conditions)
 
 
@@ -171,9 +175,9 @@ def _describe(coordinator: Coordinator, as_json: bool) -> None:
     from sparklog.cli.output.cluster_listing import description, description_lines
 
     conditions = conditions_of(coordinator)
-    found = description(coordinator, conditions)
+    document = description(coordinator, conditions)
     if as_json:
-        print_json(found)
+        print_json(document)
     else:
-        print(*description_lines(found), sep="\n")
+        print(*description_lines(document), sep="\n")
     complain_of(conditions)

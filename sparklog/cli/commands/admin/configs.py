@@ -1,6 +1,6 @@
 """``sparklog configs``: Kafka's kafka-configs, for topics and for the cluster's defaults.
 
-Settings of single brokers do not exist: brokers are storage locations. What Kafka calls the default config for brokers
+Single brokers have no settings: they are storage locations. What Kafka calls the default config for brokers
 (``--broker-defaults``) are the settings of the cluster.
 """
 
@@ -16,11 +16,11 @@ from sparklog.cli.arguments.parser import (
     complain,
     connect,
     given,
-    kafkas_exit_codes,
     read_properties_file,
     refuse_controller,
     refuse_together,
     say,
+    use_kafka_exit_codes,
 )
 from sparklog.cli.output.json_output import add_json, print_json
 
@@ -49,13 +49,13 @@ _DEFAULT_FLAGS = {
     "ip_defaults": "ips",
 }
 _OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
-"""Kafka's way to leave the commas and equals signs between brackets alone."""
+"""Kafka's regular expression for ignoring commas and equals signs between brackets."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "configs",
-        "Show and change the settings of topics, and the cluster's defaults for them.",
+        "Describe and alter the settings of topics, and the cluster's defaults for them.",
         "sparklog configs --bootstrap-server /data/log --alter --topic orders \\\n"
         "      --add-config 'retention.ms=86400000,cleanup.policy=[compact,delete]'",
         "--describe|--alter ENTITY [OPTIONS]",
@@ -63,11 +63,11 @@ def parser() -> CommandParser:
     options.add_connection()
     options.add_argument("--describe", action="store_true", help="print settings")
     options.add_argument("--alter", action="store_true", help="change settings")
-    options.add_argument("--all", action="store_true", help="with --describe: print the defaults too")
+    options.add_argument("--all", action="store_true", help="with --describe: also print the defaults")
     entity = options.add_argument_group("Entity")
     entity.add_argument("--topic", metavar="TOPIC", help="this topic")
     entity.add_argument("--broker-defaults", action="store_true", help="the cluster's defaults")
-    entity.add_argument("--broker", metavar="ID", help="a broker, to describe what holds there")
+    entity.add_argument("--broker", metavar="ID", help="a broker, to describe the settings in effect")
     entity.add_argument("--entity-type", metavar="TYPE", action="append", help="topics or brokers")
     entity.add_argument("--entity-name", metavar="NAME", action="append", help="its name, or its id")
     entity.add_argument("--entity-default", action="store_true", help="brokers: the cluster's defaults")
@@ -76,7 +76,7 @@ def parser() -> CommandParser:
         "--add-config", metavar="K=V,K=[A,B]", help="settings to set; brackets around values with commas"
     )
     change.add_argument("--add-config-file", metavar="FILE", help="a properties file of settings to set")
-    change.add_argument("--delete-config", metavar="K,K", help="settings to set back to their defaults")
+    change.add_argument("--delete-config", metavar="K,K", help="settings to reset to their defaults")
     add_json(options, "--describe")
     options.add_controller()
     refused = options.add_argument_group("Kafka's other entities, which have no settings here")
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
-    """Type and name; "" is the default entity, None all of them. Raises UsageError as Kafka's checkArgs does."""
+    """Return type and name: "" for the default entity, None for all. Raises UsageError as Kafka's checkArgs does."""
     if options.command_config:  # first, as Kafka's tool does
         read_properties_file(options.command_config, "--command-config")
     if options.alter == options.describe:
@@ -127,12 +127,12 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     general = options.entity_type or options.entity_name or options.entity_default
     if flags and general:
         raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
-    found = flags or _general_entity(options)
-    if not found:
+    entities = flags or _general_entity(options)
+    if not entities:
         raise UsageError("At least one entity type must be specified")
-    if len(found) > 1:
-        raise UsageError(f"Only one entity may be specified, not {', '.join(kind for kind, _ in found)}")
-    return _checked_entity(options, *found[0])
+    if len(entities) > 1:
+        raise UsageError(f"Only one entity may be specified, not {', '.join(kind for kind, _ in entities)}")
+    return _check_entity(options, *entities[0])
 
 
 def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]:
@@ -145,15 +145,15 @@ def _general_entity(options: argparse.Namespace) -> list[tuple[str, str | None]]
     return list(zip(kinds, names + [None] * (len(kinds) - len(names)), strict=True))
 
 
-def _checked_entity(options: argparse.Namespace, kind: str, name: str | None) -> tuple[str, str | None]:
-    if kind in ELSEWHERE and options.describe and kafkas_exit_codes(options):
+def _check_entity(options: argparse.Namespace, kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind in ELSEWHERE and options.describe and use_kafka_exit_codes(options):
         return kind, name
     if kind in ELSEWHERE:
-        raise UsageError(f"entities of type {kind} have no settings here: only topics and brokers have")
+        raise UsageError(f"entities of type {kind} have no settings here: only topics and brokers do")
     if kind not in TYPES:
         raise UsageError(f"Invalid entity type {kind}, the entity type must be one of {', '.join(TYPES)}")
     if kind == "topics" and name == "":
-        raise UsageError("--entity-default must not be specified with topics: --broker-defaults are their defaults")
+        raise UsageError("--entity-default must not be specified with topics: their defaults are --broker-defaults")
     if kind == "brokers" and name and not (name.isascii() and name.isdigit()):
         raise UsageError(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
     if options.alter:
@@ -161,13 +161,13 @@ def _checked_entity(options: argparse.Namespace, kind: str, name: str | None) ->
             raise UsageError(f"An entity name must be specified with --alter of {kind}")
         if kind == "brokers" and name:
             raise UsageError(
-                f"broker {name} has no settings of its own, since brokers are storage locations; use --broker-defaults"
+                f"broker {name} has no settings of its own, because it is a storage location; use --broker-defaults"
             )
     return kind, name
 
 
 def _changes(options: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
-    """What to set and what to delete."""
+    """Return the settings to set and those to delete. Raises UsageError."""
     if options.add_config is not None and options.add_config_file is not None:
         raise UsageError("Only one of --add-config or --add-config-file must be specified")
     if options.add_config is None and options.add_config_file is None and options.delete_config is None:
@@ -187,7 +187,7 @@ def _changes(options: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
 
 
 def parse_add_config(text: str) -> dict[str, str]:
-    """``k=v,k2=[a,b]``: Kafka's syntax. Raises UsageError."""
+    """Parse Kafka's syntax ``k=v,k2=[a,b]``. Raises UsageError."""
     changes: dict[str, str] = {}
     for pair in re.split("," + _OUTSIDE_BRACKETS, text):
         parts = re.split(r"\s*=\s*" + _OUTSIDE_BRACKETS, pair)
@@ -215,13 +215,13 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
         current = state.topic(name).configs if kind == "topics" else state.configs
         nonlocal kept
         absent[:] = [deletion for deletion in deletions if deletion not in current]
-        kept = {one: value for one, value in current.items() if one not in changes and one not in deletions}
-        return alter_configs(state, name, changes, [one for one in deletions if one not in absent])
+        kept = {key: value for key, value in current.items() if key not in changes and key not in deletions}
+        return alter_configs(state, name, changes, [key for key in deletions if key not in absent])
 
     coordinator.submit(alter)
     say_without_effect(name, changes, kept)
-    if absent:  # so that a roll-out can be repeated
-        complain(f"Note: not set, so there was nothing to delete: {', '.join(absent)}")
+    if absent:  # not an error, so that a roll-out can be repeated
+        complain(f"Note: nothing to delete, these settings are not set: {', '.join(absent)}")
     if kind == "topics":
         say(f"Completed updating config for topic {name}.")
     else:
@@ -234,12 +234,12 @@ def _alter(coordinator: Coordinator, kind: str, name: str, changes: dict[str, st
 def _describe(coordinator: Coordinator, kind: str, name: str | None, options: argparse.Namespace) -> None:
     from sparklog.cli.output import config_listing
 
-    described = config_listing.topics if kind == "topics" else config_listing.brokers
-    found = described(coordinator.state, name, options.all)
+    describe = config_listing.topics if kind == "topics" else config_listing.brokers
+    descriptions = describe(coordinator.state, name, options.all)
     if options.json:
-        print_json(found)
+        print_json(descriptions)
         return
-    if not found.entities and name:
+    if not descriptions.entities and name:
         say(f"The {kind.rstrip('s')} '{name}' doesn't exist and doesn't have dynamic config.")
-    for line in config_listing.lines(found, options.all):
+    for line in config_listing.lines(descriptions, options.all):
         print(line)

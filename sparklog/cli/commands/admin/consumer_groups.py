@@ -1,10 +1,10 @@
 """``sparklog consumer-groups``: Kafka's kafka-consumer-groups.
 
-Groups of consumers have members; groups of streaming queries commit offsets and have none, since a query goes by its
-checkpoint, and only one with a new checkpoint starts where its group stands.
+Groups of consumers have members. Groups of streaming queries have committed offsets but no members: a query resumes
+from its checkpoint, and only one with a new checkpoint starts at the committed offsets of its group.
 
-Rules: tables, CSV and what was done go to standard output; notes and errors go to standard error, and an error makes
-the exit code 1.
+Rules: tables, CSV and results go to standard output; notes and errors go to standard error, and an error makes the
+exit code 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparklog.cli.arguments.group_partitions import parse_place
+from sparklog.cli.arguments.group_partitions import parse_topic_partitions
 from sparklog.cli.arguments.parser import (
     CommandParser,
     UsageError,
@@ -44,16 +44,16 @@ SCENARIOS = (
 )
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 TYPES = ("Classic", "Consumer")
-"""What Kafka's tool lets one ask for; a group here is Classic, and PreparingRebalance, Stable or Empty."""
+"""The values that Kafka's tool accepts; a group here is Classic, and PreparingRebalance, Stable or Empty."""
 
 DRY_RUN_WARNING = (
-    "WARN: No action will be performed as the --execute option is missing: this only shows what would be set. Give "
-    "--dry-run to say that this is meant, as scripts should, since a later version may require one of the two."
+    "WARN: No action will be performed as the --execute option is missing: this only shows what would be set. Scripts "
+    "should pass --dry-run explicitly, since a later version may require one of the two."
 )
 
 ERROR_PREFIX = "Error: "
 KAFKA_FAILURE_EXIT_CODE = 0
-"""Kafka's tool says what went wrong and exits with 0, unless the options are wrong."""
+"""Kafka's tool prints the failure and exits with 0, unless the options are invalid."""
 
 
 def parser() -> CommandParser:
@@ -71,19 +71,19 @@ def parser() -> CommandParser:
     action.add_argument("--delete", action="store_true", help="delete groups that have no members, with their offsets")
     action.add_argument("--reset-offsets", action="store_true", help="set the offsets of groups without members")
     action.add_argument("--delete-offsets", action="store_true", help="delete a group's offsets of topics")
-    action.add_argument("--validate-regex", metavar="REGEX", help="say whether this is a regular expression")
+    action.add_argument("--validate-regex", metavar="REGEX", help="check whether this is a valid regular expression")
     options.add_argument("--group", metavar="GROUP", action="append", default=[], help="a group, repeatable")
     options.add_argument("--all-groups", action="store_true", help="all groups")
     options.add_argument(
         "--topic", metavar="TOPIC[:N,N]", action="append", default=[], help="a topic or some of its partitions"
     )
-    options.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets of")
+    options.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
     shown = options.add_argument_group("With --describe or --list")
     shown.add_argument("--offsets", action="store_true", help="the group's offsets and lag (the default)")
     shown.add_argument("--members", action="store_true", help="its members")
-    shown.add_argument("--verbose", action="store_true", help="leader epochs, assignments, or the generation, too")
+    shown.add_argument("--verbose", action="store_true", help="also leader epochs, assignments, or the generation")
     shown.add_argument(
-        "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list, only groups in these"
+        "--state", metavar="STATE,…", nargs="?", const="", help="the group's state; with --list: groups in these states"
     )
     shown.add_argument("--type", metavar="TYPE,…", nargs="?", const="", help="with --list: types, or only these types")
     add_json(options, "--list, --describe")
@@ -96,20 +96,16 @@ def _add_reset(options: CommandParser) -> None:
     reset = options.add_argument_group("With --reset-offsets (exactly one of the first eight)")
     reset.add_argument("--to-earliest", action="store_true", help="to the earliest offsets")
     reset.add_argument("--to-latest", action="store_true", help="to the latest offsets")
-    reset.add_argument(
-        "--to-current", action="store_true", help="to where the group stands, or else the latest offsets"
-    )
+    reset.add_argument("--to-current", action="store_true", help="to the committed offsets, or else the latest offsets")
     reset.add_argument("--to-offset", metavar="OFFSET", type=int, help="to this offset")
     reset.add_argument("--to-datetime", metavar="TIME", help="to the first record at 2026-01-31T12:00:00.000 or later")
     reset.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last PnDTnHnMnS")
     reset.add_argument("--shift-by", metavar="N", type=int, help="forward by N records, or back if negative")
-    reset.add_argument("--from-file", metavar="FILE", help="to those in a CSV file as --export prints it")
+    reset.add_argument("--from-file", metavar="FILE", help="to the offsets in a CSV file as --export prints it")
     reset.add_argument("--dry-run", action="store_true", help="only print what would be set (the default)")
-    reset.add_argument("--execute", action="store_true", help="set it")
+    reset.add_argument("--execute", action="store_true", help="set the offsets")
     reset.add_argument(
-        "--export",
-        action="store_true",
-        help="print CSV: topic,partition,offset, after the group where they are several",
+        "--export", action="store_true", help="print CSV: topic,partition,offset; with several groups the group first"
     )
 
 
@@ -135,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _groups(coordinator: Coordinator, with_state: bool) -> dict[str, GroupState]:
-    """All groups; their states are asked for where members may be dead of which the log does not know."""
+    """Return all groups; ``with_state`` checks the heartbeats, since the log does not tell which members are dead."""
     if not with_state:
         return dict(coordinator.state.groups)
     from sparklog.coordinator.group_liveness import abandoned_emptied
@@ -144,13 +140,13 @@ def _groups(coordinator: Coordinator, with_state: bool) -> dict[str, GroupState]
 
 
 def _has(options: argparse.Namespace, name: str) -> bool:
-    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value were."""
+    """Whether an option was given; ``--to-offset 0`` and ``--state`` without a value count as given."""
     value = getattr(options, name.replace("-", "_"))
     return value is not None and value is not False and value != []
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What goes with what, as Kafka's checkArgs has it."""
+    """Raise UsageError for options that cannot be combined, as Kafka's checkArgs does."""
     unavailable = [name for name in ("members", "verbose", "offsets") if _has(options, name) and not options.describe]
     unavailable += ["state"] if options.state is not None and not (options.describe or options.list) else []
     unavailable += ["type"] if options.type is not None and not options.list else []
@@ -181,10 +177,10 @@ def _check(options: argparse.Namespace) -> None:
 def _check_reset(options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    chosen = [name for name in SCENARIOS if _has(options, name)]
-    if len(chosen) > 1:
-        raise UsageError(f'Option "[{chosen[0]}]" can\'t be used with option "[{chosen[1]}]"')
-    if not chosen:
+    scenarios = [name for name in SCENARIOS if _has(options, name)]
+    if len(scenarios) > 1:
+        raise UsageError(f'Option "[{scenarios[0]}]" can\'t be used with option "[{scenarios[1]}]"')
+    if not scenarios:
         names = ", ".join(f"[{name}]" for name in SCENARIOS)
         raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
     if not options.topic and not options.all_topics and options.from_file is None:
@@ -210,7 +206,7 @@ def _validate_regex(options: argparse.Namespace) -> int:
 
 
 def group_type(group: GroupState) -> str:
-    """``Classic``: assignors are named by the members, as in Kafka's classic groups."""
+    """Return ``Classic``: the members name the assignors, as in Kafka's classic groups."""
     return "Classic"
 
 
@@ -218,8 +214,8 @@ def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import ConsumerGroupList, ConsumerGroupName
 
     states, types = options.state, options.type
-    wanted_states = _choices(states, STATES, "state")
-    wanted_types = _choices(types, TYPES, "types")
+    wanted_states = _parse_choices(states, STATES, "state")
+    wanted_types = _parse_choices(types, TYPES, "types")
     listed = [
         ConsumerGroupName(group=name, type=group_type(group), state=group.name_of_state)
         for name, group in sorted(groups.items())
@@ -229,26 +225,26 @@ def _list(groups: dict[str, GroupState], options: argparse.Namespace) -> int:
     if options.json:
         print_json(ConsumerGroupList(groups=listed))
         return 0
-    found = [(printable(one.group), one.type, one.state) for one in listed]
+    rows = [(printable(group.group), group.type, group.state) for group in listed]
     if states is None and types is None:
-        print("".join(f"{name}\n" for name, _, _ in found), end="")
+        print("".join(f"{name}\n" for name, _, _ in rows), end="")
         return 0
-    wide = max([15, *(len(name) for name, _, _ in found)]) + 10
-    for name, kind, shown in [("GROUP", "TYPE", "STATE"), *found]:
-        line = f"{name:<{wide}}"
+    width = max([15, *(len(name) for name, _, _ in rows)]) + 10
+    for name, kind, state in [("GROUP", "TYPE", "STATE"), *rows]:
+        line = f"{name:<{width}}"
         line += f" {kind:<20}" if types is not None else ""
-        line += f" {shown:<20}" if states is not None else ""
+        line += f" {state:<20}" if states is not None else ""
         print(line)
     return 0
 
 
-def _choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
-    """``Stable,empty``, in any case. Raises UsageError as Kafka's tool does."""
-    known = {name.lower(): name for name in valid}
+def _parse_choices(text: str | None, valid: tuple[str, ...], what: str) -> set[str]:
+    """Parse a list such as ``Stable,empty``, ignoring case. Raises UsageError as Kafka's tool does."""
+    by_lower_case = {name.lower(): name for name in valid}
     words = [word.strip().lower() for word in (text or "").split(",") if text]
-    if any(word not in known for word in words):
+    if any(word not in by_lower_case for word in words):
         raise UsageError(f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(valid)}")
-    return {known[word] for word in words}
+    return {by_lower_case[word] for word in words}
 
 
 # -- describe
@@ -260,34 +256,34 @@ def _describe(coordinator: Coordinator, groups: list[str], options: argparse.Nam
     from sparklog.coordinator.group_liveness import abandoned_emptied
 
     code, state = 0, coordinator.state
-    known = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
+    group_states = abandoned_emptied(coordinator, {name: state.groups[name] for name in groups if name in state.groups})
     with_offsets = not options.members and options.state is None
-    found = []
+    descriptions = []
     for name in groups:
-        group = known.get(name)
+        group = group_states.get(name)
         if group is None:
             complain(f"Error: Consumer group '{name}' does not exist: Group {name} not found.")
             code = failure_code(options)
             continue
-        _note(name, group, len(state.groups[name].members))
-        described = group_listing.describe(state, name, group, with_offsets, options.members)
-        found.append(described)
+        _print_note(name, group, len(state.groups[name].members))
+        description = group_listing.describe(state, name, group, with_offsets, options.members)
+        descriptions.append(description)
         table = group_tables.members if options.members else group_tables.states
-        lines = [] if options.json else (group_tables.offsets if with_offsets else table)(described, options.verbose)
+        lines = [] if options.json else (group_tables.offsets if with_offsets else table)(description, options.verbose)
         if lines:
             print("", *lines, sep="\n")
     if options.json:
-        print_json(ConsumerGroupDescriptions(groups=found))
+        print_json(ConsumerGroupDescriptions(groups=descriptions))
     return code
 
 
-def _note(name: str, group: GroupState, in_log: int) -> None:
-    """What Kafka's tool says before the table, on standard error; ``in_log``: the members it has as the log knows."""
+def _print_note(name: str, group: GroupState, members_in_log: int) -> None:
+    """Print the note of Kafka's tool above the table, on standard error; ``members_in_log`` includes dead members."""
     name = printable(name)
-    if not group.members and in_log:
+    if not group.members and members_in_log:
         print(
-            f"\nConsumer group '{name}' has no active members: {in_log} sent no heartbeat within their session "
-            "timeout, and `sparklog maintain` takes them out.",
+            f"\nConsumer group '{name}' has no active members: {members_in_log} sent no heartbeat within their session "
+            "timeout, and `sparklog maintain` will remove them.",
             file=sys.stderr,
         )
     elif not group.members:
@@ -322,51 +318,51 @@ def _delete(coordinator: Coordinator, groups: list[str], options: argparse.Names
 
 
 def _delete_offsets(coordinator: Coordinator, options: argparse.Namespace) -> int:
-    """Delete a group's offsets of some partitions and print what became of each."""
+    """Delete a group's offsets of some partitions and print the outcome for each."""
     group, topics = options.group[0], options.topic
     from sparklog.coordinator.group_liveness import without_dead_members
     from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError
 
     results: dict[tuple[str, int], str] = {}
     failure = ""
-    for topic, numbers in _by_topic(coordinator, group, topics, results):
-        places = [(topic, number) for number in numbers]
+    for topic, numbers in _group_by_topic(coordinator, group, topics, results):
+        partitions = [(topic, number) for number in numbers]
         outcome = "Successful"
         try:
-            without_dead_members(coordinator, group, partial(coordinator.delete_group_offsets, group, places))
+            without_dead_members(coordinator, group, partial(coordinator.delete_group_offsets, group, partitions))
         except GroupIdNotFoundError as error:
             failure, outcome = error.message, f"Error: {error.message}"
         except NonEmptyGroupError as error:
             outcome = f"Error: {error.message}"
-        results.update(dict.fromkeys(places, outcome))
+        results.update(dict.fromkeys(partitions, outcome))
     if not failure and any(outcome != "Successful" for outcome in results.values()):
         failure = "Encountered some partition-level error, see the follow-up details."
     if failure:
         complain(f"Error: {failure}")
     else:
         print(f"Request succeeded for deleting offsets from group {printable(group)}.")
-    wide = max([15, *(len(printable(topic)) for topic, _ in results)])
-    print(f"\n{'TOPIC':<{wide}} {'PARTITION':<10} {'STATUS':<15}")
+    width = max([15, *(len(printable(topic)) for topic, _ in results)])
+    print(f"\n{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}")
     for (topic, number), outcome in sorted(results.items()):
-        say(f"{printable(topic):<{wide}} {'-' if number < 0 else number:<10} {outcome:<15}")
+        say(f"{printable(topic):<{width}} {'-' if number < 0 else number:<10} {outcome:<15}")
     return failure_code(options) if failure else 0
 
 
-def _by_topic(
+def _group_by_topic(
     coordinator: Coordinator, group: str, texts: list[str], results: dict[tuple[str, int], str]
 ) -> list[tuple[str, list[int]]]:
-    """Partitions by topic; those that neither exist nor have an offset are put into the results as errors."""
+    """Return the partitions by topic; add those that neither exist nor have an offset to ``results`` as errors."""
     from sparklog.errors import UnknownTopicOrPartitionError
 
     state = coordinator.state
-    known = state.groups.get(group)
-    committed = {(one.topic, one.partition) for one in known.offsets.values()} if known else set()
-    found: dict[str, list[int]] = {}
+    group_state = state.groups.get(group)
+    committed = {(offset.topic, offset.partition) for offset in group_state.offsets.values()} if group_state else set()
+    by_topic: dict[str, list[int]] = {}
     for text in texts:
-        topic, numbers = parse_place(text)
+        topic, numbers = parse_topic_partitions(text)
         if numbers is None and topic not in state.topics:
-            left = sorted(number for name, number in committed if name == topic)
-            numbers = left or [-1]
+            with_offset = sorted(number for name, number in committed if name == topic)
+            numbers = with_offset or [-1]
         elif numbers is None:
             numbers = list(range(len(state.topics[topic].partitions)))
         for number in numbers:
@@ -376,5 +372,5 @@ def _by_topic(
             except UnknownTopicOrPartitionError as error:
                 results[topic, number] = f"Error: {error.message}"
             else:
-                found.setdefault(topic, []).append(number)
-    return list(found.items())
+                by_topic.setdefault(topic, []).append(number)
+    return list(by_topic.items())

@@ -1,4 +1,4 @@
-"""``sparklog delete-records``: Kafka's kafka-delete-records. Lets partitions start at later offsets."""
+"""``sparklog delete-records``: Kafka's kafka-delete-records. Moves the log start offsets of partitions forward."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FLAG = "--offset-json-file"
 def parser() -> CommandParser:
     options = CommandParser(
         "delete-records",
-        "Delete the records before an offset of partitions: they cannot be read any more when the command returns, and "
-        "their\nfiles go with the next retention (`sparklog maintain`). The file:\n"
+        "Delete the records before an offset in each partition. They can no longer be read when the command returns; "
+        "their\nfiles are deleted by the next retention (`sparklog maintain`). The file:\n"
         '  {"partitions":[{"topic":"orders","partition":0,"offset":3}],"version":1}\n'
-        "where offset is the first one to keep, and -1 deletes all records there are.",
+        "where offset is the first one to keep, and -1 deletes all records.",
         "sparklog delete-records --bootstrap-server /data/log --offset-json-file offsets.json",
     )
     options.add_connection()
@@ -33,42 +33,44 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     require(options, "offset-json-file")
-    from sparklog.cli.arguments.json_files import OffsetFile, read_json, repeated
+    from sparklog.cli.arguments.json_files import OffsetFile, join_duplicates, read_json
 
     file = read_json(options.offset_json_file, FLAG, OffsetFile)
-    offsets = {TopicPartition(one.topic, one.partition): one.offset for one in file.partitions}
-    twice = repeated(TopicPartition(one.topic, one.partition) for one in file.partitions)
-    if twice:
-        raise UsageError(f"Offset json file contains duplicate topic partitions: {twice}", prefixed=True)
+    offsets = {TopicPartition(entry.topic, entry.partition): entry.offset for entry in file.partitions}
+    duplicates = join_duplicates(TopicPartition(entry.topic, entry.partition) for entry in file.partitions)
+    if duplicates:
+        raise UsageError(f"Offset json file contains duplicate topic partitions: {duplicates}", prefixed=True)
     coordinator = connect(options)
     if not options.json:
         print("Executing records delete operation")
     low, failed = _delete(coordinator, offsets)
     from sparklog.cli.output.documents import DeletedRecords, RecordDeletion
 
-    done = [
+    deletions = [
         DeletedRecords(
-            topic=place.topic,
-            partition=place.partition,
-            low_watermark=low.get(place),
-            error=str(failed[place]) if place in failed else None,
+            topic=partition.topic,
+            partition=partition.partition,
+            low_watermark=low.get(partition),
+            error=str(failed[partition]) if partition in failed else None,
         )
-        for place in offsets
+        for partition in offsets
     ]
     if options.json:
-        print_json(RecordDeletion(partitions=done))
+        print_json(RecordDeletion(partitions=deletions))
     else:
         print("Records delete operation completed:")
-        for one in done:
-            outcome = f"low_watermark: {one.low_watermark}" if one.error is None else f"error: {one.error}"
-            print(f"partition: {printable(one.topic)}-{one.partition}\t{printable(outcome)}")
+        for deletion in deletions:
+            outcome = (
+                f"low_watermark: {deletion.low_watermark}" if deletion.error is None else f"error: {deletion.error}"
+            )
+            print(f"partition: {printable(deletion.topic)}-{deletion.partition}\t{printable(outcome)}")
     return failure_code(options) if failed else 0
 
 
 def _delete(
     coordinator: Coordinator, offsets: dict[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]]:
-    """One commit for all partitions that can be; the low watermarks of these, and why the others cannot."""
+    """Delete in one commit; return the new low watermarks, and the errors of the partitions that are left unchanged."""
     from sparklog.errors import InvalidTopicError, SparklogError
     from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.decide.segments import delete_records
@@ -79,17 +81,17 @@ def _delete(
         low: dict[TopicPartition, int] = {}
         failed: dict[TopicPartition, SparklogError] = {}
         actions = []
-        for place, offset in offsets.items():
+        for partition, offset in offsets.items():
             try:
-                if is_internal_topic(place.topic):  # as a broker refuses it
-                    raise InvalidTopicError(f"records of the internal topic {place.topic} are not deleted")
-                decided = delete_records(state, {(place.topic, place.partition): offset})
+                if is_internal_topic(partition.topic):  # refused, as by Kafka's brokers
+                    raise InvalidTopicError(f"cannot delete records of the internal topic {partition.topic}")
+                decided = delete_records(state, {(partition.topic, partition.partition): offset})
             except SparklogError as error:
-                failed[place] = error
+                failed[partition] = error
             else:
-                low[place] = decided.result[place]
+                low[partition] = decided.result[partition]
                 actions += decided.actions
         return Decision(actions, (low, failed))
 
-    found: tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]] = coordinator.submit(decide)
-    return found
+    result: tuple[dict[TopicPartition, int], dict[TopicPartition, SparklogError]] = coordinator.submit(decide)
+    return result

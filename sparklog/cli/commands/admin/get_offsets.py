@@ -30,8 +30,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 def parser() -> CommandParser:
     options = CommandParser(
         "get-offsets",
-        "Print offsets of partitions, one topic:partition:offset per line. A partition that has no such offset, such "
-        "as\nan empty one asked for its largest timestamp, has no line.",
+        "Print offsets of partitions, one topic:partition:offset per line. A partition without the requested offset, "
+        "such as\nmax-timestamp of an empty partition, is left out.",
         "sparklog get-offsets --bootstrap-server /data/log --topic 'orders.*' --time earliest",
     )
     options.add_connection()
@@ -47,8 +47,8 @@ def parser() -> CommandParser:
         metavar="TIME",
         default="latest",
         help="the first offset at or after this time in ms since 1970; or -1|latest (default), -2|earliest, "
-        "-3|max-timestamp, -4|earliest-local, -5|latest-tiered, -6|earliest-pending-upload (the last two are of tiered "
-        "storage, which is none here: they print nothing)",
+        "-3|max-timestamp, -4|earliest-local, -5|latest-tiered, -6|earliest-pending-upload (the last two print "
+        "nothing, since there is no tiered storage here)",
     )
     options.add_argument("--exclude-internal-topics", action="store_true", help="leave out Kafka's internal topics")
     add_json(options)
@@ -58,8 +58,8 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     if given(options, "topic-partitions") and (given(options, "topic") or given(options, "partitions")):
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions", prefixed=True)
-    time = _time(options.time)
-    wanted = _filter(options)
+    time = _parse_time(options.time)
+    matches = _parse_filter(options)
     coordinator = connect(options)
     from sparklog.cli.arguments.patterns import matching_topics
     from sparklog.cli.output.documents import OffsetList, PartitionOffset
@@ -71,28 +71,28 @@ def run(options: argparse.Namespace) -> int:
         listed.append(options.topic)
     topics = matching_topics(listed, None, options.exclude_internal_topics)
     with ConsumerReader(coordinator) as reader:
-        places = [
+        partitions = [
             (topic, partition)
             for topic in topics
             for partition in range(reader.partitions(topic))
-            if wanted(topic, partition)
+            if matches(topic, partition)
         ]
-        if not places:
+        if not partitions:
             raise UsageError("Could not match any topic-partitions with the specified filters", prefixed=True)
-        found = (
-            PartitionOffset(topic=topic, partition=partition, offset=_offset(reader, topic, partition, time))
-            for topic, partition in places
+        offsets = (
+            PartitionOffset(topic=topic, partition=partition, offset=_find_offset(reader, topic, partition, time))
+            for topic, partition in partitions
         )
         if options.json:
-            print_json(OffsetList(offsets=list(found)))
+            print_json(OffsetList(offsets=list(offsets)))
             return 0
-        for one in found:
-            if one.offset is not None:
-                say(f"{one.topic}:{one.partition}:{one.offset}")
+        for entry in offsets:
+            if entry.offset is not None:
+                say(f"{entry.topic}:{entry.partition}:{entry.offset}")
     return 0
 
 
-def _time(text: str) -> int:
+def _parse_time(text: str) -> int:
     if text in NAMED_TIMES:
         return NAMED_TIMES[text]
     try:
@@ -109,7 +109,7 @@ def _time(text: str) -> int:
     return time
 
 
-def _filter(options: argparse.Namespace) -> PartitionFilter:
+def _parse_filter(options: argparse.Namespace) -> PartitionFilter:
     from sparklog.cli.arguments.patterns import topic_and_partitions, topic_partition_rules
 
     if options.topic_partitions is not None:
@@ -117,11 +117,11 @@ def _filter(options: argparse.Namespace) -> PartitionFilter:
     return topic_and_partitions(options.topic, options.partitions)
 
 
-def _offset(reader: LogReader, topic: str, partition: int, time: int) -> int | None:
-    """The offset, or None where Kafka answers UNKNOWN_OFFSET, which its tool does not print."""
+def _find_offset(reader: LogReader, topic: str, partition: int, time: int) -> int | None:
+    """Return the offset, or None where Kafka answers UNKNOWN_OFFSET, which its tool does not print."""
     if time in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return None  # what a broker without tiered storage answers
+        return None  # the answer of a broker without tiered storage
     if time == MAX_TIMESTAMP:
-        found = reader.max_timestamp(topic, partition)
-        return None if found is None else found.offset
+        newest = reader.max_timestamp(topic, partition)
+        return None if newest is None else newest.offset
     return reader.offset(topic, partition, EARLIEST if time == EARLIEST_LOCAL else time)

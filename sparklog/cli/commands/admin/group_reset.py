@@ -1,7 +1,7 @@
-"""``consumer-groups --reset-offsets``: where a group goes on, by each of Kafka's scenarios.
+"""``consumer-groups --reset-offsets``: sets the committed offsets of groups, by each of Kafka's scenarios.
 
-New offsets are brought within what the partition has. A group that does not exist is made by its first offsets; one
-with members is refused, since only they may commit.
+Rules: new offsets are clamped to the partition's range. A group that does not exist is created by its first offsets; a
+group with members is refused, since only its members may commit.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 CHECKPOINT_NOTE = (
-    "Note: a streaming query that has a checkpoint goes on from its checkpoint, whatever its group says; the new "
-    "offsets are for a query with a new checkpointLocation, kafka.group.id and no startingOffsets."
+    "Note: a streaming query with a checkpoint resumes from its checkpoint, whatever its group's offsets; the new "
+    "offsets apply to a query with a new checkpointLocation, kafka.group.id and no startingOffsets."
 )
-LARGEST_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 64 * 1024 * 1024
 """bytes of a CSV file: a million lines with long names."""
 
 Plan = dict[TopicPartition, int]
@@ -38,12 +38,12 @@ Plan = dict[TopicPartition, int]
 
 
 def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups: list[str]) -> int:
-    """Print the new offsets of all groups, and set them with ``--execute``. The exit code."""
+    """Print the new offsets of all groups, set them with ``--execute``, and return the exit code."""
     plans: dict[str, Plan] = {}
     code = 0
-    written = _plans_of_file(options) if options.from_file is not None else {}
-    known = abandoned_emptied(coordinator, {name: _group(coordinator, name) for name in groups})
-    for name, group in known.items():
+    from_file = _read_plans(options) if options.from_file is not None else {}
+    group_states = abandoned_emptied(coordinator, {name: _group(coordinator, name) for name in groups})
+    for name, group in group_states.items():
         if group.members:
             complain(
                 f"Error: Assignments can only be reset if the group '{name}' is inactive, but the current state is "
@@ -51,26 +51,26 @@ def reset_offsets(coordinator: Coordinator, options: argparse.Namespace, groups:
             )
             plans[name], code = {}, failure_code(options)
             continue
-        if options.from_file is not None and name not in written:
+        if options.from_file is not None and name not in from_file:
             complain(f"Error: No reset plan for group {name} found")
             plans[name], code = {}, failure_code(options)
             continue
-        plans[name] = _plan(coordinator, options, name, group, written.get(name, {}))
+        plans[name] = _plan(coordinator, options, group, from_file.get(name, {}))
     if options.execute:
         for name, plan in plans.items():
-            offsets = {(place.topic, place.partition): at for place, at in plan.items()}
+            offsets = {(partition.topic, partition.partition): offset for partition, offset in plan.items()}
             without_dead_members(coordinator, name, partial(coordinator.commit_offsets, name, offsets))
     if options.export:
         print(_as_csv(plans, with_group=len(options.group) != 1))
     else:
         print("\n".join(_as_table(plans)))
-    if any(plans[name] and _is_no_members_group(coordinator, name) for name in plans):
+    if any(plans[name] and _never_had_members(coordinator, name) for name in plans):
         complain(CHECKPOINT_NOTE)
     return code
 
 
-def _is_no_members_group(coordinator: Coordinator, name: str) -> bool:
-    """Whether nobody ever was a member, as nobody is in the group of a streaming query."""
+def _never_had_members(coordinator: Coordinator, name: str) -> bool:
+    """Whether the group has never had a member; that of a streaming query never has."""
     return _group(coordinator, name).generation == 0
 
 
@@ -79,70 +79,74 @@ def _group(coordinator: Coordinator, name: str) -> GroupState:
 
 
 def _as_table(plans: Mapping[str, Plan]) -> list[str]:
-    wide = max([15, *(len(printable(name)) for name in plans)])
-    topics = max([15, *(len(printable(place.topic)) for plan in plans.values() for place in plan)])
-    lines = ["", f"{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} NEW-OFFSET"]
+    group_width = max([15, *(len(printable(name)) for name in plans)])
+    topic_width = max([15, *(len(printable(partition.topic)) for plan in plans.values() for partition in plan)])
+    lines = ["", f"{'GROUP':<{group_width}} {'TOPIC':<{topic_width}} {'PARTITION':<10} NEW-OFFSET"]
     for name, plan in plans.items():
-        shown = printable(name)
         lines += [
-            f"{shown:<{wide}} {printable(place.topic):<{topics}} {place.partition:<10} {at}"
-            for place, at in plan.items()
+            f"{printable(name):<{group_width}} {printable(partition.topic):<{topic_width}} "
+            f"{partition.partition:<10} {offset}"
+            for partition, offset in plan.items()
         ]
     return lines
 
 
 def _as_csv(plans: Mapping[str, Plan], with_group: bool) -> str:
-    """A line for each offset. What prints it adds an empty line, as Kafka's tool does: scripts drop the last."""
+    """Format one line per offset. ``print`` adds an empty line, as Kafka's tool does: scripts drop the last one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for name, plan in plans.items():
-        for place, at in plan.items():
-            writer.writerow([*([name] if with_group else []), place.topic, place.partition, at])
+        for partition, offset in plan.items():
+            writer.writerow([*([name] if with_group else []), partition.topic, partition.partition, offset])
     return out.getvalue()
 
 
 # -- the new offsets of one group
 
 
-def _plan(coordinator: Coordinator, options: argparse.Namespace, name: str, group: GroupState, written: Plan) -> Plan:
+def _plan(coordinator: Coordinator, options: argparse.Namespace, group: GroupState, from_file: Plan) -> Plan:
     state = coordinator.state
-    current = {place: one.offset for place, one in committed_offsets(state, group).items()}
+    current = {partition: committed.offset for partition, committed in committed_offsets(state, group).items()}
     if options.from_file is not None:
-        return {place: _within(coordinator, place, at) for place, at in sorted(written.items())}
+        return {partition: _clamp(coordinator, partition, offset) for partition, offset in sorted(from_file.items())}
     if options.all_topics:
-        places: Iterable[TopicPartition] = sorted(current)
+        partitions: Iterable[TopicPartition] = sorted(current)
     else:
-        places = sorted(TopicPartition(*place) for place in partitions_of(state, options.topic))
+        partitions = sorted(TopicPartition(*partition) for partition in partitions_of(state, options.topic))
     time_ms = _time_ms(coordinator, options)
     if time_ms is not None:
-        return _at_time(coordinator, list(places), time_ms)
-    return {place: _wanted(coordinator, options, place, current.get(place)) for place in places}
+        return _plan_by_time(coordinator, list(partitions), time_ms)
+    return {partition: _new_offset(coordinator, options, partition, current.get(partition)) for partition in partitions}
 
 
-def _wanted(coordinator: Coordinator, options: argparse.Namespace, place: TopicPartition, current: int | None) -> int:
-    log = coordinator.state.partition(place.topic, place.partition)
+def _new_offset(
+    coordinator: Coordinator, options: argparse.Namespace, partition: TopicPartition, current: int | None
+) -> int:
+    log = coordinator.state.partition(partition.topic, partition.partition)
     if options.to_earliest:
         return log.log_start_offset
     if options.to_offset is not None:
-        return _within(coordinator, place, options.to_offset)
+        return _clamp(coordinator, partition, options.to_offset)
     if options.shift_by is not None:
         if current is None:
-            raise UsageError(f"Cannot shift offset for partition {place} since there is no current committed offset")
-        return _within(coordinator, place, current + options.shift_by)
+            raise UsageError(
+                f"Cannot shift offset for partition {partition} since there is no current committed offset"
+            )
+        return _clamp(coordinator, partition, current + options.shift_by)
     if options.to_current and current is not None:
         return current
     return log.high_watermark
 
 
-def _within(coordinator: Coordinator, place: TopicPartition, offset: int) -> int:
-    """The offset, or the nearest that the partition has, with a word on it."""
-    log = coordinator.state.partition(place.topic, place.partition)
+def _clamp(coordinator: Coordinator, partition: TopicPartition, offset: int) -> int:
+    """Return the offset, or the nearest one within the partition's range, with a warning."""
+    log = coordinator.state.partition(partition.topic, partition.partition)
     first, last = log.log_start_offset, log.high_watermark
     if first <= offset <= last:
         return offset
     side, kind, nearest = ("higher", "latest", last) if offset > last else ("lower", "earliest", first)
     complain(
-        f"New offset ({offset}) is {side} than {kind} offset for topic partition {place}. "
+        f"New offset ({offset}) is {side} than {kind} offset for topic partition {partition}. "
         f"Value will be set to {nearest}."
     )
     return nearest
@@ -152,7 +156,7 @@ def _within(coordinator: Coordinator, place: TopicPartition, offset: int) -> int
 
 
 def _time_ms(coordinator: Coordinator, options: argparse.Namespace) -> int | None:
-    """Milliseconds since the epoch that ``--to-datetime`` or ``--by-duration`` means."""
+    """Return the time of ``--to-datetime`` or ``--by-duration`` in milliseconds since 1970, None without either."""
     if options.to_datetime is not None:
         return parse_time_ms(options.to_datetime)
     if options.by_duration is not None:
@@ -160,21 +164,21 @@ def _time_ms(coordinator: Coordinator, options: argparse.Namespace) -> int | Non
     return None
 
 
-def _at_time(coordinator: Coordinator, places: list[TopicPartition], time_ms: int) -> Plan:
+def _plan_by_time(coordinator: Coordinator, partitions: list[TopicPartition], time_ms: int) -> Plan:
     from sparklog.client.reader import LogReader
 
     plan: Plan = {}
     with LogReader(coordinator) as reader:
-        for topic, partition in places:
-            found = reader.offset(topic, partition, time_ms) if time_ms >= 0 else reader.offset(topic, partition, -2)
-            if found is None:
+        for topic, partition in partitions:
+            offset = reader.offset(topic, partition, time_ms) if time_ms >= 0 else reader.offset(topic, partition, -2)
+            if offset is None:
                 print(
                     f"\nWarn: Partition {partition} from topic {printable(topic)} is empty. "
                     "Falling back to latest known offset.",
                     file=sys.stderr,
                 )
-                found = coordinator.state.partition(topic, partition).high_watermark
-            plan[TopicPartition(topic, partition)] = found
+                offset = coordinator.state.partition(topic, partition).high_watermark
+            plan[TopicPartition(topic, partition)] = offset
     return plan
 
 
@@ -189,18 +193,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def parse_time_ms(text: str) -> int:
-    """``2026-01-31T12:00:00.000``, UTC unless it ends in a zone, in milliseconds since 1970. Raises UsageError."""
+    """Parse ``2026-01-31T12:00:00.000``, UTC unless it ends in a zone, to ms since 1970. Raises UsageError."""
     if "T" not in text:
         raise UsageError("Error parsing timestamp. It does not contain a 'T' according to ISO8601 format")
-    found = _TIME.match(text)
-    wrong = UsageError(f"Unparseable date: {text!r}; give a time such as 2026-01-31T12:00:00.000")
-    if found is None:
-        raise wrong
-    *numbers, millis, zone = found.groups()
+    match = _TIME.match(text)
+    invalid = UsageError(f"Unparseable date: {text!r}; give a time such as 2026-01-31T12:00:00.000")
+    if match is None:
+        raise invalid
+    *numbers, millis, zone = match.groups()
     try:
         moment = datetime(*(int(number) for number in numbers), tzinfo=timezone.utc)  # type: ignore[arg-type,misc]
     except ValueError:
-        raise wrong from None
+        raise invalid from None
     offset = timedelta()
     if zone not in (None, "Z"):
         minutes = int(zone[1:3]) * 60 + int(zone[3:].lstrip(":") or 0)
@@ -209,11 +213,11 @@ def parse_time_ms(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """``PnDTnHnMnS`` as Java's Duration.parse reads it, in milliseconds. Raises UsageError."""
-    found = _DURATION.match(text)
-    if found is None or not any(found.groups()[1:5]):
-        raise UsageError(f"{text!r} cannot be parsed to a Duration: give one as in P1DT2H30M or PT0.5S")
-    sign, days, hours, minutes, seconds, fraction = found.groups()
+    """Parse ``PnDTnHnMnS``, as Java's Duration.parse does, to milliseconds. Raises UsageError."""
+    match = _DURATION.match(text)
+    if match is None or not any(match.groups()[1:5]):
+        raise UsageError(f"{text!r} cannot be parsed to a Duration: give one such as P1DT2H30M or PT0.5S")
+    sign, days, hours, minutes, seconds, fraction = match.groups()
     whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
     part = int((fraction or "0").ljust(3, "0")[:3])
     millis = whole * 1000 + int(seconds or 0) * 1000 + (-part if (seconds or "").startswith("-") else part)
@@ -223,24 +227,24 @@ def parse_duration_ms(text: str) -> int:
 # -- by file
 
 
-def _plans_of_file(options: argparse.Namespace) -> dict[str, Plan]:
-    """The CSV file's offsets by group. Raises UsageError where it is not as ``--export`` writes it."""
+def _read_plans(options: argparse.Namespace) -> dict[str, Plan]:
+    """Read the CSV file's offsets by group. Raises UsageError if its format is not that of ``--export``."""
     path = options.from_file
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            text = file.read(LARGEST_FILE_BYTES + 1)
+            text = file.read(MAX_FILE_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--from-file: {path} cannot be read: {error}") from error
-    if len(text) > LARGEST_FILE_BYTES:
-        raise UsageError(f"--from-file: {path} has over {LARGEST_FILE_BYTES} characters")
+    if len(text) > MAX_FILE_BYTES:
+        raise UsageError(f"--from-file: {path} has over {MAX_FILE_BYTES} characters")
     plans: dict[str, Plan] = {}
-    for group, place, at in _rows(path, text, options.group):
-        plans.setdefault(group, {})[place] = at
+    for group, partition, offset in _parse_rows(path, text, options.group):
+        plans.setdefault(group, {})[partition] = offset
     return plans
 
 
-def _rows(path: str, text: str, groups: list[str]) -> Iterator[tuple[str, TopicPartition, int]]:
-    """``topic,partition,offset`` where one group was named, else, or as well, with the group before it."""
+def _parse_rows(path: str, text: str, groups: list[str]) -> Iterator[tuple[str, TopicPartition, int]]:
+    """Parse ``group,topic,partition,offset``; the group may be missing if exactly one was named."""
     reader = csv.reader(io.StringIO(text))
     for row in reader:
         if not row:

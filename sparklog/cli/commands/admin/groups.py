@@ -1,7 +1,7 @@
 """``sparklog groups``: Kafka's kafka-groups, a list of all groups with type and protocol.
 
-Groups here are classic ones, whose members name the assignors. A group that nobody was ever a member of, such as a
-streaming query's, has no protocol. There are no share groups and no Streams groups.
+All groups are classic: their members name the assignors. A group that has never had a member, such as that of a
+streaming query, has no protocol. There are no share groups and no Streams groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ERROR_PREFIX = "Error while executing groups command : "
 
 TYPES = ("classic", "consumer", "share", "streams")
 TYPE = "Classic"
-NARROWEST = 20
+MIN_WIDTH = 20
 
 
 def parser() -> CommandParser:
@@ -32,7 +32,9 @@ def parser() -> CommandParser:
         "--group-type", metavar="TYPE", help="only groups of this type: classic, consumer, share, streams"
     )
     options.add_argument("--protocol", metavar="PROTOCOL", help="only groups with this protocol, such as consumer")
-    options.add_argument("--consumer", action="store_true", help="only consumer groups, those without members included")
+    options.add_argument(
+        "--consumer", action="store_true", help="only consumer groups, including those without members"
+    )
     options.add_argument("--share", action="store_true", help="only share groups; there are none")
     options.add_argument("--streams", action="store_true", help="only groups of Kafka Streams; there are none")
     add_json(options)
@@ -51,18 +53,18 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import GroupList, GroupName
     from sparklog.client.admin.groups import protocol_type
 
-    found = [
+    groups = [
         GroupName(group=name, type=TYPE, protocol=protocol_type(group))
         for name, group in sorted(coordinator.state.groups.items())
         if _is_wanted(options, protocol_type(group))
     ]
     if options.json:
-        print_json(GroupList(groups=found))
+        print_json(GroupList(groups=groups))
         return 0
-    rows = [(printable(one.group), one.type, printable(one.protocol)) for one in found]
-    wide = max([NARROWEST, *(len(name) for name, _, _ in rows)])
+    rows = [(printable(group.group), group.type, printable(group.protocol)) for group in groups]
+    width = max([MIN_WIDTH, *(len(name) for name, _, _ in rows)])
     for row in [("GROUP", "TYPE", "PROTOCOL"), *rows]:
-        print(" ".join(value.ljust(wide) for value in row))
+        print(" ".join(value.ljust(width) for value in row))
     return 0
 
 

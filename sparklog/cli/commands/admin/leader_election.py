@@ -1,4 +1,4 @@
-"""``sparklog leader-election``: Kafka's kafka-leader-election. Lets preferred replicas lead, or ones out of sync."""
+"""``sparklog leader-election``: Kafka's kafka-leader-election. Elects preferred replicas or replicas out of sync."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def parser() -> CommandParser:
     options = CommandParser(
         "leader-election",
         "Elect leaders of partitions:\n"
-        "  preferred  the first of the replica list, where it is in sync and another one leads\n"
-        "  unclean    a replica that is not in sync, where none that is can lead: records that it lacks are lost",
+        "  preferred  the first of the replica list, if it is in sync and not the leader\n"
+        "  unclean    a replica that is out of sync, if none in sync can lead: the records that it lacks are lost",
         "sparklog leader-election --bootstrap-server /data/log --election-type preferred --all-topic-partitions",
     )
     options.add_connection()
     options.add_argument("--election-type", metavar="TYPE", help="preferred or unclean")
-    options.add_argument("--topic", metavar="TOPIC", help="one topic's partition, with --partition")
+    options.add_argument("--topic", metavar="TOPIC", help="the topic, with --partition")
     options.add_argument("--partition", metavar="N", type=int, help="the partition")
     options.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs it")
-    options.add_argument(FILE_FLAG, metavar="FILE", help='these: {"partitions":[{"topic":"orders","partition":0}]}')
+    options.add_argument(FILE_FLAG, metavar="FILE", help='a file: {"partitions":[{"topic":"orders","partition":0}]}')
     options.add_deprecated("--admin.config", "--command-config", metavar="FILE")
     add_json(options)
     return options
@@ -45,17 +45,17 @@ def parser() -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     kind = _check(options)
-    places = _places(options)
+    partitions = _read_partitions(options)
     coordinator = connect(options)
-    elect = _preferred if kind == PREFERRED else _unclean
-    return _report(kind, elect(coordinator, places), options.json)
+    elect = _elect_preferred if kind == PREFERRED else _elect_unclean
+    return _report(kind, elect(coordinator, partitions), options.json)
 
 
 def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
     require(options, "election-type")
     kind = options.election_type.upper()
     if kind not in (PREFERRED, UNCLEAN):
-        raise UsageError(f"--election-type {options.election_type}: preferred or unclean")
+        raise UsageError(f"invalid --election-type {options.election_type}: must be preferred or unclean")
     if sum(given(options, name) for name in SCOPES) != 1:
         raise UsageError(f"One and only one of the following options is required: {', '.join(SCOPES)}")
     if options.topic is not None and options.partition is None:
@@ -65,53 +65,55 @@ def _check(options: argparse.Namespace) -> Literal["PREFERRED", "UNCLEAN"]:
     return PREFERRED if kind == PREFERRED else UNCLEAN
 
 
-def _places(options: argparse.Namespace) -> list[TopicPartition] | None:
-    """The partitions asked for; None for all."""
+def _read_partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
+    """Return the partitions that the options name; None for all. Raises UsageError."""
     if options.topic is not None:
         return [TopicPartition(options.topic, options.partition)]
     if options.path_to_json_file is None:
         return None
-    from sparklog.cli.arguments.json_files import ElectionFile, read_json, repeated
+    from sparklog.cli.arguments.json_files import ElectionFile, join_duplicates, read_json
 
     file = read_json(options.path_to_json_file, FILE_FLAG, ElectionFile)
-    places = [TopicPartition(one.topic, one.partition) for one in file.partitions]
-    twice = repeated(places)
-    if twice:
-        raise UsageError(f"Replica election data contains duplicate partitions: {twice}", prefixed=True)
-    if not places:
+    partitions = [TopicPartition(entry.topic, entry.partition) for entry in file.partitions]
+    duplicates = join_duplicates(partitions)
+    if duplicates:
+        raise UsageError(f"Replica election data contains duplicate partitions: {duplicates}", prefixed=True)
+    if not partitions:
         raise UsageError("Replica election data is empty", prefixed=True)
-    return places
+    return partitions
 
 
-def _preferred(coordinator: Coordinator, places: list[TopicPartition] | None) -> Outcome:
+def _elect_preferred(coordinator: Coordinator, partitions: list[TopicPartition] | None) -> Outcome:
     from sparklog.protocol.decide.elections import elect_preferred
 
-    found: Outcome = coordinator.submit(partial(elect_preferred, partitions=places))
-    return found
+    outcome: Outcome = coordinator.submit(partial(elect_preferred, partitions=partitions))
+    return outcome
 
 
-def _unclean(coordinator: Coordinator, places: list[TopicPartition] | None) -> Outcome:
-    """Look at what the replicas hold, then elect the one that lacks least, whatever the topic's settings say."""
+def _elect_unclean(coordinator: Coordinator, partitions: list[TopicPartition] | None) -> Outcome:
+    """Inspect the replicas and elect the one that lacks the fewest records, whatever the topic's settings."""
     from sparklog.coordinator.unclean_election import find_unclean_leader
     from sparklog.errors import ElectionNotNeededError, SparklogError
     from sparklog.protocol.decide.elections import elect_unclean, every_partition
 
     state = coordinator.state
     outcome: Outcome = {}
-    looked_at = []
-    for place in every_partition(state) if places is None else places:
+    elections = []
+    for topic_partition in every_partition(state) if partitions is None else partitions:
         try:
-            partition = state.partition(*place)
+            partition = state.partition(*topic_partition)
             if partition.leader < 0:
-                looked_at.append(find_unclean_leader(coordinator, state, *place))
-            elif places is not None:
-                outcome[place] = ElectionNotNeededError(
-                    f"broker {partition.leader} leads {place}", topic=place.topic, partition=place.partition
+                elections.append(find_unclean_leader(coordinator, state, *topic_partition))
+            elif partitions is not None:
+                outcome[topic_partition] = ElectionNotNeededError(
+                    f"broker {partition.leader} leads {topic_partition}",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
                 )
         except SparklogError as error:
-            outcome[place] = error
-    if looked_at:
-        outcome.update(coordinator.submit(partial(elect_unclean, elections=looked_at)))
+            outcome[topic_partition] = error
+    if elections:
+        outcome.update(coordinator.submit(partial(elect_unclean, elections=elections)))
     return outcome
 
 
@@ -123,39 +125,40 @@ def _report(kind: Literal["PREFERRED", "UNCLEAN"], outcome: Outcome, as_json: bo
         election_type=kind,
         partitions=[
             ElectionOutcome(
-                topic=place.topic,
-                partition=place.partition,
+                topic=partition.topic,
+                partition=partition.partition,
                 outcome="elected" if error is None
                 else "not-needed" if isinstance(error, ElectionNotNeededError)
                 else "failed",
                 error=None if error is None else str(error),
             )
-            for place, error in sorted(outcome.items(), key=lambda item: item[0])
+            for partition, error in sorted(outcome.items(), key=lambda item: item[0])
         ],
     )  # fmt: skip
     if as_json:
         print_json(result)
     else:
         _print(result)
-    failed = sum(one.outcome == "failed" for one in result.partitions)
+    failed = sum(partition.outcome == "failed" for partition in result.partitions)
     if failed:
         raise UsageError(f"{failed} replica(s) could not be elected", prefixed=True)
     return 0
 
 
 def _print(result: ElectionResult) -> None:
-    """Kafka's lines."""
+    """Print the lines of Kafka's tool."""
     kind = result.election_type
-    done = [one for one in result.partitions if one.outcome == "elected"]
-    needless = [one for one in result.partitions if one.outcome == "not-needed"]
-    if done:
-        say(f"Successfully completed leader election ({kind}) for partitions {_text(done)}")
-    if needless:
-        say(f"Valid replica already elected for partitions {_text(needless)}")
-    for one in result.partitions:
-        if one.outcome == "failed":
-            say(f"Error completing leader election ({kind}) for partition: {one.topic}-{one.partition}: {one.error}")
+    elected = [outcome for outcome in result.partitions if outcome.outcome == "elected"]
+    not_needed = [outcome for outcome in result.partitions if outcome.outcome == "not-needed"]
+    if elected:
+        say(f"Successfully completed leader election ({kind}) for partitions {_join(elected)}")
+    if not_needed:
+        say(f"Valid replica already elected for partitions {_join(not_needed)}")
+    for outcome in result.partitions:
+        if outcome.outcome == "failed":
+            partition = f"{outcome.topic}-{outcome.partition}"
+            say(f"Error completing leader election ({kind}) for partition: {partition}: {outcome.error}")
 
 
-def _text(outcomes: Iterable[ElectionOutcome]) -> str:
-    return ", ".join(f"{one.topic}-{one.partition}" for one in outcomes)
+def _join(outcomes: Iterable[ElectionOutcome]) -> str:
+    return ", ".join(f"{outcome.topic}-{outcome.partition}" for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""``sparklog log-dirs``: Kafka's kafka-log-dirs. How many bytes of which partitions each broker holds, as JSON."""
+"""``sparklog log-dirs``: Kafka's kafka-log-dirs. Prints the bytes of each partition at each broker, as JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
-"""What Kafka's tool names as the error of a location that is offline, or does not answer."""
+"""The error that Kafka's tool prints for a log dir that is offline; here for a broker that does not answer, too."""
 UNKNOWN_LAG = -1
-"""Of a replica that is not in sync: only a listing of the location could tell."""
+"""The lag of a replica that is not in sync: only a listing of its location could tell it."""
 
 
 def parser() -> CommandParser:
@@ -39,47 +39,49 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     require(options, "describe")
     topics = {name for name in options.topic_list.split(",") if name}
-    wanted = _broker_ids(options.broker_list)
+    requested = _parse_broker_ids(options.broker_list)
     coordinator = connect(options)
-    known = sorted(coordinator.state.brokers)
-    missing = [number for number in wanted if number not in known]
+    existing = sorted(coordinator.state.brokers)
+    missing = [broker for broker in requested if broker not in existing]
     if missing:
         raise UsageError(
-            f"ERROR: The given brokers do not exist from --broker-list: {_text(missing)}. Current existent "
-            f"brokers: {_text(known)}",
+            f"ERROR: The given brokers do not exist from --broker-list: {_join(missing)}. Current existent "
+            f"brokers: {_join(existing)}",
             prefixed=True,
         )
-    shown = wanted or known
+    selected = requested or existing
     if not options.json:
         print("Querying brokers for log directories information")
-    conditions = {number: found for number, found in conditions_of(coordinator).items() if number in shown}
+    conditions = {broker: condition for broker, condition in conditions_of(coordinator).items() if broker in selected}
     if not options.json:
-        print(f"Received log directory information from brokers {_text(shown)}")
+        print(f"Received log directory information from brokers {_join(selected)}")
     from sparklog.cli.output.documents import LogDirBroker, LogDirDescription
 
     brokers = [
-        LogDirBroker(broker=number, log_dirs=[_log_dir(coordinator, number, topics, condition)])
-        for number, condition in conditions.items()
+        LogDirBroker(broker=broker, log_dirs=[_log_dir(coordinator, broker, topics, condition)])
+        for broker, condition in conditions.items()
     ]
     print_json(LogDirDescription(version=1, brokers=brokers))
     complain_of(conditions)
     return 0
 
 
-def _broker_ids(text: str) -> list[int]:
-    """In order, each once. Raises UsageError."""
+def _parse_broker_ids(text: str) -> list[int]:
+    """Return the sorted ids without duplicates. Raises UsageError."""
     try:
         return sorted({int(part) for part in text.split(",") if part.strip()})
     except ValueError:
-        raise UsageError(f"--broker-list: {text!r} is not a list of broker ids such as 0,1,2") from None
+        raise UsageError(
+            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
+        ) from None
 
 
-def _text(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
+def _join(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
 
 
 def _log_dir(coordinator: Coordinator, broker: int, topics: set[str], condition: Condition) -> LogDir:
-    """The one log dir of a broker. Of one that is not there nobody can tell what it holds."""
+    """Return the single log dir of a broker; without partitions if it does not answer, since its files are unknown."""
     from sparklog.cli.output.documents import LogDir, LogDirPartition
 
     state = coordinator.state

@@ -1,6 +1,6 @@
 """``sparklog reassign-partitions``: Kafka's kafka-reassign-partitions. Moves replicas from broker to broker.
 
-``--execute`` writes down what is wanted; the replicas are copied by the replication step of ``sparklog maintain``.
+``--execute`` commits the new assignment; the replication step of ``sparklog maintain`` copies the replicas.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ TAKES = {
     "cancel": ("reassignment-json-file", "preserve-throttles"),
     "list": ("json",),
 }
-"""The actions, and the options that belong to each."""
+"""The options of each action."""
 
 NEEDS = {"generate": TAKES["generate"], "execute": TAKES["execute"][:1], "verify": TAKES["verify"][:1],
          "cancel": TAKES["cancel"][:1], "list": ()}  # fmt: skip
 
-ALREADY = (
+ALREADY_IN_PROGRESS = (
     "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create a "
     "new partition assignment in addition to the existing one. The --additional flag can also be used to change the "
     "throttle by resubmitting the current reassignment."
@@ -58,39 +58,39 @@ THROTTLE_WARNING = (
 )
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Kafka's settings of a throttle: bytes a second for the cluster, and per topic ``partition:broker`` pairs."""
+"""Kafka's settings of a throttle: bytes per second for the cluster, and ``partition:broker`` pairs for each topic."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "reassign-partitions",
-        "Move the replicas of partitions to other brokers, which are storage locations. --execute writes down where "
-        "they\nare to be; the replication of `sparklog maintain` copies the files, and what is no longer wanted goes "
-        "when all new\nreplicas are in sync. Reads and writes go on meanwhile.",
+        "Move the replicas of partitions to other brokers, which are storage locations. --execute commits the new "
+        "assignment;\nthe replication of `sparklog maintain` copies the files, and old replicas are removed when all "
+        "new ones are in sync.\nReads and writes continue in the meantime.",
         "sparklog reassign-partitions --bootstrap-server /data/log --execute --reassignment-json-file moves.json",
         "ACTION [OPTIONS]",
     )
     options.add_connection()
     action = options.add_argument_group("Actions (exactly one)")
     action.add_argument("--generate", action="store_true", help="propose an assignment of topics to brokers")
-    action.add_argument("--execute", action="store_true", help="begin to move replicas")
-    action.add_argument("--verify", action="store_true", help="print how far it is, and lift the throttle when done")
-    action.add_argument("--cancel", action="store_true", help="leave the replicas where they were")
-    action.add_argument("--list", action="store_true", help="print what is being moved")
+    action.add_argument("--execute", action="store_true", help="start to move replicas")
+    action.add_argument("--verify", action="store_true", help="print the progress, and lift the throttle when done")
+    action.add_argument("--cancel", action="store_true", help="cancel reassignments: the old replicas stay")
+    action.add_argument("--list", action="store_true", help="print the reassignments in progress")
     options.add_argument(
         FILE_FLAG, metavar="FILE",
         help='{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}, as --generate prints it',
     )  # fmt: skip
     options.add_argument(TOPICS_FLAG, metavar="FILE", help='{"version":1,"topics":[{"topic":"orders"}]}')
-    options.add_argument("--broker-list", metavar="IDS", help="the brokers to spread topics over, such as 0,1,2")
+    options.add_argument("--broker-list", metavar="IDS", help="the brokers to place the topics on, such as 0,1,2")
     options.add_argument(
-        "--throttle", metavar="BYTES", type=int, default=-1, help="copy at most BYTES a second (no limit)"
+        "--throttle", metavar="BYTES", type=int, default=-1, help="copy at most BYTES per second (default: no limit)"
     )
-    options.add_argument("--additional", action="store_true", help="although something is being moved already")
+    options.add_argument("--additional", action="store_true", help="even if other reassignments are in progress")
     options.add_argument(
-        "--disallow-replication-factor-change", action="store_true", help="refuse another number of replicas"
+        "--disallow-replication-factor-change", action="store_true", help="refuse to change the number of replicas"
     )
-    options.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    options.add_argument("--preserve-throttles", action="store_true", help="do not lift the throttle")
     add_json(options, "--list, --verify")
     options.add_controller()
     options.add_without_effect("--disable-rack-aware")
@@ -116,7 +116,9 @@ def _check(options: argparse.Namespace) -> str:
         if given(options, name) and getattr(options, name.replace("-", "_")) != -1:
             raise UsageError(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     if options.throttle < -1 or options.throttle == 0:
-        raise UsageError(f"--throttle {options.throttle}: bytes a second, at least 1, or -1 for no limit")
+        raise UsageError(
+            f"invalid --throttle {options.throttle}: must be at least 1 (bytes per second), or -1 for no limit"
+        )
     return action
 
 
@@ -126,77 +128,79 @@ def _check(options: argparse.Namespace) -> str:
 def _generate(options: argparse.Namespace) -> int:
     from sparklog.cli.arguments.json_files import TopicsFile, read_json
 
-    brokers = _broker_list(options.broker_list)
-    topics = [one.topic for one in read_json(options.topics_to_move_json_file, TOPICS_FLAG, TopicsFile).topics]
-    _refuse_repeated("List of topics to reassign contains duplicate entries", topics)
+    brokers = _parse_broker_list(options.broker_list)
+    topics = [entry.topic for entry in read_json(options.topics_to_move_json_file, TOPICS_FLAG, TopicsFile).topics]
+    _refuse_duplicates("List of topics to reassign contains duplicate entries", topics)
     state = connect(options).state
     _check_brokers(state, brokers)
-    present = {
+    current = {
         TopicPartition(topic, number): partition.replicas
         for topic in topics
         for number, partition in enumerate(state.topic(topic).partitions)
     }
-    proposed = [place for topic in topics for place in _spread(state, topic, brokers)]
-    print(f"Current partition replica assignment\n{assignment_json(present)}\n")
+    proposed = [assignment for topic in topics for assignment in _propose(state, topic, brokers)]
+    print(f"Current partition replica assignment\n{assignment_json(current)}\n")
     print(f"Proposed partition reassignment configuration\n{assignment_json(dict(proposed))}")
     return 0
 
 
-def _broker_list(text: str) -> list[int]:
+def _parse_broker_list(text: str) -> list[int]:
     try:
         brokers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--broker-list: {text!r} is not a list of broker ids such as 0,1,2") from None
-    _refuse_repeated("Broker list contains duplicate entries", brokers)
+        raise UsageError(
+            f"invalid --broker-list {text!r}: must be a comma-separated list of broker ids, such as 0,1,2"
+        ) from None
+    _refuse_duplicates("Broker list contains duplicate entries", brokers)
     return sorted(brokers)
 
 
-def _refuse_repeated(what: str, entries: Sequence[object]) -> None:
-    twice = sorted({str(entry) for entry in entries if entries.count(entry) > 1})
-    if twice:
-        raise UsageError(f"{what}: [{', '.join(twice)}]", prefixed=True)
+def _refuse_duplicates(what: str, entries: Sequence[object]) -> None:
+    duplicates = sorted({str(entry) for entry in entries if entries.count(entry) > 1})
+    if duplicates:
+        raise UsageError(f"{what}: [{', '.join(duplicates)}]", prefixed=True)
 
 
 def _check_brokers(state: State, brokers: Iterable[int]) -> None:
     for broker in brokers:
         if broker not in state.brokers:
-            raise UsageError(f"Unknown broker id {broker}; there are {sorted(state.brokers)}", prefixed=True)
+            raise UsageError(f"Unknown broker id {broker}; existing ids: {sorted(state.brokers)}", prefixed=True)
         if state.brokers[broker].cordoned:
             raise UsageError(
-                f"broker {broker} is cordoned and gets no new replicas; leave it out, or `sparklog brokers uncordon "
-                f"--id {broker}`",
+                f"broker {broker} is cordoned and gets no new replicas; leave it out, or run `sparklog brokers "
+                f"uncordon --id {broker}`",
                 prefixed=True,
             )
 
 
-def _spread(state: State, topic: str, brokers: Sequence[int]) -> list[tuple[TopicPartition, Sequence[int]]]:
-    """As new topics are spread: round-robin, with as many replicas as the topic has now."""
+def _propose(state: State, topic: str, brokers: Sequence[int]) -> list[tuple[TopicPartition, Sequence[int]]]:
+    """Assign replicas as for a new topic, round-robin, with the topic's current replication factor."""
     from sparklog.protocol.plan.placement import first_places, spread
 
-    found = state.topic(topic)
-    factor = len(found.partitions[0].replicas) - len(found.partitions[0].adding)
+    topic_state = state.topic(topic)
+    factor = len(topic_state.partitions[0].replicas) - len(topic_state.partitions[0].adding)
     if factor > len(brokers):
         raise UsageError(
             f"topic {topic} has {factor} replicas of each partition, and --broker-list names {len(brokers)} brokers",
             prefixed=True,
         )
-    start, shift = first_places(found.topic_id, len(brokers))
-    lists = spread(brokers, len(found.partitions), factor, start=start, shift=shift)
+    start, shift = first_places(topic_state.topic_id, len(brokers))
+    lists = spread(brokers, len(topic_state.partitions), factor, start=start, shift=shift)
     return [(TopicPartition(topic, number), replicas) for number, replicas in enumerate(lists)]
 
 
 def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """The assignment as the tool prints and reads it, by topic and partition."""
+    """Return the assignment as the tool prints and reads it, by topic and partition."""
     import json
 
     partitions = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
-            "replicas": list(assignment[place]),
-            "log_dirs": [ANY_LOG_DIR] * len(assignment[place]),
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(assignment[partition]),
+            "log_dirs": [ANY_LOG_DIR] * len(assignment[partition]),
         }
-        for place in sorted(assignment)
+        for partition in sorted(assignment)
     ]
     return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False)
 
@@ -205,108 +209,111 @@ def assignment_json(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def _read_assignment(options: argparse.Namespace) -> list[ReplicasOf]:
-    from sparklog.cli.arguments.json_files import ReassignmentFile, read_json, repeated
+    from sparklog.cli.arguments.json_files import ReassignmentFile, join_duplicates, read_json
 
-    wanted = read_json(options.reassignment_json_file, FILE_FLAG, ReassignmentFile).partitions
-    for one in wanted:
-        log_dirs = [ANY_LOG_DIR] * len(one.replicas) if one.log_dirs is None else one.log_dirs
-        if len(log_dirs) != len(one.replicas):
+    moves = read_json(options.reassignment_json_file, FILE_FLAG, ReassignmentFile).partitions
+    for move in moves:
+        log_dirs = [ANY_LOG_DIR] * len(move.replicas) if move.log_dirs is None else move.log_dirs
+        if len(log_dirs) != len(move.replicas):
             raise UsageError(
-                f"Size of replicas list {one.replicas} is different from size of log dirs list {log_dirs} for "
-                f"partition {one.place}",
+                f"Size of replicas list {move.replicas} is different from size of log dirs list {log_dirs} for "
+                f"partition {move.topic_partition}",
                 prefixed=True,
             )
         named = [name for name in log_dirs if name != ANY_LOG_DIR]
         if named:
             raise UsageError(
-                f'partition {one.place} names the log dir {named[0]}: a broker is one location here; write "any"',
+                f'partition {move.topic_partition}: invalid log dir {named[0]}: a broker has only one; use "any"',
                 prefixed=True,
             )
-    twice = repeated(one.place for one in wanted)
-    if twice:
-        raise UsageError(f"Partition reassignment contains duplicate topic partitions: {twice}", prefixed=True)
-    return wanted
+    duplicates = join_duplicates(move.topic_partition for move in moves)
+    if duplicates:
+        raise UsageError(f"Partition reassignment contains duplicate topic partitions: {duplicates}", prefixed=True)
+    return moves
 
 
 def _execute(options: argparse.Namespace) -> int:
-    wanted = _read_assignment(options)
-    if not wanted:
+    moves = _read_assignment(options)
+    if not moves:
         raise UsageError("Partition reassignment list cannot be empty", prefixed=True)
-    for one in wanted:
-        if not one.replicas:
-            raise UsageError(f"Partition replica list cannot be empty (partition {one.place})", prefixed=True)
-        twice = sorted({broker for broker in one.replicas if one.replicas.count(broker) > 1})
-        if twice:
+    for move in moves:
+        if not move.replicas:
+            raise UsageError(
+                f"Partition replica list cannot be empty (partition {move.topic_partition})", prefixed=True
+            )
+        duplicates = sorted({broker for broker in move.replicas if move.replicas.count(broker) > 1})
+        if duplicates:
             raise UsageError(
                 "Partition replica lists may not contain duplicate entries: "
-                f"{one.place} contains multiple entries for {','.join(map(str, twice))}",
+                f"{move.topic_partition} contains multiple entries for {','.join(map(str, duplicates))}",
                 prefixed=True,
             )
     coordinator = connect(options)
     state = coordinator.state
-    _check_execute(state, wanted, options.additional)
-    present = {one.place: state.partition(*one.place).replicas for one in wanted}
-    print(f"Current partition replica assignment\n\n{assignment_json(present)}\n")
+    _check_execute(state, moves, options.additional)
+    current = {move.topic_partition: state.partition(*move.topic_partition).replicas for move in moves}
+    print(f"Current partition replica assignment\n\n{assignment_json(current)}\n")
     print("Save this to use as the --reassignment-json-file option during rollback")
-    failed = _submit(coordinator, wanted, options.throttle, not options.disallow_replication_factor_change)
+    failed = _submit(coordinator, moves, options.throttle, not options.disallow_replication_factor_change)
     if failed:
-        complain("Error reassigning partition(s), none of which is moved:")
-        for place in sorted(failed):
-            complain(f"{place}: {failed[place]}")
+        complain("Error reassigning partition(s); none of them is moved:")
+        for partition in sorted(failed):
+            complain(f"{partition}: {failed[partition]}")
         return 1
     if options.throttle > 0:
         print(THROTTLE_WARNING)
         print(f"The inter-broker throttle limit was set to {options.throttle} B/s")
-    say(f"Successfully started partition reassignment{_s(wanted)} for {_places(one.place for one in wanted)}")
+    partitions = _join_partitions(move.topic_partition for move in moves)
+    say(f"Successfully started partition reassignment{_s(moves)} for {partitions}")
     return 0
 
 
-def _check_execute(state: State, wanted: Sequence[ReplicasOf], additional: bool) -> None:
+def _check_execute(state: State, moves: Sequence[ReplicasOf], additional: bool) -> None:
     from sparklog.protocol.decide.replicas import reassignments
 
     if not additional and reassignments(state):
-        raise UsageError(ALREADY, prefixed=True)
-    for one in wanted:
-        state.partition(*one.place)
-        for broker in one.replicas:
+        raise UsageError(ALREADY_IN_PROGRESS, prefixed=True)
+    for move in moves:
+        state.partition(*move.topic_partition)
+        for broker in move.replicas:
             if broker not in state.brokers:
-                raise UsageError(f"Unknown broker id {broker}; there are {sorted(state.brokers)}", prefixed=True)
+                raise UsageError(f"Unknown broker id {broker}; existing ids: {sorted(state.brokers)}", prefixed=True)
 
 
 def _submit(
-    coordinator: Coordinator, wanted: Sequence[ReplicasOf], throttle: int, factor_may_change: bool
+    coordinator: Coordinator, moves: Sequence[ReplicasOf], throttle: int, factor_may_change: bool
 ) -> dict[TopicPartition, SparklogError]:
-    """Begin all moves in one commit, with their throttle; if one of them cannot be, none is, and why is returned."""
+    """Start all moves and set their throttle in one commit; if any is refused, start none. Return the errors."""
     from sparklog.protocol.decide.decision import Decision
     from sparklog.protocol.decide.replicas import alter_reassignments
 
-    targets = {(one.topic, one.partition): one.replicas for one in wanted}
+    targets = {(move.topic, move.partition): move.replicas for move in moves}
 
     def decide(state: State) -> Decision:
         decided = alter_reassignments(state, targets, factor_may_change)
-        failed = {place: error for place, error in decided.result.items() if error is not None}
+        failed = {partition: error for partition, error in decided.result.items() if error is not None}
         if failed:
             return Decision([], failed)
-        limits = _throttle(state, wanted, throttle) if throttle > 0 else []
+        limits = _throttle_actions(state, moves, throttle) if throttle > 0 else []
         return Decision([*limits, *decided.actions], failed)
 
     failed: dict[TopicPartition, SparklogError] = coordinator.submit(decide)
     return failed
 
 
-def _throttle(state: State, wanted: Sequence[ReplicasOf], rate: int) -> list[Action]:
-    """The rate for the cluster, and for each topic which replicas it holds for: sources and destinations."""
+def _throttle_actions(state: State, moves: Sequence[ReplicasOf], rate: int) -> list[Action]:
+    """Set the cluster's rate in bytes per second, and each topic's throttled replicas: sources and destinations."""
     from sparklog.protocol.decide.topics import alter_configs
 
     actions = alter_configs(state, "", dict.fromkeys(RATES, str(rate)), []).actions[:]
-    for topic in sorted({one.topic for one in wanted}):
+    for topic in sorted({move.topic for move in moves}):
         sources: list[str] = []
         destinations: list[str] = []
-        for one in sorted((one for one in wanted if one.topic == topic), key=lambda one: one.partition):
-            partition = state.partition(*one.place)
-            held = [broker for broker in partition.replicas if broker not in partition.adding]
-            sources += [f"{one.partition}:{broker}" for broker in held]
-            destinations += [f"{one.partition}:{broker}" for broker in one.replicas if broker not in held]
+        for move in sorted((move for move in moves if move.topic == topic), key=lambda move: move.partition):
+            partition = state.partition(*move.topic_partition)
+            holders = [broker for broker in partition.replicas if broker not in partition.adding]
+            sources += [f"{move.partition}:{broker}" for broker in holders]
+            destinations += [f"{move.partition}:{broker}" for broker in move.replicas if broker not in holders]
         lists = dict(zip(LISTS, (",".join(sources), ",".join(destinations)), strict=True))
         actions += alter_configs(state, topic, lists, []).actions
     return actions
@@ -315,25 +322,25 @@ def _throttle(state: State, wanted: Sequence[ReplicasOf], rate: int) -> list[Act
 def _verify(options: argparse.Namespace) -> int:
     from sparklog.protocol.decide.replicas import reassignments
 
-    wanted = _read_assignment(options)
+    moves = sorted(_read_assignment(options), key=lambda move: move.topic_partition)
     coordinator = connect(options)
     state = coordinator.state
     moving = reassignments(state)
-    found = [
-        _status(one, _found(state, one.place), one.place in moving) for one in sorted(wanted, key=lambda one: one.place)
+    statuses = [
+        _status(move, _find_partition(state, move.topic_partition), move.topic_partition in moving) for move in moves
     ]
     lift = not moving and not options.preserve_throttles
-    topics = {one.topic for one in wanted}
+    topics = {move.topic for move in moves}
     if options.json:
         from sparklog.cli.output.documents import ReassignmentVerification
 
         if lift:
             _lift_throttle(coordinator, topics)
-        print_json(ReassignmentVerification(partitions=found, throttles_cleared=lift))
+        print_json(ReassignmentVerification(partitions=statuses, throttles_cleared=lift))
         return 0
     print("Status of partition reassignment:")
-    for one in found:
-        say(_status_line(one))
+    for status in statuses:
+        say(_status_line(status))
     print()
     if lift:
         _say_throttle(coordinator, topics)
@@ -341,58 +348,58 @@ def _verify(options: argparse.Namespace) -> int:
     return 0
 
 
-def _found(state: State, place: TopicPartition) -> PartitionState | None:
-    topic = state.topics.get(place.topic)
-    if topic is None or not 0 <= place.partition < len(topic.partitions):
+def _find_partition(state: State, partition: TopicPartition) -> PartitionState | None:
+    topic = state.topics.get(partition.topic)
+    if topic is None or not 0 <= partition.partition < len(topic.partitions):
         return None
-    return topic.partitions[place.partition]
+    return topic.partitions[partition.partition]
 
 
-def _status(one: ReplicasOf, found: PartitionState | None, is_moving: bool) -> ReassignmentStatus:
+def _status(move: ReplicasOf, partition: PartitionState | None, is_moving: bool) -> ReassignmentStatus:
     from sparklog.cli.output.documents import ReassignmentStatus
 
-    replicas = [] if found is None else list(found.replicas)
+    replicas = [] if partition is None else list(partition.replicas)
     return ReassignmentStatus(
-        topic=one.topic,
-        partition=one.partition,
-        state="in-progress" if is_moving else "completed" if replicas == one.replicas else "differs",
+        topic=move.topic,
+        partition=move.partition,
+        state="in-progress" if is_moving else "completed" if replicas == move.replicas else "differs",
         replicas=replicas,
-        wanted_replicas=one.replicas,
+        wanted_replicas=move.replicas,
     )
 
 
-def _status_line(one: ReassignmentStatus) -> str:
-    place = f"{one.topic}-{one.partition}"
-    if one.state == "in-progress":
-        return f"Reassignment of partition {place} is still in progress."
-    if one.state == "completed":
-        return f"Reassignment of partition {place} is completed."
+def _status_line(status: ReassignmentStatus) -> str:
+    partition = f"{status.topic}-{status.partition}"
+    if status.state == "in-progress":
+        return f"Reassignment of partition {partition} is still in progress."
+    if status.state == "completed":
+        return f"Reassignment of partition {partition} is completed."
     return (
-        f"There is no active reassignment of partition {place}, but replica set is {_ids(one.replicas)} rather than "
-        f"{_ids(one.wanted_replicas)}."
+        f"There is no active reassignment of partition {partition}, but replica set is {_ids(status.replicas)} rather "
+        f"than {_ids(status.wanted_replicas)}."
     )
 
 
 def _cancel(options: argparse.Namespace) -> int:
     from sparklog.protocol.decide.replicas import alter_reassignments, reassignments
 
-    wanted = _read_assignment(options)
+    moves = _read_assignment(options)
     coordinator = connect(options)
-    active = sorted(reassignments(coordinator.state, [one.place for one in wanted]))
+    active = sorted(reassignments(coordinator.state, [move.topic_partition for move in moves]))
     if not active:
         print("None of the specified partition reassignments are active.")
     else:
         decided = coordinator.submit(lambda state: alter_reassignments(state, dict.fromkeys(active)))
-        failed = {place: error for place, error in decided.items() if error is not None}
+        failed = {partition: error for partition, error in decided.items() if error is not None}
         if failed:
             complain(f"Error cancelling partition reassignment{_s(failed)} for:")
-            for place in sorted(failed):
-                complain(f"{place}: {failed[place]}")
+            for partition in sorted(failed):
+                complain(f"{partition}: {failed[partition]}")
             return 1
-        say(f"Successfully cancelled partition reassignment{_s(active)} for: {_places(active)}")
+        say(f"Successfully cancelled partition reassignment{_s(active)} for: {_join_partitions(active)}")
     print("None of the specified partition moves are active.")
     if not options.preserve_throttles:
-        topics = {one.topic for one in wanted}
+        topics = {move.topic for move in moves}
         _say_throttle(coordinator, topics)
         _lift_throttle(coordinator, topics)
     return 0
@@ -426,37 +433,40 @@ def _list(options: argparse.Namespace) -> int:
     from sparklog.cli.output.documents import ReassignmentDetails, ReassignmentList
     from sparklog.protocol.decide.replicas import reassignments
 
-    found = [
+    in_progress = [
         ReassignmentDetails(
-            topic=place.topic,
-            partition=place.partition,
-            replicas=list(one.replicas),
-            adding_replicas=list(one.adding),
-            removing_replicas=list(one.removing),
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+            replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding),
+            removing_replicas=list(partition.removing),
         )
-        for place, one in sorted(reassignments(connect(options).state).items(), key=lambda item: item[0])
+        for topic_partition, partition in sorted(
+            reassignments(connect(options).state).items(), key=lambda item: item[0]
+        )
     ]
     if options.json:
-        print_json(ReassignmentList(reassignments=found))
+        print_json(ReassignmentList(reassignments=in_progress))
         return 0
-    if not found:
+    if not in_progress:
         print("No partition reassignments found.")
         return 0
     print("Current partition reassignments:")
-    for one in found:
-        adding = f" adding: {_ids(one.adding_replicas)}." if one.adding_replicas else ""
-        removing = f" removing: {_ids(one.removing_replicas)}." if one.removing_replicas else ""
-        say(f"{one.topic}-{one.partition}: replicas: {_ids(one.replicas)}.{adding}{removing}")
+    for details in in_progress:
+        adding = f" adding: {_ids(details.adding_replicas)}." if details.adding_replicas else ""
+        removing = f" removing: {_ids(details.removing_replicas)}." if details.removing_replicas else ""
+        say(f"{details.topic}-{details.partition}: replicas: {_ids(details.replicas)}.{adding}{removing}")
     return 0
 
 
-def _s(things: Sequence[object] | Mapping[TopicPartition, object]) -> str:
-    return "" if len(things) == 1 else "s"
+def _s(items: Sequence[object] | Mapping[TopicPartition, object]) -> str:
+    """Return the plural s for these items."""
+    return "" if len(items) == 1 else "s"
 
 
 def _ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers))
 
 
-def _places(places: Iterable[TopicPartition]) -> str:
-    return ",".join(map(str, sorted(places)))
+def _join_partitions(partitions: Iterable[TopicPartition]) -> str:
+    return ",".join(map(str, sorted(partitions)))

@@ -1,4 +1,4 @@
-"""``sparklog topics``: Kafka's kafka-topics."""
+"""``sparklog topics``: Kafka's kafka-topics. Creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from sparklog.protocol.state import State, TopicState
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 ERROR_PREFIX = "Error while executing topic command : "
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
 NO_TOPIC_ID = "A" * 22
-"""Zeros, which are no id: as in Kafka, ``--topic-id`` with it is as if it was not given."""
+"""All zeros, which is not an id: as in Kafka, ``--topic-id`` with it is ignored."""
 
 REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
 FOUND_EXIT_CODE = 2
-"""Of ``--exit-code`` where there are such partitions; 1 is a failure to look."""
+"""Exit code with ``--exit-code`` if such partitions exist; 1 means that the check failed."""
 
 CONFIGS_NOTE = " (To alter topic configurations, the `sparklog configs` tool can be used.)"
 COLLISION_WARNING = (
@@ -63,8 +63,10 @@ def parser() -> CommandParser:
         "--config", metavar="NAME=VALUE", action="append", help="a setting of the new topic, repeatable"
     )
     options.add_argument("--delete-config", metavar="NAME", help="no longer supported, as in Kafka since 4.0")
-    options.add_argument("--partitions", metavar="N", type=int, help="how many (default with --create: num.partitions)")
-    options.add_argument("--replication-factor", metavar="N", type=int, help="brokers that hold each partition")
+    options.add_argument(
+        "--partitions", metavar="N", type=int, help="number of partitions (default with --create: num.partitions)"
+    )
+    options.add_argument("--replication-factor", metavar="N", type=int, help="number of replicas of each partition")
     options.add_argument(
         "--replica-assignment", metavar="B:B,B:B,…", help="the brokers of each partition, the preferred leader first"
     )
@@ -75,11 +77,13 @@ def parser() -> CommandParser:
     only.add_argument("--at-min-isr-partitions", action="store_true", help="partitions exactly at min.insync.replicas")
     only.add_argument("--topics-with-overrides", action="store_true", help="topics with changed settings")
     options.add_argument(
-        "--exit-code", action="store_true", help=f"with one of these: exit code {FOUND_EXIT_CODE} if any is shown"
+        "--exit-code",
+        action="store_true",
+        help=f"with one of these reports: exit code {FOUND_EXIT_CODE} if it shows any partition",
     )
     add_json(options, "--list, --describe")
-    options.add_argument("--if-exists", action="store_true", help="do nothing where the topic does not exist")
-    options.add_argument("--if-not-exists", action="store_true", help="do nothing where the topic exists already")
+    options.add_argument("--if-exists", action="store_true", help="succeed without effect if the topic does not exist")
+    options.add_argument("--if-not-exists", action="store_true", help="succeed without effect if the topic exists")
     options.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's internal topics")
     options.add_without_effect("--partition-size-limit-per-response", metavar="N", type=int)
     return options
@@ -95,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> str:
-    """The one action; raises UsageError for options that do not go together, as Kafka's checkArgs."""
+    """Return the action. Raises UsageError for options that cannot be combined, as Kafka's checkArgs does."""
     actions = [action for action in ACTIONS if given(options, action)]
     if len(actions) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
@@ -129,7 +133,7 @@ def _check(options: argparse.Namespace) -> str:
     for report in REPORTS:
         refuse_together(options, report, ["topics-with-overrides"])
     if options.exit_code and not any(given(options, report) for report in REPORTS):
-        raise UsageError(f"--exit-code goes with --{', --'.join(REPORTS)}")
+        raise UsageError(f"--exit-code requires one of --{', --'.join(REPORTS)}")
     return action
 
 
@@ -147,8 +151,8 @@ def _create(options: argparse.Namespace, coordinator: Coordinator) -> None:
         raise UsageError("The replication factor must be between 1 and 32767 inclusive", prefixed=True)
     if options.partitions is not None and options.partitions < 1:
         raise UsageError("The partitions must be greater than 0", prefixed=True)
-    assignment = _assignment(options.replica_assignment)
-    configs = _configs(options.config or [])
+    assignment = _parse_assignment(options.replica_assignment)
+    configs = _parse_configs(options.config or [])
     validate_written_topic(name)
     if "." in name or "_" in name:
         print(COLLISION_WARNING)
@@ -174,35 +178,35 @@ def _alter(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.errors import InvalidPartitionsError
     from sparklog.protocol.decide.topics import create_partitions
 
-    names = _existing(options, coordinator.refresh().topics)
-    lists = _assignment(options.replica_assignment)
+    names = _match_topics(options, coordinator.refresh().topics)
+    lists = _parse_assignment(options.replica_assignment)
 
-    def more_partitions(state: State, name: str) -> Decision:
+    def add_partitions(state: State, name: str) -> Decision:
         assignment = None
         if lists is not None:
-            now = len(state.topic(name).partitions)
-            assignment = lists[now:]
-            if options.partitions > now and len(assignment) != options.partitions - now:
+            current = len(state.topic(name).partitions)
+            assignment = lists[current:]
+            if options.partitions > current and len(assignment) != options.partitions - current:
                 raise InvalidPartitionsError(
-                    f"increasing the partitions of {name} from {now} to {options.partitions} needs a replica "
-                    f"assignment of all {options.partitions}, {len(lists)} were given",
+                    f"increasing the partitions of {name} from {current} to {options.partitions} requires a replica "
+                    f"assignment for all {options.partitions}, {len(lists)} were given",
                     topic=name,
                 )
         return create_partitions(state, name, options.partitions, assignment)
 
-    _together(coordinator, names, more_partitions)
+    _submit_together(coordinator, names, add_partitions)
 
 
 def _delete(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.coordinator.topic_removals import deletion_of
 
-    names = _existing(options, coordinator.refresh().topics)
+    names = _match_topics(options, coordinator.refresh().topics)
     with deletion_of(coordinator, names) as delete_topic:
-        _together(coordinator, names, delete_topic)
+        _submit_together(coordinator, names, delete_topic)
 
 
-def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:
-    """One commit for all topics that an expression matches: all are changed, or none."""
+def _submit_together(coordinator: Coordinator, names: Sequence[str], change: Callable[[State, str], Decision]) -> None:
+    """Change all topics that an expression matches in one commit: all are changed, or none."""
     from sparklog.protocol.decide.decision import Decision
 
     if names:
@@ -211,8 +215,8 @@ def _together(coordinator: Coordinator, names: Sequence[str], change: Callable[[
         )
 
 
-def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
-    """Those of the topics that ``--topic`` matches; raises where there is none, unless ``--if-exists``."""
+def _match_topics(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
+    """Return the topics that match ``--topic``. Raises UsageError if none does, unless ``--if-exists`` is given."""
     from sparklog.cli.arguments.patterns import matching_topics
 
     names = matching_topics(topics, options.topic, options.exclude_internal)
@@ -221,7 +225,7 @@ def _existing(options: argparse.Namespace, topics: Iterable[str]) -> list[str]:
     return names
 
 
-def _configs(pairs: Sequence[str]) -> dict[str, str]:
+def _parse_configs(pairs: Sequence[str]) -> dict[str, str]:
     configs: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -234,8 +238,8 @@ def _configs(pairs: Sequence[str]) -> dict[str, str]:
     return configs
 
 
-def _assignment(text: str | None) -> list[list[int]] | None:
-    """``0:1,1:0``: a list of brokers for each partition."""
+def _parse_assignment(text: str | None) -> list[list[int]] | None:
+    """Parse ``0:1,1:0`` to a list of brokers for each partition. Raises UsageError."""
     if not text:
         return None
     assignment: list[list[int]] = []
@@ -244,11 +248,12 @@ def _assignment(text: str | None) -> list[list[int]] | None:
             brokers = [int(broker) for broker in part.split(":")]
         except ValueError:
             raise UsageError(
-                f"--replica-assignment: partition {number} has {part!r}, not broker ids like 0:1", prefixed=True
+                f"--replica-assignment: partition {number}: invalid broker ids {part!r}: expected ids such as 0:1",
+                prefixed=True,
             ) from None
-        repeated = sorted({broker for broker in brokers if brokers.count(broker) > 1})
-        if repeated:
-            entries = ",".join(map(str, repeated))
+        duplicates = sorted({broker for broker in brokers if brokers.count(broker) > 1})
+        if duplicates:
+            entries = ",".join(map(str, duplicates))
             raise UsageError(f"Partition replica lists may not contain duplicate entries: {entries}", prefixed=True)
         if assignment and len(brokers) != len(assignment[0]):
             raise UsageError(f"Partition {number} has different replication factor: {brokers}", prefixed=True)
@@ -265,11 +270,11 @@ def _list(options: argparse.Namespace, coordinator: Coordinator) -> None:
     from sparklog.client.consumer.offsets_topic import listed_topics
 
     names = matching_topics(listed_topics(coordinator.state), options.topic, options.exclude_internal)
-    found = listing(coordinator.state, names)
+    topic_list = listing(coordinator.state, names)
     if options.json:
-        print_json(found)
+        print_json(topic_list)
         return
-    for topic in found.topics:
+    for topic in topic_list.topics:
         say(topic.topic)
 
 
@@ -278,16 +283,16 @@ def _describe(options: argparse.Namespace, coordinator: Coordinator) -> int:
 
     state = coordinator.state
     reports = [report for report in REPORTS if given(options, report)]
-    found = descriptions(state, _described(options, state), reports, options.topics_with_overrides)
+    described = descriptions(state, _select_topics(options, state), reports, options.topics_with_overrides)
     if options.json:
-        print_json(found)
+        print_json(described)
     else:
-        for line in lines(found, heads=not reports):
+        for line in lines(described, heads=not reports):
             print(line)
-    return FOUND_EXIT_CODE if options.exit_code and found.topics else 0
+    return FOUND_EXIT_CODE if options.exit_code and described.topics else 0
 
 
-def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
+def _select_topics(options: argparse.Namespace, state: State) -> Iterable[TopicState]:
     if options.topic_id in (None, NO_TOPIC_ID):
         from sparklog.client.consumer.offsets_topic import described_topic, listed_topics
         from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
@@ -295,11 +300,11 @@ def _described(options: argparse.Namespace, state: State) -> Iterable[TopicState
         listed = listed_topics(state)
         if options.topic == CONSUMER_OFFSETS_TOPIC:  # it can be read before there are groups
             listed = [options.topic]
-        return [described_topic(state, name) for name in _existing(options, listed)]
+        return [described_topic(state, name) for name in _match_topics(options, listed)]
     if options.topic is not None:
         note = "Only topic id will be used when both --topic and --topic-id are specified"
         print(note, file=sys.stderr if options.json else sys.stdout)
-    found = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
-    if not found and not options.if_exists:
+    topics = [topic for topic in state.topics_in_order() if topic.topic_id == options.topic_id]
+    if not topics and not options.if_exists:
         raise UsageError(f"TopicId '{options.topic_id}' does not exist as expected", prefixed=True)
-    return found
+    return topics

@@ -1,8 +1,8 @@
 """``sparklog transactions``: Kafka's kafka-transactions.
 
-A transaction is one commit. None is ever seen open, so ``find-hanging`` finds nothing and ``abort`` has nothing to
-abort; ``force-terminate`` fences the producer that uses a transactional id, so that what it has not committed yet
-never is; ``forget``, which Kafka's tool has not, removes it.
+A transaction is one commit and therefore never open: ``find-hanging`` finds nothing and ``abort`` is refused.
+``force-terminate`` fences the producer that uses a transactional id, so that its uncommitted records are never
+committed. ``forget``, which Kafka's tool lacks, removes a transactional id.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FLAGS = {
     "force-terminate": ("transactional-id",),
     "forget": ("transactional-id",),
 }
-"""The actions and what each takes."""
+"""The options of each action."""
 
 LISTINGS = ("list", "describe", "describe-producers", "find-hanging")
-"""The actions that print something, which --json prints as well."""
+"""The actions that support --json."""
 
 OTHER_NAMES = {"forceTerminateTransaction": "force-terminate"}
 
@@ -40,12 +40,12 @@ def parser() -> CommandParser:
     options = CommandParser(
         "transactions",
         "list                list transactional ids\n"
-        "describe            print the state of one\n"
-        "describe-producers  print the producers that a partition knows\n"
-        "find-hanging        find transactions that hang: none can, since a transaction is one commit\n"
+        "describe            print the state of a transactional id\n"
+        "describe-producers  print the producers of a partition\n"
+        "find-hanging        find hanging transactions: there are none, since a transaction is one commit\n"
         "abort               refused, since no transaction is ever open\n"
         "force-terminate     fence the producer that uses a transactional id\n"
-        "forget              forget a transactional id at once, as its expiration does",
+        "forget              remove a transactional id immediately, as its expiration would",
         "sparklog transactions list --bootstrap-server /data/log",
         "ACTION [OPTIONS]",
     )
@@ -55,13 +55,13 @@ def parser() -> CommandParser:
     options.add_argument(
         "--transactional-id-pattern", metavar="REGEX", help="list: only ids that match this regular expression"
     )
-    options.add_argument("--duration-filter", metavar="MS", type=int, help="list: only those that run for longer")
+    options.add_argument("--duration-filter", metavar="MS", type=int, help="list: only transactions that run longer")
     options.add_argument("--topic", metavar="TOPIC", help="the topic")
     options.add_argument("--partition", metavar="N", type=int, help="its partition")
-    options.add_argument("--broker-id", metavar="N", type=int, help="a broker; all know the same")
-    options.add_argument("--max-transaction-timeout", metavar="MINUTES", type=int, help="find-hanging: taken as given")
+    options.add_argument("--broker-id", metavar="N", type=int, help="a broker; all give the same answer")
+    options.add_argument("--max-transaction-timeout", metavar="MINUTES", type=int, help="find-hanging: without effect")
     for flag in ("--start-offset", "--producer-id", "--producer-epoch", "--coordinator-epoch"):
-        options.add_argument(flag, metavar="N", type=int, help="abort: taken as given")
+        options.add_argument(flag, metavar="N", type=int, help="abort: without effect")
     add_json(options, "list, describe, describe-producers, find-hanging")
     return options
 
@@ -69,13 +69,13 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     action = OTHER_NAMES.get(options.action, options.action)
     if action not in FLAGS:
-        said = f"{options.action!r} is not an action" if options.action else "an action is missing"
-        raise UsageError(f"{said}: {', '.join(FLAGS)}{suggestion(options.action or '', FLAGS)}")
+        reason = f"unknown action {options.action!r}" if options.action else "missing action"
+        raise UsageError(f"{reason}: {', '.join(FLAGS)}{suggestion(options.action or '', FLAGS)}")
     for name in sorted({name for names in FLAGS.values() for name in names} - set(FLAGS[action])):
         if getattr(options, name.replace("-", "_")) is not None:
-            raise UsageError(f"--{name} does not belong to {action}, which takes --{', --'.join(FLAGS[action])}")
+            raise UsageError(f"--{name} can't be used with {action}, which takes --{', --'.join(FLAGS[action])}")
     if options.json and action not in LISTINGS:
-        raise UsageError(f"--json does not belong to {action}, but to {', '.join(LISTINGS)}")
+        raise UsageError(f"--json can't be used with {action}, only with {', '.join(LISTINGS)}")
     _check(options, action)
     root, storage_options = bootstrap_server(options)
     from sparklog.client.admin.client import AdminClient
@@ -117,25 +117,25 @@ def _check(options: argparse.Namespace, action: str) -> None:
 
 
 def _list(admin: AdminClient, options: argparse.Namespace) -> int:
-    found = admin.list_transactions(
+    listings_by_broker = admin.list_transactions(
         duration_filter_ms=options.duration_filter, transactional_id_pattern=options.transactional_id_pattern
     )
     from sparklog.cli.output.documents import TransactionList, TransactionName
 
-    named = [
+    transactions = [
         TransactionName(
-            transactional_id=one.transactional_id,
+            transactional_id=listing.transactional_id,
             coordinator=broker,
-            producer_id=one.producer_id,
-            state=one.state.value,
+            producer_id=listing.producer_id,
+            state=listing.state.value,
         )
-        for broker, listings in found.items()
-        for one in listings
+        for broker, listings in listings_by_broker.items()
+        for listing in listings
     ]
     if options.json:
-        print_json(TransactionList(transactions=named))
+        print_json(TransactionList(transactions=transactions))
         return 0
-    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in named]
+    rows = [(name.transactional_id, name.coordinator, name.producer_id, name.state) for name in transactions]
     _print_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
     return 0
 
@@ -145,31 +145,31 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> int:
 
     name = options.transactional_id
     try:
-        found = admin.describe_transactions([name])[name]
+        description = admin.describe_transactions([name])[name]
     except NotFoundError as error:
         complain(f"Failed to describe transaction state of transactional-id `{name}`: {error}")
         return 1
     from sparklog.cli.output.documents import TransactionDetails
 
-    timeout_ms = found.transaction_timeout_ms
-    one = TransactionDetails(
+    timeout_ms = description.transaction_timeout_ms
+    details = TransactionDetails(
         transactional_id=name,
-        coordinator=found.coordinator_id,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        state=found.state.value,
+        coordinator=description.coordinator_id,
+        producer_id=description.producer_id,
+        producer_epoch=description.producer_epoch,
+        state=description.state.value,
         transaction_timeout_ms=None if timeout_ms < 0 else timeout_ms,
     )
     if options.json:
-        print_json(one)
+        print_json(details)
         return 0
     headers = (
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
     )  # fmt: skip
     row = (
-        one.coordinator, one.transactional_id, one.producer_id, one.producer_epoch, one.state,
-        one.transaction_timeout_ms, "None", "None", "",
+        details.coordinator, details.transactional_id, details.producer_id, details.producer_epoch, details.state,
+        details.transaction_timeout_ms, "None", "None", "",
     )  # fmt: skip
     _print_table(headers, [row])
     return 0
@@ -179,34 +179,41 @@ def _describe_producers(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.errors import UnknownTopicOrPartitionError
     from sparklog.types import TopicPartition
 
-    place = TopicPartition(options.topic, options.partition)
+    partition = TopicPartition(options.topic, options.partition)
     try:
-        found = admin.describe_producers([place])[place]
+        description = admin.describe_producers([partition])[partition]
     except UnknownTopicOrPartitionError as error:
-        on = "leader" if options.broker_id is None else f"broker {options.broker_id}"
-        complain(f"Failed to describe producers for partition {place} on {on}: {error}")
+        broker = "leader" if options.broker_id is None else f"broker {options.broker_id}"
+        complain(f"Failed to describe producers for partition {partition} on {broker}: {error}")
         return 1
     from sparklog.cli.output.documents import ProducerDetails, ProducerList
 
-    known = [
+    producers = [
         ProducerDetails(
-            producer_id=one.producer_id,
-            producer_epoch=one.producer_epoch,
-            last_sequence=None if one.last_sequence < 0 else one.last_sequence,
-            last_timestamp=one.last_timestamp,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            last_sequence=None if producer.last_sequence < 0 else producer.last_sequence,
+            last_timestamp=producer.last_timestamp,
         )
-        for one in found.active_producers
+        for producer in description.active_producers
     ]
     if options.json:
-        print_json(ProducerList(topic=place.topic, partition=place.partition, producers=known))
+        print_json(ProducerList(topic=partition.topic, partition=partition.partition, producers=producers))
         return 0
     headers = (
         "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
         "CurrentTransactionStartOffset",
     )  # fmt: skip
     rows = [
-        (one.producer_id, one.producer_epoch, -1, _or(one.last_sequence, -1), one.last_timestamp, "None")
-        for one in known
+        (
+            details.producer_id,
+            details.producer_epoch,
+            -1,
+            _or(details.last_sequence, -1),
+            details.last_timestamp,
+            "None",
+        )
+        for details in producers
     ]
     _print_table(headers, rows)
     return 0
@@ -220,7 +227,7 @@ def _find_hanging(admin: AdminClient, options: argparse.Namespace) -> int:
     from sparklog.client.admin.transactions import NOTHING_HANGS
     from sparklog.types import TopicPartition
 
-    if options.topic is not None:  # as Kafka's tool, say so where there is no such partition
+    if options.topic is not None:  # raise an error if the partition does not exist, as Kafka's tool does
         admin.describe_producers([TopicPartition(options.topic, options.partition or 0)])
     if options.json:
         from sparklog.cli.output.documents import HangingTransactions
@@ -271,7 +278,7 @@ def _forget(admin: AdminClient, options: argparse.Namespace) -> int:
 
 
 def _print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Kafka's prettyPrintTable: columns as wide as their longest value, each followed by a tab."""
+    """Print a table as Kafka's prettyPrintTable: columns as wide as their longest value, each followed by a tab."""
     texts = [list(headers), *([printable(value) for value in row] for row in rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
     for row in texts:

@@ -1,8 +1,8 @@
 """``sparklog console-consumer``: Kafka's kafka-console-consumer. Prints records as lines, and waits for more.
 
-Records of one partition come in offset order; between partitions there is no order, as in Kafka. A topic that does not
-exist yet is waited for, and partitions that appear later are read from their beginning. With ``--group`` it reads what
-the group gives it (``group_consumer``); without, it reads all partitions and commits nothing.
+Records of a partition are printed in offset order; across partitions there is no order, as in Kafka. It waits for a
+topic that does not exist yet, and reads partitions that appear later from their beginning. With ``--group`` it reads
+the partitions assigned to it (``group_consumer``); without, it reads all partitions and commits nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 FLUSH_RECORDS = 1000
-"""records between flushes of the output while more are at hand; it is flushed before every wait."""
+"""records between two flushes of the output while more are available; it is also flushed before every wait."""
 FOREVER_SECONDS = 10.0**9
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
@@ -51,31 +51,29 @@ def parser() -> CommandParser:
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
     options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
-    options.add_argument("--partition", metavar="N", type=int, help="read this partition alone, from its end on")
+    options.add_argument("--partition", metavar="N", type=int, help="read only this partition, from its end")
     options.add_argument("--offset", metavar="N|earliest|latest", help="where to start in --partition (latest)")
     options.add_argument("--from-beginning", action="store_true", help="start with the earliest records")
     options.add_argument("--max-messages", metavar="N", type=int, help="stop after N records")
-    options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop when nothing comes for so long")
-    options.add_argument(
-        "--skip-message-on-error", action="store_true", help="go on after a record that cannot be shown"
-    )
+    options.add_argument("--timeout-ms", metavar="MS", type=int, help="stop after this time without records")
+    options.add_argument("--skip-message-on-error", action="store_true", help="skip records that cannot be formatted")
     options.add_argument(
         "--formatter-property",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="what a line shows: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
+        help="fields of a line: print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key "
         "(all false), print.value (true), key.separator (tab), line.separator, headers.separator, null.literal, "
         "key.deserializer, value.deserializer, headers.deserializer",
     )
     options.add_deprecated("--property", "--formatter-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--formatter-config", metavar="FILE", help="a properties file with the same")
+    options.add_argument("--formatter-config", metavar="FILE", help="a properties file with formatter properties")
     options.add_argument(
         "--formatter",
         metavar="CLASS",
         default="DefaultMessageFormatter",
-        help="or LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets OffsetsMessageFormatter, "
-        "GroupMetadataMessageFormatter",
+        help="DefaultMessageFormatter (default), LoggingMessageFormatter, NoOpMessageFormatter; for __consumer_offsets "
+        "OffsetsMessageFormatter, GroupMetadataMessageFormatter",
     )
     options.add_argument("--key-deserializer", metavar="CLASS", help="Kafka's class, such as LongDeserializer")
     options.add_argument("--value-deserializer", metavar="CLASS", help="the same for values")
@@ -89,13 +87,11 @@ def parser() -> CommandParser:
     options.add_deprecated("--consumer-property", "--command-property", metavar="NAME=VALUE", action="append")
     options.add_deprecated("--consumer.config", "--command-config", metavar="FILE")
     options.add_argument("--enable-systest-events", action="store_true", help="print shutdown_complete at the end")
-    options.add_argument(
-        "--group", metavar="GROUP", help="read as a member of this group, which has its offsets committed"
-    )
+    options.add_argument("--group", metavar="GROUP", help="read as a member of this group and commit its offsets")
     options.add_argument(
         "--isolation-level",
         metavar="LEVEL",
-        help="read_committed or read_uncommitted: the same here, since nobody sees an open transaction",
+        help="read_committed or read_uncommitted: the same here, since open transactions are never visible",
     )
     return options
 
@@ -105,12 +101,12 @@ def run(options: argparse.Namespace) -> int:
     properties = _properties(options)
     _check_isolation(options, properties)
     group = _group(options, properties)
-    _refuse_derived_in_group(options, group)
+    _refuse_offsets_topic_in_group(options, group)
     reset = _reset(options, properties)
     from sparklog.cli.output.formatters import formatter
 
     lines = formatter(options.formatter, _formatter_properties(options))
-    wanted = _wanted(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
+    selection = _select(options, properties.get("exclude.internal.topics", "true").strip().lower() == "true")
     coordinator = connect(options)
     if group:
         return _consume_in_group(options, coordinator, group, reset, properties, lines)
@@ -119,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.client.consumer.offsets_topic import ConsumerReader
 
     with ConsumerReader(coordinator) as reader:
-        consumer = _Consumer(reader, wanted, _start(options, reset), reset, lines.columns)
+        consumer = _Consumer(reader, selection, _start(options, reset), reset, lines.columns)
         return _print_all(options, consumer, lines)
 
 
@@ -134,7 +130,7 @@ def _check(options: argparse.Namespace) -> None:
             raise UsageError("The partition is required when offset is specified.")
         return
     if options.partition < 0:
-        raise UsageError(f"--partition {options.partition}: partitions are numbered from 0")
+        raise UsageError(f"invalid --partition {options.partition}: must be 0 or more")
     if options.topic is None:
         raise UsageError("The topic is required when partition is specified.")
     if options.from_beginning and given(options, "offset"):
@@ -149,42 +145,42 @@ def _check_isolation(options: argparse.Namespace, properties: dict[str, str]) ->
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """--command-property over --command-config."""
+    """Return the properties; --command-property overrides --command-config."""
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
     return {**properties, **parse_pairs(options.command_property, "--command-property")}
 
 
 def _group(options: argparse.Namespace, properties: dict[str, str]) -> str:
-    """The group id, empty without one. Raises UsageError."""
+    """Return the group id, empty without one. Raises UsageError."""
     file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
-    given = {options.group, properties.get("group.id"), file.get("group.id")} - {None}
-    if len(given) > 1:
-        shown = ", ".join(f"'{one}'" for one in sorted(given))
+    group_ids = {options.group, properties.get("group.id"), file.get("group.id")} - {None}
+    if len(group_ids) > 1:
+        quoted = ", ".join(f"'{group_id}'" for group_id in sorted(group_ids))
         raise UsageError(
             "The group ids provided in different places (directly using '--group', via '--command-property', or via "
-            f"'--command-config') do not match. Detected group ids: {shown}"
+            f"'--command-config') do not match. Detected group ids: {quoted}"
         )
-    if given and options.partition is not None:
+    if group_ids and options.partition is not None:
         raise UsageError("Options group and partition cannot be specified together.")
-    return str(given.pop()) if given else ""
+    return str(group_ids.pop()) if group_ids else ""
 
 
-def _refuse_derived_in_group(options: argparse.Namespace, group: str) -> None:
+def _refuse_offsets_topic_in_group(options: argparse.Namespace, group: str) -> None:
     from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 
     if group and options.topic == CONSUMER_OFFSETS_TOPIC:
         raise UsageError(
-            f"{CONSUMER_OFFSETS_TOPIC} is made of the commit log, so no group has offsets in it; leave out --group"
+            f"{CONSUMER_OFFSETS_TOPIC} is derived from the commit log, so no group has offsets in it; leave out --group"
         )
 
 
 def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
-    """Where to start, and to go on where an offset is gone: auto.offset.reset."""
+    """Return auto.offset.reset: where to start, and where to continue if an offset is out of range."""
     reset = properties.get("auto.offset.reset")
     if reset is None:
         return "earliest" if options.from_beginning else "latest"
     if reset not in ("earliest", "latest", "none"):
-        raise UsageError(f"auto.offset.reset is earliest, latest or none, not {reset!r}")
+        raise UsageError(f"invalid auto.offset.reset {reset!r}: must be earliest, latest or none")
     if options.from_beginning and reset != "earliest":
         raise UsageError(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
@@ -193,7 +189,7 @@ def _reset(options: argparse.Namespace, properties: dict[str, str]) -> str:
 
 
 def _start(options: argparse.Namespace, reset: str) -> str | int:
-    """``earliest``, ``latest`` or an offset."""
+    """Return ``earliest``, ``latest`` or an offset."""
     text = options.offset
     if text is None:
         return reset
@@ -218,16 +214,17 @@ def _formatter_properties(options: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-class _Wanted(NamedTuple):
-    """Which topics, by name, and maybe the one partition."""
+class _Selection(NamedTuple):
+    """The topics to read, by name, and the only partition if one is given."""
 
     matches: Callable[[str], bool]
-    shown: str
+    missing: str
+    """Says that no such topic exists."""
     topic: str | None
     partition: int | None
 
 
-def _wanted(options: argparse.Namespace, exclude_internal: bool) -> _Wanted:
+def _select(options: argparse.Namespace, exclude_internal: bool) -> _Selection:
     from sparklog.cli.arguments.patterns import topic_pattern
     from sparklog.protocol.names import is_internal_topic, validate_topic_name
 
@@ -237,23 +234,23 @@ def _wanted(options: argparse.Namespace, exclude_internal: bool) -> _Wanted:
         def matches(name: str) -> bool:
             return bool(pattern.fullmatch(name)) and not (exclude_internal and is_internal_topic(name))
 
-        return _Wanted(matches, f"no topic matches {options.include!r}", None, None)
+        return _Selection(matches, f"no topic matches {options.include!r}", None, None)
     name = validate_topic_name(options.topic)
-    return _Wanted(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
+    return _Selection(lambda other: other == name, f"topic {name!r} does not exist", name, options.partition)
 
 
 # -- reading
 
 
 class _Consumer:
-    """The positions of the partitions that are read. Not thread-safe."""
+    """Reads partitions and keeps their positions. Not thread-safe."""
 
     def __init__(
-        self, reader: ConsumerReader, wanted: _Wanted, start: str | int, reset: str, columns: list[str]
+        self, reader: ConsumerReader, selection: _Selection, start: str | int, reset: str, columns: list[str]
     ) -> None:
         self.clock = reader.clock
         self._reader = reader
-        self._wanted = wanted
+        self._selection = selection
         self._reset = reset
         self._columns = columns
         self._positions: dict[tuple[str, str, int], int] = {}
@@ -263,25 +260,25 @@ class _Consumer:
             complain(f"{self._missing()} yet; waiting for it (Ctrl-C stops)")
 
     def _missing(self) -> str:
-        """What there is nothing to read of."""
-        topic, one = self._wanted.topic, self._wanted.partition
+        """Say which topic or partition does not exist."""
+        topic, partition = self._selection.topic, self._selection.partition
         count = self._reader.partitions(topic) if topic is not None and topic in self._state.topics else 0
         if topic is None or not count:
-            return f"{self._wanted.shown} in this cluster"
-        return f"topic {topic!r} has partitions 0 to {count - 1}, and no partition {one}"
+            return f"{self._selection.missing} in this cluster"
+        return f"topic {topic!r} has partitions 0 to {count - 1}, and no partition {partition}"
 
     def available(self) -> Iterator[ConsumerRecord]:
-        """The records after the positions in the state last seen, which the positions follow."""
+        """Yield the records after the positions, up to the state last seen, and advance the positions."""
         for key, position in sorted(self._positions.items()):
             topic, topic_id, partition = key
-            found = self._reader.bounds(topic, partition)
-            if found is None or found.topic_id != topic_id:
+            bounds = self._reader.bounds(topic, partition)
+            if bounds is None or bounds.topic_id != topic_id:
                 continue
-            end = found.end
+            end = bounds.end
             self._positions[key] = self._within(topic, partition, position)
             try:
                 yield from self._read(key, end)
-            except OffsetOutOfRangeError:  # they were deleted a moment ago
+            except OffsetOutOfRangeError:  # the records have just been deleted
                 self._state = self._reader.state
                 self._positions[key] = self._within(topic, partition, self._positions[key])
             else:
@@ -297,58 +294,58 @@ class _Consumer:
                 yield record
 
     def wait(self, seconds: float) -> None:
-        """Wait for a commit, at most so long."""
+        """Wait for a commit, up to ``seconds``."""
         self._state = self._reader.wait(self._state, seconds)
         self._follow("earliest")
 
     def _follow(self, start: str | int) -> None:
-        """Take up partitions not read so far, and let go of topics that were deleted."""
+        """Add new partitions, and drop those of deleted topics."""
         from sparklog.protocol.names import CONSUMER_OFFSETS_TOPIC
 
         current: dict[tuple[str, str, int], int] = {}
-        for topic in filter(self._wanted.matches, {*self._state.topics, CONSUMER_OFFSETS_TOPIC}):
+        for topic in filter(self._selection.matches, {*self._state.topics, CONSUMER_OFFSETS_TOPIC}):
             for partition in self._partitions(topic):
-                found = self._bounds(topic, partition)
-                key = (topic, found.topic_id, partition)
-                known = self._positions.get(key)
-                current[key] = self._first(topic, partition, found, start) if known is None else known
+                bounds = self._bounds(topic, partition)
+                key = (topic, bounds.topic_id, partition)
+                position = self._positions.get(key)
+                current[key] = self._first(topic, partition, bounds, start) if position is None else position
         self._positions = current
 
     def _partitions(self, topic: str) -> range:
-        count, one = self._reader.partitions(topic), self._wanted.partition
-        return range(count) if one is None else range(one, min(one + 1, count))
+        count, only = self._reader.partitions(topic), self._selection.partition
+        return range(count) if only is None else range(only, min(only + 1, count))
 
     def _bounds(self, topic: str, partition: int) -> Bounds:
-        """Raises UnknownTopicOrPartitionError."""
-        found = self._reader.fresh_bounds(topic, partition)
-        if found is None:
+        """Return the current offsets of a partition. Raises UnknownTopicOrPartitionError."""
+        bounds = self._reader.fresh_bounds(topic, partition)
+        if bounds is None:
             self._state.partition(topic, partition)
             raise UnknownTopicOrPartitionError(
-                f"there is no partition {topic}-{partition}", topic=topic, partition=partition
+                f"partition {topic}-{partition} does not exist", topic=topic, partition=partition
             )
-        return found
+        return bounds
 
-    def _first(self, topic: str, partition: int, found: Bounds, start: str | int) -> int:
+    def _first(self, topic: str, partition: int, bounds: Bounds, start: str | int) -> int:
         if isinstance(start, int):
             return start
         if start == "none":
             raise OffsetOutOfRangeError(
-                f"there is no offset to start {topic}-{partition} at, and auto.offset.reset is none", topic=topic
+                f"{topic}-{partition} has no offset to start at, and auto.offset.reset is none", topic=topic
             )
-        return found.start if start == "earliest" else found.end
+        return bounds.start if start == "earliest" else bounds.end
 
     def _within(self, topic: str, partition: int, position: int) -> int:
-        """The position, or by auto.offset.reset another one where it is out of range."""
-        found = self._bounds(topic, partition)
-        if found.start <= position <= found.end:
+        """Return the position, or that of auto.offset.reset if it is out of range."""
+        bounds = self._bounds(topic, partition)
+        if bounds.start <= position <= bounds.end:
             return position
-        message = f"offset {position} of {topic}-{partition} is out of range: it has {found.start} to {found.end}"
+        message = f"offset {position} of {topic}-{partition} is out of range: it has {bounds.start} to {bounds.end}"
         if self._reset == "none":
             raise OffsetOutOfRangeError(
                 f"{message}, and auto.offset.reset is none", topic=topic, partition=partition, offset=position
             )
-        complain(f"{message}; going on at {self._reset}")
-        return found.start if self._reset == "earliest" else found.end
+        complain(f"{message}; continuing at {self._reset}")
+        return bounds.start if self._reset == "earliest" else bounds.end
 
 
 # -- printing
@@ -362,7 +359,7 @@ def _consume_in_group(
     properties: dict[str, str],
     lines: MessageFormatter,
 ) -> int:
-    """Print what the group gives this member. Offsets are committed as enable.auto.commit says, by default."""
+    """Print the records of the partitions assigned to this member. Offsets are committed as enable.auto.commit says."""
     from sparklog.cli.arguments.client_properties import client_arguments
     from sparklog.cli.arguments.patterns import topic_pattern
     from sparklog.cli.commands.clients.group_consumer import GroupConsumer
@@ -391,13 +388,13 @@ def _consume_in_group(
 
 
 def _print_member(options: argparse.Namespace, member: GroupConsumer, lines: MessageFormatter) -> tuple[int, bool]:
-    """The exit code, and whether all that was read was printed."""
+    """Print records; return the exit code, and whether all records that were read were printed."""
     printer = _Printer(lines, options.skip_message_on_error)
     try:
         _consume(options, member, printer)
         printer.flush()
         return 0, True
-    except SystemExit:  # asked to stop, between two batches
+    except SystemExit:  # a stop request, between two batches
         printer.flush()
         return 0, True
     except BrokenPipeError:
@@ -409,10 +406,10 @@ def _print_member(options: argparse.Namespace, member: GroupConsumer, lines: Mes
 
 
 def _print_all(options: argparse.Namespace, consumer: _Consumer, lines: MessageFormatter) -> int:
-    """Print until something ends it, and say how many there were."""
+    """Print records until the end condition or a signal, then their number; return the exit code."""
     printer = _Printer(lines, options.skip_message_on_error)
     try:
-        with _terminated_cleanly():
+        with _CleanTermination():
             _consume(options, consumer, printer)
         return 0
     except BrokenPipeError:
@@ -434,11 +431,11 @@ def _conclude(options: argparse.Namespace, printer: _Printer) -> None:
 
 def _consume(options: argparse.Namespace, consumer: _Consumer | GroupConsumer, printer: _Printer) -> None:
     timeout = options.timeout_ms
-    patience = FOREVER_SECONDS if timeout is None or timeout < 0 else timeout / 1000
+    timeout_seconds = FOREVER_SECONDS if timeout is None or timeout < 0 else timeout / 1000
     limit = -1 if options.max_messages is None else options.max_messages
     if limit == 0:
         return
-    deadline = consumer.clock.monotonic() + patience
+    deadline = consumer.clock.monotonic() + timeout_seconds
     while True:
         before = printer.count
         for record in consumer.available():
@@ -447,7 +444,7 @@ def _consume(options: argparse.Namespace, consumer: _Consumer | GroupConsumer, p
                 return
         printer.flush()
         if printer.count > before:
-            deadline = consumer.clock.monotonic() + patience
+            deadline = consumer.clock.monotonic() + timeout_seconds
         left = deadline - consumer.clock.monotonic()
         if left <= 0:
             return
@@ -484,16 +481,16 @@ class _Printer:
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Flush what can be flushed; a closed pipe has been dealt with."""
+        """Flush the output, ignoring a closed pipe, which has been reported."""
         try:
             self.flush()
         except BrokenPipeError:
             silence_output()
 
 
-class _terminated_cleanly:
-    """``kill`` and a closed terminal end the consumer as Ctrl-C does, with exit codes 143 and 129. Only the main thread
-    can see to that."""
+class _CleanTermination:
+    """Lets SIGTERM and a closed terminal end the consumer as Ctrl-C does, with exit codes 143 and 129. Main thread
+    only."""
 
     def __enter__(self) -> None:
         from sparklog.cli.commands.clients.throughput import stop_signals

@@ -1,8 +1,8 @@
 """``sparklog console-producer``: Kafka's kafka-console-producer. Each line of stdin becomes a record.
 
-Lines are sent together: what has come within the linger time goes into one commit. On a terminal a line is sent as soon
+Lines are batched: those that arrive within the linger time go into one commit. On a terminal each line is sent as soon
 as it is typed. A line that cannot be sent ends the command with an error that names it; the lines before it are sent.
-SIGINT, SIGTERM and SIGHUP end it once every line that was read is sent; a second one ends it at once.
+On SIGINT, SIGTERM and SIGHUP it ends after sending every line that was read; on a second one it ends immediately.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PROPERTIES = frozenset(
     {"acks", "batch.size", "compression.type", "delivery.timeout.ms", "linger.ms", "retries", "retry.backoff.ms"}
 )
-"""Settings of Kafka's producer that mean something here."""
+"""Settings of Kafka's producer that have an effect here."""
 BATCH_RECORDS = 100_000
 BATCH_BYTES = 16 * 1024 * 1024
-"""What one commit holds at most, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per
-partition and request; a commit costs more than a request, and a large one is cheaper for who reads it."""
+"""Largest size of a commit, so that memory stays bounded however fast the input is. Kafka's 16 KiB are per partition
+and request; a commit costs more than a request, and large commits are cheaper to read."""
 READ_BYTES = 64 * 1024
-LONGEST_WAIT_SECONDS = 86_400.0
-"""For the next line, before those that were read are sent: the system takes no arbitrary number."""
+MAX_WAIT_SECONDS = 86_400.0
+"""Longest wait for the next line before those that were read are sent; ``select`` refuses very large timeouts."""
 
 
 def parser() -> CommandParser:
@@ -65,11 +65,11 @@ def parser() -> CommandParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="how a line is read: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
+        help="how a line is parsed: parse.key, key.separator (tab), parse.headers, headers.delimiter (tab), "
         "headers.separator (,), headers.key.separator (:), null.marker, ignore.error",
     )
     options.add_deprecated("--property", "--reader-property", metavar="NAME=VALUE", action="append")
-    options.add_argument("--reader-config", metavar="FILE", help="a properties file with the same")
+    options.add_argument("--reader-config", metavar="FILE", help="a properties file with reader properties")
     options.add_argument("--line-reader", metavar="CLASS", default="LineMessageReader", help="only LineMessageReader")
     options.add_argument("--sync", action="store_true", help="one commit for each line")
     options.add_argument(
@@ -77,13 +77,15 @@ def parser() -> CommandParser:
         nargs="?",
         const="gzip",
         metavar="CODEC",
-        help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type wins",
+        help="none, gzip (if no codec is named), snappy, lz4 or zstd; the topic's compression.type takes precedence",
     )
-    options.add_argument("--batch-size", metavar="BYTES", type=int, help="bytes that are sent at once")
+    options.add_argument("--batch-size", metavar="BYTES", type=int, help="largest size of a commit in bytes (16777216)")
     options.add_deprecated(
         "--max-partition-memory-bytes", "--batch-size", dest="partition_bytes", metavar="BYTES", type=int
     )
-    options.add_argument("--timeout", metavar="MS", type=int, help="longest that a line waits for others (1000)")
+    options.add_argument(
+        "--timeout", metavar="MS", type=int, help="how long a line waits for others to share its commit (1000)"
+    )
     options.add_argument(
         "--command-property",
         metavar="NAME=VALUE",
@@ -97,13 +99,13 @@ def parser() -> CommandParser:
     options.add_argument(
         "--request-required-acks",
         metavar="ACKS",
-        help="who has a line before the next is sent: all replicas in sync (-1, all), or the leader (1, 0)",
+        help="which replicas must have a line before the next is sent: all in sync (-1, all), or the leader (1, 0)",
     )
     options.add_argument(
         "--message-send-max-retries",
         metavar="N",
         type=int,
-        help="how often to retry (3 where replicas are missing; until delivery.timeout.ms, 120000, where the storage "
+        help="number of retries (default: 3 if replicas are missing; until delivery.timeout.ms, 120000, if the storage "
         "does not answer)",
     )
     options.add_argument(
@@ -119,7 +121,7 @@ def parser() -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     require(options, "topic")
     if options.line_reader.rpartition(".")[2] != "LineMessageReader":
-        raise UsageError(f"there is no line reader {options.line_reader!r} here: only LineMessageReader")
+        raise UsageError(f"unknown line reader {options.line_reader!r}: must be LineMessageReader")
     settings = _settings(options)
     coordinator = connect(options)
     from sparklog.cli.arguments.line_reader import LineReader
@@ -133,14 +135,14 @@ def run(options: argparse.Namespace) -> int:
     with StopRequest() as stop:
         try:
             _send_all(_Input(sys.stdin, stop), reader, sender, settings, coordinator.log.clock)
-        except KeyboardInterrupt:  # asked twice
+        except KeyboardInterrupt:  # a second stop request
             complain(sender.interrupted())
             return stop.exit_code or 130
         return stop.exit_code
 
 
 class _Settings(NamedTuple):
-    """When lines are sent, and how."""
+    """When and how lines are sent."""
 
     codec: str
     batch_bytes: int
@@ -151,14 +153,14 @@ class _Settings(NamedTuple):
 
 
 def _settings(options: argparse.Namespace) -> _Settings:
-    """Flags first, then --command-property, then --command-config, then Kafka's defaults."""
+    """Resolve settings: from flags, else --command-property, else --command-config, else Kafka's defaults."""
     properties = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
     properties.update(parse_pairs(options.command_property, "--command-property"))
     for name in properties.keys() - PROPERTIES:
         logger.debug("producer setting %s has no effect here", name)
     codec = options.compression_codec or properties.get("compression.type", "none")
     if codec not in CODECS:
-        raise UsageError(f"there is no codec {codec!r}, choose from {', '.join(CODECS)}{suggestion(codec, CODECS)}")
+        raise UsageError(f"unknown codec {codec!r}: must be one of {', '.join(CODECS)}{suggestion(codec, CODECS)}")
     return _Settings(
         codec=codec,
         batch_bytes=_number(
@@ -189,7 +191,7 @@ def _retries(options: argparse.Namespace, properties: dict[str, str]) -> Retries
 
 def _acks(text: str) -> int:
     if text not in ACKS:
-        raise UsageError(f"acks cannot be {text!r}, choose from {', '.join(ACKS)}")
+        raise UsageError(f"invalid acks {text!r}: must be one of {', '.join(ACKS)}")
     return ACKS[text]
 
 
@@ -197,17 +199,17 @@ def _number(flag: int | None, properties: dict[str, str], name: str, default: in
     try:
         number = int(properties.get(name, default)) if flag is None else flag
     except ValueError:
-        raise UsageError(f"{name}={properties[name]!r} is not a whole number") from None
+        raise UsageError(f"invalid {name} {properties[name]!r}: must be an integer") from None
     if number < 0:
-        raise UsageError(f"{name} of {number} is negative")
+        raise UsageError(f"invalid {name} {number}: must be 0 or more")
     return number
 
 
 class _Input:
-    """Lines of stdin as bytes, with a word on whether the next one is there yet. Not thread-safe.
+    """Reads lines of stdin as bytes, with a timeout. Not thread-safe.
 
-    Works on the file descriptor where there is one, so that waiting for a line can end without one. Once somebody wants
-    to stop nothing more is read; the lines that were read are still given.
+    It uses the file descriptor if there is one, so that waiting for a line can time out. After a stop request nothing
+    more is read; the lines that were read are still returned.
     """
 
     def __init__(self, stream: Any, stop: StopRequest) -> None:
@@ -215,30 +217,30 @@ class _Input:
         self._stop = stop
         try:
             self._descriptor: int | None = self._stream.fileno()
-        except (OSError, ValueError, AttributeError):  # not a real file: everything is there at once
+        except (OSError, ValueError, AttributeError):  # not a real file: it never blocks
             self._descriptor = None
         self.interactive = self._descriptor is not None and os.isatty(self._descriptor) and sys.stdout.isatty()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._lines: list[bytes] = []
-        self._given = 0
+        self._returned = 0
         self._ended = False
 
     def next_line(self, wait_seconds: float | None) -> bytes | None:
-        """The next line without its end; None if none came in time (``wait_seconds`` None: however long) or at the end
-        of the input. Raises MessageSizeTooLargeError for a line that is longer than any record."""
+        """Return the next line without its line end; None after ``wait_seconds`` (None: no timeout) or at the end of
+        the input. Raises MessageSizeTooLargeError for a line that is longer than a record may be."""
         while not self._lines and not self._ended:
-            if self._pending_bytes > limits.MAX_RECORD_BYTES:  # the lines before it are given by now
+            if self._pending_bytes > limits.MAX_RECORD_BYTES:  # the lines before it have been returned
                 raise MessageSizeTooLargeError(
-                    f"line number {self._given + 1}: this line and those after it were not sent: it has over "
-                    f"{limits.MAX_RECORD_BYTES:,} bytes, more than a record may"
+                    f"line number {self._returned + 1}: this line and those after it were not sent: it has over "
+                    f"{limits.MAX_RECORD_BYTES:,} bytes, more than a record may have"
                 )
             if self._stop or not self._ready(wait_seconds):
                 return None
             self._read()
         if not self._lines:
             return None
-        self._given += 1
+        self._returned += 1
         return self._lines.pop()
 
     @property
@@ -248,11 +250,11 @@ class _Input:
     def _ready(self, wait_seconds: float | None) -> bool:
         if self._descriptor is None:
             return True
-        watched = [self._descriptor]
+        descriptors = [self._descriptor]
         if self._stop.descriptor is not None:
-            watched.append(self._stop.descriptor)
-        longest = None if wait_seconds is None else min(wait_seconds, LONGEST_WAIT_SECONDS)
-        ready = select.select(watched, [], [], longest)[0]
+            descriptors.append(self._stop.descriptor)
+        timeout = None if wait_seconds is None else min(wait_seconds, MAX_WAIT_SECONDS)
+        ready = select.select(descriptors, [], [], timeout)[0]
         return self._descriptor in ready and not self._stop
 
     def _read(self) -> None:
@@ -260,10 +262,10 @@ class _Input:
         if isinstance(data, str):
             data = data.encode()
         self._ended = not data or self._descriptor is None
-        *ends, rest = data.split(b"\n")
+        *line_ends, rest = data.split(b"\n")
         lines: list[bytes] = []
-        for end in ends:
-            lines.append(b"".join([*self._pending, end]))
+        for line_end in line_ends:
+            lines.append(b"".join([*self._pending, line_end]))
             self._pending, self._pending_bytes = [], 0
         if rest:
             self._pending.append(rest)
@@ -275,21 +277,21 @@ class _Input:
 
 
 def _send_all(lines: _Input, reader: LineReader, sender: LineSender, settings: _Settings, clock: Clock) -> None:
-    """Send every line. Raises RefusedRecordError for the first that cannot be, and OSError where the input cannot be
-    read on, after those before it are sent."""
+    """Send every line. Raises RefusedRecordError for the first line that is refused, and OSError if reading the input
+    fails; the lines before it are sent first."""
     while not lines.ended:
         batch: list[Record] = []
         try:
-            for line in _batch(lines, settings, clock):
+            for line in _read_batch(lines, settings, clock):
                 batch.append(reader.record(line, sender.sent_lines + len(batch) + 1))
-        except Exception:  # of a line, or of the input, such as a terminal that is gone
+        except Exception:  # an invalid line, or an input that fails, such as a closed terminal
             sender.send(batch)
             raise
         sender.send(batch)
 
 
-def _batch(lines: _Input, settings: _Settings, clock: Clock) -> Iterator[bytes]:
-    """The lines of one commit: at least one, unless the input ends; then what comes until it is full or due."""
+def _read_batch(lines: _Input, settings: _Settings, clock: Clock) -> Iterator[bytes]:
+    """Yield the lines of one commit: at least one, unless the input ends, until the commit is full or due."""
     if lines.interactive:
         print(">", end="", flush=True)
     line = lines.next_line(None)

@@ -1,6 +1,6 @@
 """``sparklog consumer-perf-test``: Kafka's kafka-consumer-perf-test, on the Python consumer.
 
-It reads as a member of a group, by default one of its own. Times are shown in the local zone, as Kafka's tool does.
+It reads as a member of a group, by default a new one. Times are printed in the local time zone, as by Kafka's tool.
 """
 
 from __future__ import annotations
@@ -42,22 +42,24 @@ def parser() -> CommandParser:
     options.add_argument("--include", metavar="REGEX", help="read all topics that match this regular expression")
     options.add_argument("--num-records", metavar="N", type=int, help="stop after N records")
     options.add_deprecated("--messages", "--num-records", dest="messages", metavar="N", type=int)
-    options.add_argument("--group", metavar="GROUP", help="the group to read in (perf-consumer-N)")
+    options.add_argument("--group", metavar="GROUP", help="the group to join (perf-consumer-N)")
     options.add_argument(
         "--fetch-size", metavar="BYTES", type=int, default=MEGABYTE, help="read ahead per partition (1048576)"
     )
-    options.add_argument("--from-latest", action="store_true", help="begin at the end where the group has no offset")
+    options.add_argument("--from-latest", action="store_true", help="start at the end if the group has no offset")
     options.add_argument(
         "--timeout", metavar="MS", type=int, nargs="?", default=10_000, const=10_000,
-        help="stop when nothing comes for so long (10000)",
+        help="stop after this time without records (10000)",
     )  # fmt: skip
     options.add_argument("--show-detailed-stats", action="store_true", help="print a line for each reporting interval")
-    options.add_argument("--reporting-interval", metavar="MS", type=int, default=5000, help="between lines (5000)")
+    options.add_argument(
+        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
+    )
     options.add_argument(
         "--date-format",
         metavar="FORMAT",
         default="yyyy-MM-dd HH:mm:ss:SSS",
-        help="of times, as Java's SimpleDateFormat",
+        help="format of times, as for Java's SimpleDateFormat",
     )
     options.add_argument("--hide-header", action="store_true", help="print no header")
     options.add_argument("--print-metrics", action="store_true", help="print the consumer's metrics at the end")
@@ -92,10 +94,10 @@ def run(options: argparse.Namespace) -> int:
     clock = cluster.log.clock
     with StopRequest() as stop, Consumer(cluster=cluster, **arguments) as consumer:
         start_ms, start = clock.now_ms(), clock.monotonic()
-        measured = _Measured(options, consumer, clock, show, stop)
-        measured.consume()
+        measurement = _Measurement(options, consumer, clock, show, stop)
+        measurement.consume()
         seconds = max(clock.monotonic() - start, 0.001)
-        result = measured.result(start_ms, clock.now_ms(), seconds)
+        result = measurement.result(start_ms, clock.now_ms(), seconds)
         if options.json:
             print_json(result)
         elif not options.show_detailed_stats:
@@ -123,15 +125,15 @@ def _check(options: argparse.Namespace) -> None:
 
 
 class _Progress(NamedTuple):
-    """What had been read when a line was printed."""
+    """The totals when a line was printed."""
 
     time: float
     records: int
     size: int
 
 
-class _Measured:
-    """Reads and counts; told of rebalances as a ConsumerRebalanceListener. Not thread-safe."""
+class _Measurement:
+    """Reads and counts; observes rebalances as a ConsumerRebalanceListener. Not thread-safe."""
 
     def __init__(
         self, options: argparse.Namespace, consumer: Consumer, clock: Clock, show: DateFormat, stop: StopRequest
@@ -159,21 +161,21 @@ class _Measured:
     def consume(self) -> None:
         options, clock = self._options, self._clock
         self._subscribe()
-        wanted, patience = options.num_records, options.timeout / 1000
+        limit, timeout_seconds = options.num_records, options.timeout / 1000
         now = last_record = clock.monotonic()
-        while self._records < wanted and now - last_record <= patience and not self._stop:
-            found = self._consumer.poll(POLL_MS)
+        while self._records < limit and now - last_record <= timeout_seconds and not self._stop:
+            polled = self._consumer.poll(POLL_MS)
             now = clock.monotonic()
-            if found:
+            if polled:
                 last_record = now
-            for records in found.values():
+            for records in polled.values():
                 self._records += len(records)
                 self._bytes += sum(
                     max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0) for record in records
                 )
-            if found and now - self._last.time >= options.reporting_interval / 1000:
+            if polled and now - self._last.time >= options.reporting_interval / 1000:
                 self._report(now)
-        if self._records < wanted and not self._stop:
+        if self._records < limit and not self._stop:
             complain(
                 f"WARNING: Exiting before consuming the expected number of records: timeout ({options.timeout} ms) "
                 "exceeded. You can use the --timeout option to increase the timeout."
@@ -189,7 +191,7 @@ class _Measured:
             self._consumer.subscribe(pattern=f"(?:{regex})\\Z", listener=self)
 
     def _report(self, now: float) -> None:
-        """A line of --show-detailed-stats, and a new interval."""
+        """Print a line with --show-detailed-stats, and start a new interval."""
         seconds = now - self._last.time
         megabytes = (self._bytes - self._last.size) / MEGABYTE
         records = self._records - self._last.records
@@ -229,7 +231,7 @@ class _Measured:
 
 
 def _summary(result: ConsumerPerformance, show: DateFormat) -> str:
-    """Kafka's line."""
+    """Format the line of Kafka's tool."""
     return (
         f"{show(result.start_ms)}, {show(result.end_ms)}, {result.size_bytes / MEGABYTE:.4f}, "
         f"{result.mb_per_second:.4f}, {result.records}, {result.records_per_second:.4f}, {result.rebalance_ms}, "
@@ -249,21 +251,21 @@ class DateFormat:
     def __init__(self, pattern: str) -> None:
         self._parts: list[tuple[str, int]] = []
         end = 0
-        for found in _LETTERS.finditer(pattern):
-            if found.start() != end:
+        for match in _LETTERS.finditer(pattern):
+            if match.start() != end:
                 break
-            end = found.end()
-            self._parts.append(self._part(pattern, found))
+            end = match.end()
+            self._parts.append(self._part(pattern, match))
         if end != len(pattern):
-            raise UsageError(f"--date-format {pattern!r}: a quote is not closed")
+            raise UsageError(f"invalid --date-format {pattern!r}: unclosed quote")
 
     @staticmethod
-    def _part(pattern: str, found: re.Match[str]) -> tuple[str, int]:
-        """A directive of strftime with its width, or (text, 0)."""
-        letter, width = found.group(2), len(found.group())
+    def _part(pattern: str, match: re.Match[str]) -> tuple[str, int]:
+        """Return a directive of strftime with its width, or (text, 0)."""
+        letter, width = match.group(2), len(match.group())
         if letter is None:
-            quoted = found.group(1)
-            text = found.group() if quoted is None else quoted.replace("''", "'") or "'"
+            quoted = match.group(1)
+            text = match.group() if quoted is None else quoted.replace("''", "'") or "'"
             return text.replace("%", "%%"), 0
         if letter == "y":
             return ("%y" if width == 2 else "%Y"), 0
@@ -271,7 +273,7 @@ class DateFormat:
             return "S", width
         if letter in _FIELDS:
             return _FIELDS[letter], 0
-        raise UsageError(f"--date-format {pattern!r}: Illegal pattern character '{letter}'")
+        raise UsageError(f"invalid --date-format {pattern!r}: Illegal pattern character '{letter}'")
 
     def __call__(self, time_ms: int) -> str:
         moment = datetime.fromtimestamp(time_ms // 1000, tz=timezone.utc).astimezone()

@@ -1,7 +1,7 @@
 """``sparklog e2e-latency``: Kafka's kafka-e2e-latency. Sends records one by one and times each until it is read.
 
-A record is sent once the one before was read, so that a latency is that of one write and one read alone: the commit,
-and how soon a reader sees it. A record that comes back otherwise than it was sent is an error.
+A record is sent after the previous one was read, so that a latency is that of a single write and read: the commit, and
+the time until a reader sees it. Reading back a record other than the one sent is an error.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from sparklog.coordinator import Coordinator
 
 TIMEOUT_SECONDS = 60.0
-"""After which a record that is not read counts as lost, as in Kafka."""
+"""Timeout after which a record counts as lost, as in Kafka."""
 POLL_MS = 200
-"""A request to stop is seen after it at the latest."""
+"""Longest delay until a stop request takes effect."""
 PRINTED_EVERY = 1000
 NEEDED = ("topic", "num-records", "producer-acks", "record-size")
 _LETTERS = bytes(65 + byte % 26 for byte in range(256))
@@ -36,30 +36,30 @@ _LETTERS = bytes(65 + byte % 26 for byte in range(256))
 def parser() -> CommandParser:
     options = CommandParser(
         "e2e-latency",
-        "Send records one after the other, read each back, and print how long that takes.",
+        "Send records one by one, read each back, and print the latencies.",
         "sparklog e2e-latency --bootstrap-server /data/log --topic pings --num-records 1000 --producer-acks all \\\n"
         "      --record-size 100",
         "--topic TOPIC --num-records N --producer-acks 1|all --record-size BYTES [OPTIONS]",
     )
-    options.add_argument("places", nargs="*", help=argparse.SUPPRESS)
+    options.add_argument("positionals", nargs="*", help=argparse.SUPPRESS)
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic, created with one partition if it does not exist")
     options.add_argument("--num-records", metavar="N", type=int, help="how many records")
     options.add_argument("--producer-acks", metavar="ACKS", help="1 (the leader), or all replicas in sync (all, -1)")
     options.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
-    for flag, what in (
+    for flag, meaning in (
         ("--record-key-size", "length of the keys"),
         ("--num-headers", "number of headers"),
         ("--record-header-key-size", "length of the header keys"),
         ("--record-header-size", "length of the header values"),
     ):
-        options.add_argument(flag, metavar="N", type=int, default=0, help=f"{what} (0)")
+        options.add_argument(flag, metavar="N", type=int, default=0, help=f"{meaning} (0)")
     add_json(options)
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    _take_by_place(options)
+    _take_positionals(options)
     _check(options)
     root, storage_options = bootstrap_server(options)
     from sparklog.cli.arguments.client_properties import client_arguments
@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
     file = read_properties_file(options.command_config, "--command-config") if options.command_config else {}
     cluster = cluster_of("Producer", {"bootstrap_servers": root, "storage_options": storage_options})
     _create_topic(cluster, options.topic)
-    known = {**consumer_config.DEFAULTS, **producer_config.DEFAULTS}
-    found = client_arguments(file, known)
-    reading = {name: value for name, value in found.items() if name in consumer_config.DEFAULTS}
-    sending = {name: value for name, value in found.items() if name in producer_config.DEFAULTS}
+    defaults = {**consumer_config.DEFAULTS, **producer_config.DEFAULTS}
+    arguments = client_arguments(file, defaults)
+    reading = {name: value for name, value in arguments.items() if name in consumer_config.DEFAULTS}
+    sending = {name: value for name, value in arguments.items() if name in producer_config.DEFAULTS}
     reading |= {"group_id": None, "auto_offset_reset": "latest", "fetch_max_wait_ms": 0}
     sending |= {"acks": "all" if options.producer_acks in ("all", "-1") else 1, "linger_ms": 0}
     with (
@@ -85,33 +85,33 @@ def run(options: argparse.Namespace) -> int:
         Consumer(cluster=cluster, **reading) as consumer,
         Producer(cluster=cluster, **sending) as producer,
     ):
-        places = [
+        partitions = [
             TopicPartition(options.topic, number)
             for number in sorted(consumer.partitions_for_topic(options.topic) or ())
         ]
-        consumer.assign(places)
+        consumer.assign(partitions)
         consumer.seek_to_end()
-        for place in places:
-            consumer.position(place)
+        for partition in partitions:
+            consumer.position(partition)
         latencies = _measure(options, producer, consumer, cluster.log.clock, stop)
         if latencies:
             _print_summary(latencies, options.json)
     return stop.exit_code
 
 
-def _take_by_place(options: argparse.Namespace) -> None:
-    """The arguments of Kafka's tool before version 4.2, which had no names. Raises UsageError."""
-    if not options.places:
+def _take_positionals(options: argparse.Namespace) -> None:
+    """Set the options from positional arguments, as Kafka's tool took them before 4.2. Raises UsageError."""
+    if not options.positionals:
         return
     names = ("bootstrap_server", "topic", "num_records", "producer_acks", "record_size", "command_config")
-    if len(options.places) not in (5, 6):
+    if len(options.positionals) not in (5, 6):
         raise UsageError(f"{options.places[0]!r} does not belong to any option")
     complain("Warning: arguments without names are deprecated. Use --bootstrap-server, --topic and the other options.")
-    for name, text in zip(names, options.places, strict=False):
+    for name, text in zip(names, options.positionals, strict=False):
         try:
             setattr(options, name, int(text) if name in ("num_records", "record_size") else text)
         except ValueError:
-            raise UsageError(f"{name.replace('_', '-')} is a whole number, not {text!r}") from None
+            raise UsageError(f"invalid {name.replace('_', '-')} {text!r}: must be an integer") from None
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Value for --num-records must be a positive integer.")
     if options.producer_acks not in ("1", "all", "-1"):
         raise UsageError(
-            "Invalid value for --producer-acks. A latency is that of an acknowledged record: choose 1 or all."
+            "Invalid value for --producer-acks: must be 1 or all, since only acknowledged records are measured."
         )
     for name in ("record-size", "record-key-size", "num-headers", "record-header-key-size", "record-header-size"):
         if getattr(options, name.replace("-", "_")) < 0:
@@ -137,7 +137,7 @@ def _create_topic(cluster: Coordinator, topic: str) -> None:
     if topic in state.topics:
         return
     factor = ClusterConfig.resolve(state.configs).default_replication_factor
-    complain(f'Topic "{topic}" does not exist. It is created with 1 partition and replication factor {factor}.')
+    complain(f'Topic "{topic}" does not exist. Creating it with 1 partition and replication factor {factor}.')
     with suppress(TopicAlreadyExistsError):
         cluster.create_topic(topic, 1, factor)
 
@@ -145,16 +145,16 @@ def _create_topic(cluster: Coordinator, topic: str) -> None:
 def _measure(
     options: argparse.Namespace, producer: Producer, consumer: Consumer, clock: Clock, stop: StopRequest
 ) -> list[float]:
-    """Milliseconds of each record, until all are done or somebody wants to stop."""
+    """Return the latency of each record in milliseconds; fewer after a stop request."""
     latencies: list[float] = []
     for number in range(options.num_records):
         value = _letters(b"v%d" % number, options.record_size)
         key = _letters(b"k%d" % number, options.record_key_size) if options.record_key_size else None
-        began = clock.monotonic()
+        start = clock.monotonic()
         producer.send(options.topic, value, key, headers=_headers(options, number)).get(TIMEOUT_SECONDS)
         if not _is_read(consumer, clock, value, key, stop):
             return latencies
-        elapsed_ms = (clock.monotonic() - began) * 1000
+        elapsed_ms = (clock.monotonic() - start) * 1000
         if number % PRINTED_EVERY == 0:
             print(f"{number}\t{elapsed_ms:.6f}", file=sys.stderr if options.json else sys.stdout, flush=True)
         latencies.append(elapsed_ms)
@@ -176,19 +176,19 @@ def _letters(seed: bytes, size: int) -> bytes:
 
 
 def _is_read(consumer: Consumer, clock: Clock, value: bytes, key: bytes | None, stop: StopRequest) -> bool:
-    """Wait for the record; False where somebody wants to stop. Raises DataLossError."""
+    """Wait for the record; return False on a stop request. Raises DataLossError."""
     deadline = clock.monotonic() + TIMEOUT_SECONDS
     while not stop:
-        records = [record for found in consumer.poll(POLL_MS).values() for record in found]
+        records = [record for batch in consumer.poll(POLL_MS).values() for record in batch]
         if records:
             if len(records) != 1 or records[0].value != value or records[0].key != key:
                 raise DataLossError(
-                    f"{len(records)} records were read where one was sent, or another one than was sent: does somebody "
-                    "else write to the topic?"
+                    f"read {len(records)} records instead of the one that was sent, or another record: is another "
+                    "producer writing to the topic?"
                 )
             return True
         if clock.monotonic() > deadline:
-            raise DataLossError(f"a record that was acknowledged was not read within {TIMEOUT_SECONDS:.0f} s")
+            raise DataLossError(f"an acknowledged record was not read within {TIMEOUT_SECONDS:.0f} s")
     return False
 
 
@@ -196,10 +196,10 @@ def _print_summary(latencies: Sequence[float], as_json: bool) -> None:
     from sparklog.cli.output.documents import EndToEndLatency
 
     ordered = sorted(int(latency) for latency in latencies)
-    half, most, nearly_all = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.99, 0.999))
+    p50, p99, p999 = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.99, 0.999))
     avg = sum(latencies) / len(latencies)
     if as_json:
-        print_json(EndToEndLatency(records=len(ordered), avg_ms=avg, p50_ms=half, p99_ms=most, p999_ms=nearly_all))
+        print_json(EndToEndLatency(records=len(ordered), avg_ms=avg, p50_ms=p50, p99_ms=p99, p999_ms=p999))
         return
     print(f"Avg latency: {avg:.4f} ms")
-    print(f"Percentiles: 50th = {half}, 99th = {most}, 99.9th = {nearly_all}")
+    print(f"Percentiles: 50th = {p50}, 99th = {p99}, 99.9th = {p999}")

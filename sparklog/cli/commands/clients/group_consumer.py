@@ -1,7 +1,8 @@
-"""``console-consumer --group``: reading as a member of a group, through the Python consumer.
+"""``console-consumer --group``: reads as a member of a group, with the Python consumer.
 
-Offsets are committed automatically and at the end, of what was printed: a batch that could not be printed is not
-committed. SIGTERM and Ctrl-C are seen between two batches, so that what was read is printed and committed.
+Offsets of printed records are committed automatically and at the end: a batch that could not be printed is not
+committed. SIGTERM and Ctrl-C take effect between two batches, so that all records that were read are printed and
+committed.
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ if TYPE_CHECKING:
     from sparklog.client.consumer.records import ConsumerRecord as PolledRecord
     from sparklog.clock import Clock
 
-LOOK_SECONDS = 0.2
-"""A request to stop is seen after it at the latest. Waiting costs no request: the consumer reads ahead by itself."""
+POLL_SECONDS = 0.2
+"""Longest delay until a stop request takes effect. Polling costs no request: the consumer reads ahead by itself."""
 
 
 class GroupConsumer:
-    """Records that the group gives this member, with the interface of the consumer without a group. Not thread-safe."""
+    """Reads this member's partitions, with the interface of the consumer without a group. Not thread-safe."""
 
     def __init__(self, consumer: Consumer, clock: Clock, limit: int, stop: StopRequest) -> None:
-        """``limit`` is how many records to take at most, -1 for any number."""
+        """``limit`` is the largest number of records to read, -1 for no limit."""
         self.clock = clock
         self._consumer = consumer
-        self._left = limit
+        self._remaining = limit
         self._stop = stop
-        self._waiting: list[PolledRecord] = []
+        self._polled: list[PolledRecord] = []
 
     def available(self) -> Iterator[ConsumerRecord]:
-        """The records at hand."""
-        if not self._waiting:
+        """Yield the records that are available without waiting."""
+        if not self._polled:
             self._poll(0)
-        while self._waiting:
-            polled, self._waiting = self._waiting, []
-            for record in polled:
+        while self._polled:
+            records, self._polled = self._polled, []
+            for record in records:
                 yield ConsumerRecord(
                     record.topic,
                     record.partition,
@@ -54,27 +55,27 @@ class GroupConsumer:
             self._poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Wait for records, at most so long."""
+        """Wait for records, up to ``seconds``."""
         deadline = self.clock.monotonic() + seconds
         left = seconds
-        while left > 0 and not self._waiting:
+        while left > 0 and not self._polled:
             self.stop_if_asked()
-            self._poll(min(left, LOOK_SECONDS))
+            self._poll(min(left, POLL_SECONDS))
             left = deadline - self.clock.monotonic()
 
     def stop_if_asked(self) -> None:
-        """Raises SystemExit."""
+        """Raise SystemExit after a stop request."""
         if self._stop:
             raise SystemExit(self._stop.exit_code)
 
     def close(self, printed: bool) -> None:
-        """Leave the group; with ``printed`` offsets are committed first."""
+        """Leave the group; with ``printed`` commit offsets first."""
         self._consumer.close(autocommit=printed)
 
     def _poll(self, seconds: float) -> None:
-        if self._left == 0:
+        if self._remaining == 0:
             return
-        found = self._consumer.poll(seconds * 1000, max_records=self._left if self._left > 0 else None)
-        self._waiting = [record for records in found.values() for record in records]
-        if self._left > 0:
-            self._left -= len(self._waiting)
+        polled = self._consumer.poll(seconds * 1000, max_records=self._remaining if self._remaining > 0 else None)
+        self._polled = [record for records in polled.values() for record in records]
+        if self._remaining > 0:
+            self._remaining -= len(self._polled)

@@ -1,12 +1,12 @@
-"""``console-producer``: sends lines in order, retries while the storage fails, and names the line where it gives up.
+"""``console-producer``: sends lines in order, retries while the storage fails, and names the line at which it gives up.
 
-A batch of lines is one commit. Its records are numbered under a producer id, so that a commit whose outcome nobody
-knows is asked for again without a line being stored twice.
+A batch of lines is one commit. Its records have sequence numbers of a producer id, so that a commit whose outcome is
+unknown is retried without storing a line twice.
 
-Rules: nothing that was read is dropped in silence. A line that cannot become a record ends the sending; the lines
-before it are sent. An error says from which line on nothing was sent, or that it is not known.
+Rules: no line is dropped silently. A line that cannot become a record ends the sending; the lines before it are sent.
+An error names the first line that was not sent, or says that the outcome is unknown.
 
-Not for: where lines come from, and how they become records (``console_producer``, ``line_reader``).
+Not for: reading and parsing lines (``console_producer``, ``line_reader``).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from sparklog.errors import (
     WriteRefusedError,
 )
 
-LONGEST_BACKOFF_MS = 1000
-"""ms between two tries at most: each waits twice as long as the one before, as Kafka's producer does."""
-LONGEST_PAUSE_MS = 86_400_000
-"""ms that the system can be asked to wait, whatever ``--retry-backoff-ms`` says."""
+MAX_BACKOFF_MS = 1000
+"""Longest back-off in ms: it doubles with each retry, as in Kafka's producer."""
+MAX_PAUSE_MS = 86_400_000
+"""Upper limit of ``--retry-backoff-ms``: the system refuses arbitrarily large waits."""
 DEFAULT_RETRIES = 3
 
 
 class Retries(NamedTuple):
-    """How long a failure is ridden out: so many tries more, or without a number Kafka's three where replicas are
-    missing or a disk is full, and until ``delivery_timeout_ms`` where the storage does not answer."""
+    """Retry policy: ``number`` retries; without a number Kafka's three if replicas are missing or a disk is full, and
+    retries until ``delivery_timeout_ms`` if the storage does not answer."""
 
     number: int | None
     backoff_ms: int
     delivery_timeout_ms: int
 
     def allow(self, error: SparklogError, failures: int, seconds: float) -> bool:
-        """Whether to try again after so many failures, ``seconds`` after the first try."""
+        """Whether to retry after this many failures, ``seconds`` after the first attempt."""
         if not (is_transient(error) or isinstance(error, WriteRefusedError | ReplicaError)):
             return False
         number = self.number
@@ -55,13 +55,13 @@ class Retries(NamedTuple):
         return number is not None or seconds * 1000 < self.delivery_timeout_ms
 
     def pause_seconds(self, failures: int) -> float:
-        """How long to wait after so many failures."""
-        longest = min(max(LONGEST_BACKOFF_MS, self.backoff_ms), LONGEST_PAUSE_MS)
-        return float(min(self.backoff_ms << min(failures - 1, 16), longest)) / 1000
+        """Return the back-off after this many failures."""
+        max_ms = min(max(MAX_BACKOFF_MS, self.backoff_ms), MAX_PAUSE_MS)
+        return float(min(self.backoff_ms << min(failures - 1, 16), max_ms)) / 1000
 
 
 class LineSender:
-    """Appends records in order, a commit for each call, and counts the lines that are sent. Not thread-safe."""
+    """Appends records in order, one commit per call, and counts the lines that were sent. Not thread-safe."""
 
     def __init__(self, coordinator: Coordinator, topic: str, codec: str, acks: int, retries: Retries) -> None:
         self.sent_lines = 0
@@ -72,16 +72,16 @@ class LineSender:
         self._acks = acks
         self._retries = retries
         self._numbering: Numbering | None = None
-        self._unclear = False
+        self._outcome_unknown = False
 
     def check_topic(self) -> None:
-        """Fail before the first line is typed where the topic cannot be written to."""
+        """Raise the error of a topic that cannot be written to, before the first line is typed."""
         append_records(self._coordinator, self._topic, [])
 
     def send(self, batch: list[Record]) -> None:
-        """Append all, or those before the first that the topic refuses, and then say which line that was.
+        """Append all records, or those before the first one that the topic refuses.
 
-        Raises RefusedRecordError and its like for a line, and what ended the retries; the message names the line.
+        Raises RefusedRecordError for a refused line, or the error that ended the retries; the message names the line.
         """
         if not batch:
             return
@@ -89,67 +89,71 @@ class LineSender:
             self._append(batch)
         except RefusedRecordError as error:
             refused = error.index
-            if refused is None or self._unclear:
-                raise self._given_up(error, len(batch)) from error
+            if refused is None or self._outcome_unknown:
+                raise self._give_up(error, len(batch)) from error
             if refused:
                 self.send(batch[:refused])
-            raise _renamed(error, f"line number {self.sent_lines + 1}: {error.message}") from error
+            raise _with_message(error, f"line number {self.sent_lines + 1}: {error.message}") from error
         except SparklogError as error:
-            raise self._given_up(error, len(batch)) from error
+            raise self._give_up(error, len(batch)) from error
         self.sent_lines += len(batch)
 
     def interrupted(self) -> str:
-        """What to say where the sending of what was read is cut short."""
+        """Return the message for an interruption before all lines that were read are sent."""
         return (
-            f"line number {self.sent_lines + 1}: interrupted; whether it and the lines after it are sent is not known"
+            f"line number {self.sent_lines + 1}: interrupted; it is unknown whether this line and those after it were "
+            "sent"
         )
 
     def _append(self, batch: list[Record]) -> None:
-        """Append these, again for a while where that fails and may pass."""
-        began, failures = self._clock.monotonic(), 0
-        self._unclear = False
-        placed: list[Record] | None = None
+        """Append a batch, retrying failures that may be temporary."""
+        start, failures = self._clock.monotonic(), 0
+        self._outcome_unknown = False
+        routed_batch: list[Record] | None = None
         while True:
             numbered = self._numbering is not None
             try:
                 if self._numbering is None:
                     self._numbering = Numbering(self._coordinator)
                     numbered = True
-                if placed is None:
-                    placed = route_records(self._coordinator, self._topic, batch)
+                if routed_batch is None:
+                    routed_batch = route_records(self._coordinator, self._topic, batch)
                 append_records(
-                    self._coordinator, self._topic, placed, compression=self._codec, acks=self._acks,
+                    self._coordinator, self._topic, routed_batch, compression=self._codec, acks=self._acks,
                     numbering=self._numbering,
                 )  # fmt: skip
                 return
             except (UnknownProducerIdError, UnlinkedHistoryError) as error:
-                if self._unclear or failures > DEFAULT_RETRIES:
+                if self._outcome_unknown or failures > DEFAULT_RETRIES:
                     raise
-                logger.info("lines are sent under another producer id: %s", error)
+                logger.info("sending lines with a new producer id: %s", error)
                 self._numbering = None
                 failures += 1
             except SparklogError as error:
-                self._unclear = self._unclear or (numbered and isinstance(error, IndeterminateCommitError))
+                self._outcome_unknown = self._outcome_unknown or (
+                    numbered and isinstance(error, IndeterminateCommitError)
+                )
                 failures += 1
-                if not self._retries.allow(error, failures, self._clock.monotonic() - began):
+                if not self._retries.allow(error, failures, self._clock.monotonic() - start):
                     raise
                 if failures == 1:
                     first = self.sent_lines + 1
-                    complain(f"WARN: {_lines(first, len(batch))} cannot be sent now, retrying: {error}")
+                    complain(f"WARN: sending {_lines(first, len(batch))} failed, retrying: {error}")
                 self._clock.sleep(self._retries.pause_seconds(failures))
 
-    def _given_up(self, error: SparklogError, lines: int) -> SparklogError:
+    def _give_up(self, error: SparklogError, lines: int) -> SparklogError:
+        """Return the error with a message that names the first line that was not sent."""
         first = self.sent_lines + 1
-        if self._unclear:
-            what = f"whether {_lines(first, lines)} are in the log is not known"
+        if self._outcome_unknown:
+            outcome = f"it is unknown whether {_lines(first, lines)} are in the log"
         else:
-            what = "this line and those after it were not sent"
-        return _renamed(error, f"line number {first}: {what}: {error.message}")
+            outcome = "this line and those after it were not sent"
+        return _with_message(error, f"line number {first}: {outcome}: {error.message}")
 
 
 def _lines(first: int, count: int) -> str:
     return f"line number {first}" if count == 1 else f"lines {first} to {first + count - 1}"
 
 
-def _renamed(error: SparklogError, message: str) -> SparklogError:
+def _with_message(error: SparklogError, message: str) -> SparklogError:
     return type(error)(message, **error.context)

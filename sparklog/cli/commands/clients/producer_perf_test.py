@@ -1,7 +1,7 @@
 """``sparklog producer-perf-test``: Kafka's kafka-producer-perf-test, on the Python producer.
 
 A record's latency is the time from ``send`` to its commit; in a transaction, to the transaction's commit. Payloads are
-letters that depend on the seed alone, so that two runs send the same.
+letters that depend only on the seed, so that two runs send the same.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1024 * 1024
 KEPT_LATENCIES = 500_000
-"""Of so many records at most the latency is kept, evenly spread; percentiles are taken of these."""
+"""Largest number of latencies kept, an even sample; percentiles are computed from it."""
 SHOWN_ERRORS = 5
-SHORTEST_WAIT_SECONDS = 0.001
-"""Between two looks at the futures while nothing is sent: the exactness of a latency."""
+POLL_SECONDS = 0.001
+"""Interval of checking the futures while nothing is sent: the precision of a latency."""
 DEFAULT_TRANSACTION_MS = 3000
 CLIENT_ID = "perf-producer-client"
 _LETTERS = bytes(65 + byte % 26 for byte in range(256))
@@ -48,8 +48,10 @@ def parser() -> CommandParser:
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
     options.add_argument("--num-records", metavar="N", type=int, help="how many records")
-    options.add_argument("--throughput", metavar="N", type=float, help="at most N records a second, or -1")
-    payload = options.add_argument_group("What is sent (exactly one)")
+    options.add_argument(
+        "--throughput", metavar="N", type=float, help="at most N records per second, or -1 for no limit"
+    )
+    payload = options.add_argument_group("Payload (exactly one)")
     payload.add_argument("--record-size", metavar="BYTES", type=int, help="length of the values")
     payload.add_argument("--payload-file", metavar="FILE", help="values from this UTF-8 file, in random order")
     payload.add_argument("--payload-monotonic", action="store_true", help="0, 1, 2, … as text")
@@ -64,10 +66,14 @@ def parser() -> CommandParser:
     options.add_argument("--print-metrics", action="store_true", help="print the producer's metrics at the end")
     options.add_argument("--transactional-id", metavar="ID", help="send in transactions with this id")
     options.add_argument(
-        "--transaction-duration-ms", metavar="MS", type=int, help="send in transactions that are committed so often"
+        "--transaction-duration-ms", metavar="MS", type=int, help="send in transactions, each committed after this time"
     )
-    options.add_argument("--warmup-records", metavar="N", type=int, default=0, help="results also without the first N")
-    options.add_argument("--reporting-interval", metavar="MS", type=int, default=5000, help="between lines (5000)")
+    options.add_argument(
+        "--warmup-records", metavar="N", type=int, default=0, help="also print results without the first N"
+    )
+    options.add_argument(
+        "--reporting-interval", metavar="MS", type=int, default=5000, help="time between two lines (5000)"
+    )
     add_json(options)
     return options
 
@@ -102,8 +108,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("num-records", "throughput"):
         if getattr(options, name.replace("-", "_")) is None:
             raise UsageError(f'Missing required argument "[{name}]"')
-    given = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
-    if sum(given) != 1:
+    payloads = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
+    if sum(payloads) != 1:
         raise UsageError("exactly one of --record-size, --payload-file and --payload-monotonic is required")
     if options.num_records <= 0:
         raise UsageError("--num-records should be greater than zero.")
@@ -117,7 +123,7 @@ def _check(options: argparse.Namespace) -> None:
         if value is not None and value <= 0:
             raise UsageError(f"--{name} should be greater than zero.")
     if options.throughput == 0:
-        raise UsageError("--throughput 0 would send nothing; give -1 for no limit")
+        raise UsageError("invalid --throughput 0: must be positive, or -1 for no limit")
     if options.key_distribution != "none" and options.record_key_range is None:
         raise UsageError("--record-key-range is required when --key-distribution is 'range' or 'random'.")
     if options.key_distribution == "none" and options.record_key_range is not None:
@@ -125,16 +131,16 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _transaction_ms(options: argparse.Namespace, arguments: dict[str, Any], new_id: Callable[[], str]) -> int | None:
-    """How long a transaction lasts, None without transactions; a transactional id is put among the arguments."""
-    chosen = options.transactional_id or arguments.get("transactional_id")
-    if chosen is None and options.transaction_duration_ms is None:
+    """Return the duration of a transaction, None without transactions; sets ``transactional_id`` in the arguments."""
+    transactional_id = options.transactional_id or arguments.get("transactional_id")
+    if transactional_id is None and options.transaction_duration_ms is None:
         return None
-    arguments["transactional_id"] = chosen or f"performance-producer-{new_id()}"
+    arguments["transactional_id"] = transactional_id or f"performance-producer-{new_id()}"
     return int(options.transaction_duration_ms or DEFAULT_TRANSACTION_MS)
 
 
 class _Payloads:
-    """Values and keys by the number of the record, the same ones for the same seed."""
+    """Generates the value and key of each record number, deterministic for a seed."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seed = f"{options.random_seed}:".encode()
@@ -162,8 +168,8 @@ class _Payloads:
 
 def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     path, delimiter = options.payload_file, options.payload_delimiter
-    said = sys.stderr if options.json else sys.stdout
-    print(f"Reading payloads from: {printable(path)}", file=said)
+    output = sys.stderr if options.json else sys.stdout
+    print(f"Reading payloads from: {printable(path)}", file=output)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -174,7 +180,7 @@ def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
     delimiter = delimiter.replace("\\n", "\n").replace("\\t", "\t") or "\n"
     parts = text.split(delimiter)
     parts = parts[:-1] if parts[-1] == "" else parts
-    print(f"Number of records read: {len(parts)}", file=said)
+    print(f"Number of records read: {len(parts)}", file=output)
     yield from (part.encode() for part in parts)
 
 
@@ -182,7 +188,7 @@ def _read_payloads(options: argparse.Namespace) -> Iterator[bytes]:
 
 
 class _Stats:
-    """Counts and latencies in milliseconds, in all and since the last line. Not thread-safe."""
+    """Counts and latencies in milliseconds, in total and since the last line. Not thread-safe."""
 
     def __init__(
         self, clock: Clock, records: int, interval_ms: int, steady: bool = False, lines: TextIO | None = None
@@ -194,7 +200,7 @@ class _Stats:
         self._steady = steady
         self._start = self._window_start = clock.monotonic()
         self._latencies: list[int] = []
-        self._count = self._bytes = self._total_ms = self._longest_ms = 0
+        self._count = self._bytes = self._total_ms = self._max_ms = 0
         self._window = [0, 0, 0, 0]
         self.quiet = False
 
@@ -204,7 +210,7 @@ class _Stats:
         self._count += 1
         self._bytes += size
         self._total_ms += latency_ms
-        self._longest_ms = max(self._longest_ms, latency_ms)
+        self._max_ms = max(self._max_ms, latency_ms)
         window = self._window
         window[0] += 1
         window[1] += size
@@ -214,21 +220,21 @@ class _Stats:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        count, size, total, longest = self._window
+        count, size, total, max_ms = self._window
         seconds = max(now - self._window_start, 0.001)
         if self._steady and count == self._count:
             print("In steady state.", file=self._lines)
         if not self.quiet:
             print(
                 f"{count} records sent, {count / seconds:.1f} records/sec ({size / seconds / MEGABYTE:.2f} MB/sec), "
-                f"{total / count:.1f} ms avg latency, {longest:.1f} ms max latency.",
+                f"{total / count:.1f} ms avg latency, {max_ms:.1f} ms max latency.",
                 file=self._lines,
                 flush=True,
             )
         self._window, self._window_start = [0, 0, 0, 0], now
 
     def rate(self) -> SendingRate:
-        """All that was taken down, until now."""
+        """Return the totals so far."""
         from sparklog.cli.output.documents import Latencies, SendingRate
 
         seconds = max(self._clock.monotonic() - self._start, 0.001)
@@ -241,25 +247,25 @@ class _Stats:
             records_per_second=self._count / seconds,
             mb_per_second=self._bytes / seconds / MEGABYTE,
             latency_ms=Latencies(
-                avg=self._total_ms / max(self._count, 1), max=self._longest_ms, p50=p50, p95=p95, p99=p99, p999=p999
+                avg=self._total_ms / max(self._count, 1), max=self._max_ms, p50=p50, p95=p95, p99=p99, p999=p999
             ),
         )
 
 
 def _total(rate: SendingRate, steady: bool) -> str:
-    """Kafka's last line."""
-    late = rate.latency_ms
+    """Format the last line of Kafka's tool."""
+    latency = rate.latency_ms
     return (
         f"{rate.records}{' steady state' if steady else ''} records sent, {rate.records_per_second:f} "
         f"records/sec ({rate.mb_per_second:.2f} MB/sec), "
-        f"{late.avg:.2f} ms avg latency, {late.max:.2f} ms max latency, "
-        f"{late.p50} ms 50th, {late.p95} ms 95th, {late.p99} ms 99th, {late.p999} ms 99.9th."
+        f"{latency.avg:.2f} ms avg latency, {latency.max:.2f} ms max latency, "
+        f"{latency.p50} ms 50th, {latency.p95} ms 95th, {latency.p99} ms 99th, {latency.p999} ms 99.9th."
     )
 
 
 class _Run:
-    """One measurement. Futures are looked at in the order of sending, between two records and while waiting: that is
-    several times as fast as a callback for each. Not thread-safe."""
+    """A measurement. It checks futures in the order of sending, between two records and while waiting: several times as
+    fast as callbacks. Not thread-safe."""
 
     def __init__(
         self, options: argparse.Namespace, producer: Producer, payloads: _Payloads, clock: Clock, stop: StopRequest
@@ -278,34 +284,34 @@ class _Run:
         from sparklog.cli.commands.clients.throughput import Throttle
 
         options, producer, clock = self._options, self._producer, self._clock
-        throttle = Throttle(clock, options.throughput, self._stop, self.look)
-        in_transaction, began = 0, 0.0
+        throttle = Throttle(clock, options.throughput, self._stop, self.check_futures)
+        in_transaction, transaction_start = 0, 0.0
         for number in range(options.num_records):
             if self._stop:
                 break
             if transaction_ms is not None and not in_transaction:
                 producer.begin_transaction()
-                began = clock.monotonic()
+                transaction_start = clock.monotonic()
             if number == options.warmup_records > 0:
-                left = options.num_records - number
+                remaining = options.num_records - number
                 self.stats[0].quiet = True
-                steady = _Stats(clock, left, options.reporting_interval, steady=True, lines=self._lines)
+                steady = _Stats(clock, remaining, options.reporting_interval, steady=True, lines=self._lines)
                 self.stats = [self.stats[0], steady]
             value = self._payloads.value(number)
             start = clock.monotonic()
             future = producer.send(options.topic, value, self._payloads.key(number))
             self._pending.append((future, start, len(value), self.stats))
             in_transaction += 1
-            if transaction_ms is not None and (start - began) * 1000 >= transaction_ms:
+            if transaction_ms is not None and (start - transaction_start) * 1000 >= transaction_ms:
                 producer.commit_transaction()
                 in_transaction = 0
-            self.look()
+            self.check_futures()
             throttle.wait(number + 1)
         if transaction_ms is not None and in_transaction:
             producer.commit_transaction()
 
-    def look(self) -> None:
-        """Take down those that are committed or have failed by now."""
+    def check_futures(self) -> None:
+        """Record the results of futures that are done."""
         pending = self._pending
         if not pending or not pending[0][0].is_done:
             return
@@ -313,21 +319,21 @@ class _Run:
         while pending and pending[0][0].is_done:
             future, start, size, stats = pending.popleft()
             if future.exception is not None:
-                self._failure(future.exception)
+                self._count_failure(future.exception)
                 continue
-            for one in stats:
-                one.record(size, int((now - start) * 1000), now)
+            for entry in stats:
+                entry.record(size, int((now - start) * 1000), now)
 
     def finish(self) -> None:
-        """Wait for all that was sent, and close the producer."""
+        """Wait for all records that were sent, and close the producer."""
         closing = threading.Thread(target=self._producer.close, name="sparklog-perf-close")
         closing.start()
         while closing.is_alive():
-            self.look()
-            closing.join(SHORTEST_WAIT_SECONDS)
-        self.look()
+            self.check_futures()
+            closing.join(POLL_SECONDS)
+        self.check_futures()
 
-    def _failure(self, error: BaseException) -> None:
+    def _count_failure(self, error: BaseException) -> None:
         self.failed += 1
         if self.failed <= SHOWN_ERRORS:
             complain(f"{type(error).__name__}: {error}")
@@ -346,24 +352,24 @@ def _measure(
     if transaction_ms is not None:
         producer.init_transactions()
     with StopRequest() as stop:
-        measured = _Run(options, producer, payloads, clock, stop)
-        measured.send_all(transaction_ms)
-        measured.finish()
-    _print(options, measured, producer)
-    if measured.failed:
-        complain(f"{measured.failed} records could not be sent")
+        measurement = _Run(options, producer, payloads, clock, stop)
+        measurement.send_all(transaction_ms)
+        measurement.finish()
+    _print(options, measurement, producer)
+    if measurement.failed:
+        complain(f"{measurement.failed} records could not be sent")
         return 1
     return stop.exit_code
 
 
-def _print(options: argparse.Namespace, measured: _Run, producer: Producer) -> None:
+def _print(options: argparse.Namespace, measurement: _Run, producer: Producer) -> None:
     from sparklog.cli.output.documents import ProducerPerformance
 
-    rates = [one.rate() for one in measured.stats]
+    rates = [stats.rate() for stats in measurement.stats]
     if options.json:
         steady = rates[1] if len(rates) > 1 else None
         metrics = metrics_of(producer, options)
-        print_json(ProducerPerformance(total=rates[0], steady_state=steady, failed=measured.failed, metrics=metrics))
+        print_json(ProducerPerformance(total=rates[0], steady_state=steady, failed=measurement.failed, metrics=metrics))
         return
     for number, rate in enumerate(rates):
         print(_total(rate, steady=number > 0))

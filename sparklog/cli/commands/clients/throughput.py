@@ -1,4 +1,4 @@
-"""What the measuring and verifying tools share: pacing, a request to stop, lines of JSON, and metrics."""
+"""Shared by the measuring and verifying tools: throttling, stop requests, lines of JSON, and metrics."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 from sparklog.clock import Clock
 
-SHORTEST_SLEEP_SECONDS = 0.002
-"""Shorter ones are saved up: a sleep is never exact."""
-LONGEST_SLEEP_SECONDS = 0.1
-"""A request to stop is seen after it at the latest."""
+MIN_SLEEP_SECONDS = 0.002
+"""Shorter sleeps are accumulated, because a sleep is never exact."""
+MAX_SLEEP_SECONDS = 0.1
+"""Longest delay until a stop request takes effect."""
 
 
 class StopRequest:
-    """SIGTERM, SIGHUP and Ctrl-C as a wish that is granted between two records. Only the main thread can see to that.
+    """Turns SIGTERM, SIGHUP and Ctrl-C into a request that takes effect between two records. Main thread only.
 
-    What waits for input besides waits for ``descriptor`` too, which can be read once there is a wish. A SIGHUP that is
-    ignored, as ``nohup`` has it, stays ignored.
+    Code that waits for input also waits for ``descriptor``, which becomes readable on a request. A SIGHUP that is
+    ignored, as under ``nohup``, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -56,17 +56,17 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """What a shell shows of a process that the signal ended: 143, 129 and 130; 0 if nobody asked."""
+        """The shell's exit code for a process ended by the signal: 143, 129 or 130; 0 without a request."""
         return 128 + self.signal if self.signal else 0
 
     def _request(self, number: int, _: FrameType | None) -> None:
-        if self.signal:  # asked twice: at once
+        if self.signal:  # a second request takes effect immediately
             raise KeyboardInterrupt
         self.signal = number
 
 
 def stop_signals() -> list[signal.Signals]:
-    """The signals that ask a tool to end: a hang-up too, unless whoever started it wanted those ignored."""
+    """Return the signals that end a tool: SIGHUP too, unless it was ignored when the process started."""
     numbers = [signal.SIGTERM, signal.SIGINT]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
@@ -74,34 +74,34 @@ def stop_signals() -> list[signal.Signals]:
 
 
 class Throttle:
-    """Keeps a loop at a rate. Negative rates are no limit; ``meanwhile`` is called again and again while it waits. Not
+    """Limits the rate of a loop; a negative rate means no limit. ``on_wait`` is called repeatedly while it waits. Not
     thread-safe."""
 
     def __init__(
-        self, clock: Clock, per_second: float, stop: StopRequest, meanwhile: Callable[[], object] | None = None
+        self, clock: Clock, per_second: float, stop: StopRequest, on_wait: Callable[[], object] | None = None
     ) -> None:
         self._clock = clock
-        self._meanwhile = meanwhile
+        self._on_wait = on_wait
         self._rate = per_second
         self._stop = stop
         self._start = clock.monotonic()
 
     def wait(self, done: int) -> None:
-        """Wait until the next one is due after so many, or until somebody wants to stop."""
+        """Wait until the next iteration is due after ``done`` ones, or until a stop request."""
         if self._rate < 0:
             return
         due = self._start + (done / self._rate if self._rate else float("inf"))
-        left = due - self._clock.monotonic()
-        longest = LONGEST_SLEEP_SECONDS if self._meanwhile is None else SHORTEST_SLEEP_SECONDS
-        while left > SHORTEST_SLEEP_SECONDS and not self._stop:
-            self._clock.sleep(min(left, longest))
-            if self._meanwhile is not None:
-                self._meanwhile()
-            left = due - self._clock.monotonic()
+        remaining = due - self._clock.monotonic()
+        max_sleep = MAX_SLEEP_SECONDS if self._on_wait is None else MIN_SLEEP_SECONDS
+        while remaining > MIN_SLEEP_SECONDS and not self._stop:
+            self._clock.sleep(min(remaining, max_sleep))
+            if self._on_wait is not None:
+                self._on_wait()
+            remaining = due - self._clock.monotonic()
 
 
 class EventLines:
-    """Events as Kafka's verifiable tools print them: an object a line, with a time and a name first. Thread-safe."""
+    """Prints events as Kafka's verifiable tools do: one object per line, time and name first. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -116,14 +116,14 @@ class EventLines:
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, object]], client_id: str) -> None:
-    """A client's metrics by group and name, as Kafka's tools print them."""
-    shown = {
+    """Print a client's metrics by group and name, as Kafka's tools do."""
+    by_name = {
         f"{group}:{name}:{{client-id={client_id}}}": value
         for group, values in metrics.items()
         for name, value in values.items()
     }
-    wide = max(map(len, shown), default=0)
-    print(f"\n{'Metric Name':<{wide}}   Value")
-    for name in sorted(shown):
-        value = shown[name]
-        print(f"{name:<{wide}} : {f'{value:.3f}' if isinstance(value, float) else value}")
+    width = max(map(len, by_name), default=0)
+    print(f"\n{'Metric Name':<{width}}   Value")
+    for name in sorted(by_name):
+        value = by_name[name]
+        print(f"{name:<{width}} : {f'{value:.3f}' if isinstance(value, float) else value}")

@@ -1,6 +1,6 @@
 """``sparklog verifiable-consumer``: Kafka's kafka-verifiable-consumer. Reads in a group and prints events as JSON.
 
-Standard output has one object a line: startup_complete, partitions_assigned, partitions_revoked, records_consumed,
+Standard output has one object per line: startup_complete, partitions_assigned, partitions_revoked, records_consumed,
 record_data (``--verbose``), offsets_committed, shutdown_requested after SIGTERM or Ctrl-C, shutdown_complete.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparklog.types import OffsetAndMetadata, TopicPartition
 
 POLL_MS = 200
-"""A request to stop is seen after it at the latest. Waiting costs no request: the consumer reads ahead by itself."""
+"""Longest delay until a stop request takes effect. Polling costs no request: the consumer reads ahead by itself."""
 RESETS = ("earliest", "latest", "none")
 PROTOCOLS = ("classic", "consumer")
 
@@ -34,23 +34,27 @@ def parser() -> CommandParser:
     )
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to read")
-    options.add_argument("--group-id", metavar="GROUP", help="the group to read in")
-    options.add_argument("--group-instance-id", metavar="ID", help="be a static member, by this name")
+    options.add_argument("--group-id", metavar="GROUP", help="the group to join")
+    options.add_argument("--group-instance-id", metavar="ID", help="join as a static member with this id")
     options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="read N records (-1: until stopped)")
-    options.add_argument("--session-timeout", metavar="MS", type=int, help="without heartbeats, until it is expired")
+    options.add_argument(
+        "--session-timeout", metavar="MS", type=int, help="time without heartbeats after which it expires"
+    )
     options.add_argument("--verbose", action="store_true", help="print each record")
     options.add_argument("--enable-autocommit", action="store_true", help="commit at intervals, not after each batch")
-    options.add_argument("--close-timeout", metavar="MS", type=int, default=30_000, help="for the end (30000)")
+    options.add_argument(
+        "--close-timeout", metavar="MS", type=int, default=30_000, help="timeout of closing the consumer (30000)"
+    )
     options.add_argument(
         "--reset-policy", metavar="POLICY", default="earliest", help="earliest (default), latest, none"
     )
     options.add_argument(
         "--assignment-strategy", metavar="CLASS", default="org.apache.kafka.clients.consumer.RangeAssignor",
         help="Kafka's class, such as RoundRobinAssignor, or its name: range, roundrobin, sticky, cooperative-sticky; "
-        "or several with commas",
+        "or a comma-separated list",
     )  # fmt: skip
     options.add_argument(
-        "--group-protocol", metavar="PROTOCOL", default="classic", help="classic, or consumer: the same"
+        "--group-protocol", metavar="PROTOCOL", default="classic", help="classic or consumer, without difference here"
     )
     add_properties(options, "--consumer.config", "max.poll.records")
     options.add_without_effect("--group-remote-assignor", metavar="NAME")
@@ -88,18 +92,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "group_id": options.group_id,
         "enable_auto_commit": options.enable_autocommit,
         "auto_offset_reset": options.reset_policy,
         "partition_assignment_strategy": java_assignors(options.assignment_strategy),
     }
     if options.group_instance_id is not None:
-        found["group_instance_id"] = options.group_instance_id
+        arguments["group_instance_id"] = options.group_instance_id
     if options.session_timeout is not None:
-        found["session_timeout_ms"] = options.session_timeout
-        found["heartbeat_interval_ms"] = max(1, min(3000, options.session_timeout // 3))
-    return found
+        arguments["session_timeout_ms"] = options.session_timeout
+        arguments["heartbeat_interval_ms"] = max(1, min(3000, options.session_timeout // 3))
+    return arguments
 
 
 class _Reader:
@@ -109,37 +113,37 @@ class _Reader:
         self._options = options
         self._consumer = consumer
         self._events = events
-        self._left = options.max_messages
+        self._remaining = options.max_messages
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._events.emit("partitions_assigned", partitions=_places(assigned))
+        self._events.emit("partitions_assigned", partitions=_partitions(assigned))
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._events.emit("partitions_revoked", partitions=_places(revoked))
+        self._events.emit("partitions_revoked", partitions=_partitions(revoked))
 
     on_partitions_lost = on_partitions_revoked
 
     def read_all(self, stop: StopRequest) -> None:
         self._consumer.subscribe([self._options.topic], listener=self)
-        while self._left and not stop:
-            found = self._consumer.poll(POLL_MS, max_records=self._left if self._left > 0 else None)
-            if found:
-                self._received(found)
+        while self._remaining and not stop:
+            polled = self._consumer.poll(POLL_MS, max_records=self._remaining if self._remaining > 0 else None)
+            if polled:
+                self._handle(polled)
 
-    def _received(self, found: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+    def _handle(self, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
         from sparklog.types import OffsetAndMetadata
 
         summaries: list[dict[str, object]] = []
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        for place, records in found.items():
+        for partition, records in polled.items():
             first, last = records[0].offset, records[-1].offset
-            offsets[place] = OffsetAndMetadata(last + 1, "", records[-1].leader_epoch)
-            summaries.append({**_place(place), "count": len(records), "minOffset": first, "maxOffset": last})
+            offsets[partition] = OffsetAndMetadata(last + 1, "", records[-1].leader_epoch)
+            summaries.append({**_partition(partition), "count": len(records), "minOffset": first, "maxOffset": last})
             if self._options.verbose:
                 for record in records:
                     self._show(record)
-        count = sum(len(records) for records in found.values())
-        self._left -= count if self._left > 0 else 0
+        count = sum(len(records) for records in polled.values())
+        self._remaining -= count if self._remaining > 0 else 0
         self._events.emit("records_consumed", count=count, partitions=summaries)
         if not self._options.enable_autocommit:
             self._commit(offsets)
@@ -155,10 +159,10 @@ class _Reader:
         )
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit, and print what came of it. Raises FencedInstanceIdError: another process has taken over."""
+        """Commit and print the outcome. Raises FencedInstanceIdError if another process has taken over."""
         from sparklog.errors import FencedInstanceIdError, SparklogError
 
-        shown = [{**_place(place), "offset": position.offset} for place, position in offsets.items()]
+        shown = [{**_partition(partition), "offset": position.offset} for partition, position in offsets.items()]
         try:
             self._consumer.commit(offsets)
         except FencedInstanceIdError:
@@ -169,12 +173,12 @@ class _Reader:
             self._events.emit("offsets_committed", offsets=shown, success=True)
 
 
-def _place(place: TopicPartition) -> dict[str, object]:
-    return {"topic": place.topic, "partition": place.partition}
+def _partition(partition: TopicPartition) -> dict[str, object]:
+    return {"topic": partition.topic, "partition": partition.partition}
 
 
-def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
-    return [_place(place) for place in sorted(partitions)]
+def _partitions(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
+    return [_partition(partition) for partition in sorted(partitions)]
 
 
 def _text(data: bytes | None) -> str | None:

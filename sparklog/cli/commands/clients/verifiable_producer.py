@@ -1,6 +1,6 @@
-"""``sparklog verifiable-producer``: Kafka's kafka-verifiable-producer. Sends 0, 1, 2, … and says what came of each.
+"""``sparklog verifiable-producer``: Kafka's kafka-verifiable-producer. Sends 0, 1, 2, … and prints each outcome.
 
-Standard output has one JSON object a line. After the last record, or SIGTERM, come shutdown_complete and tool_data.
+Standard output has one JSON object per line; after the last record, or SIGTERM, shutdown_complete and tool_data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def parser() -> CommandParser:
     options.add_connection()
     options.add_argument("--topic", metavar="TOPIC", help="the topic to send to")
     options.add_argument("--max-messages", metavar="N", type=int, default=-1, help="send N records (-1: until stopped)")
-    options.add_argument("--throughput", metavar="N", type=int, default=-1, help="at most N records a second (-1: any)")
+    options.add_argument(
+        "--throughput", metavar="N", type=int, default=-1, help="at most N records per second (-1: no limit)"
+    )
     options.add_argument(
         "--acks", metavar="ACKS", type=int, default=-1, choices=(0, 1, -1), help="-1 all replicas in sync, 1 the leader"
     )
@@ -78,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Sender:
-    """Sends, and prints what came of it in the producer's thread. Its counts are read once that has ended."""
+    """Sends records and prints outcomes in the producer's thread. Its counts are read after that has ended."""
 
     def __init__(self, options: argparse.Namespace, producer: Producer, events: EventLines, clock: Clock) -> None:
         self.producer = producer
@@ -93,32 +95,32 @@ class _Sender:
         throttle = Throttle(self._clock, self._options.throughput, stop)
         limit = self._options.max_messages
         number = 0
-        began_ms = self._clock.now_ms()
+        start_ms = self._clock.now_ms()
         while number < (ENDLESS if limit < 0 else limit) and not stop:
-            self._send(number, began_ms)
+            self._send(number, start_ms)
             number += 1
             throttle.wait(number)
 
-    def _send(self, number: int, began_ms: int) -> None:
+    def _send(self, number: int, start_ms: int) -> None:
         from sparklog.errors import SparklogError
 
         options = self._options
         value = str(number) if options.value_prefix is None else f"{options.value_prefix}.{number}"
         key = None if options.repeating_keys is None else str(number % options.repeating_keys)
         created = options.message_create_time
-        timestamp = None if created < 0 else created + self._clock.now_ms() - began_ms
+        timestamp = None if created < 0 else created + self._clock.now_ms() - start_ms
         self.sent += 1
         try:
             future = self.producer.send(
                 options.topic, value.encode(), None if key is None else key.encode(), timestamp_ms=timestamp
             )
         except SparklogError as error:
-            self._failed(key, value, error)
+            self._on_error(key, value, error)
             return
-        future.add_callback(self._committed, key, value)
-        future.add_errback(self._failed, key, value)
+        future.add_callback(self._on_success, key, value)
+        future.add_errback(self._on_error, key, value)
 
-    def _committed(self, key: str | None, value: str, metadata: Any) -> None:
+    def _on_success(self, key: str | None, value: str, metadata: Any) -> None:
         self.acked += 1
         self._events.emit(
             "producer_send_success",
@@ -129,7 +131,7 @@ class _Sender:
             offset=metadata.offset,
         )
 
-    def _failed(self, key: str | None, value: str, error: BaseException) -> None:
+    def _on_error(self, key: str | None, value: str, error: BaseException) -> None:
         self._events.emit(
             "producer_send_error",
             key=key,

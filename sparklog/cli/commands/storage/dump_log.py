@@ -1,11 +1,11 @@
 """``sparklog dump-log``: Kafka's kafka-dump-log. Prints ``.log`` and ``.index`` files, verifies them, compares them.
 
-Needs no cluster: it works on files, wherever a store can read them. The offsets it prints begin at the number in the
-file's name, which is where the writer expected them; with --bootstrap-server they are those of the commit log, which is
-the authority. Exit code 1 where any damage was found, or no file was one of these.
+It needs no cluster: it works on files in any storage. The printed offsets begin at the number in the file's name, the
+offset that the writer expected; with --bootstrap-server they are those of the commit log, which is authoritative. Exit
+code 1 if any damage was found, or if no file was a .log or .index.
 
-Files are read batch by batch, and each is printed before the next is read: as Kafka's lines (``dump_lines``), or with
---json as an object a line (``dump_documents``).
+Files are read batch by batch, and each batch is printed before the next is read: as Kafka's lines (``dump_lines``), or
+with --json as one object per line (``dump_documents``).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _DECODERS = (
 def parser() -> CommandParser:
     options = CommandParser(
         "dump-log",
-        "Print segment files and their indexes, verify every checksum, and say where the two disagree.",
+        "Print segment files and their indexes, verify every checksum, and report differences between the two.",
         "sparklog dump-log --files /data/log/orders-0/00000000000000000000-Xy….log --print-data-log",
         "--files FILE[,FILE…] [OPTIONS]",
     )
     options.add_connection()
     options.add_argument("--files", metavar="FILES", help="comma-separated .log and .index files, as paths or URLs")
     options.add_argument(
-        "--print-data-log", action="store_true", help="print the records of a .log, keys and values too"
+        "--print-data-log", action="store_true", help="print the records of a .log with keys and values"
     )
     options.add_argument("--deep-iteration", action="store_true", help="print the records without keys and values")
     options.add_argument(
-        "--skip-record-metadata", action="store_true", help="print keys and values alone (--json: no effect)"
+        "--skip-record-metadata", action="store_true", help="print only keys and values (--json: no effect)"
     )
     options.add_argument("--verify-index-only", action="store_true", help="check an .index against its .log, silently")
     options.add_argument("--index-sanity-check", action="store_true", help="check an .index by itself")
@@ -65,16 +65,16 @@ def parser() -> CommandParser:
             nargs="?",
             const="StringDecoder",
             metavar="CLASS",
-            help=f"how a {part} is shown: StringDecoder (default), LongDecoder, IntegerDecoder and others",
+            help=f"decoder of {part}s: StringDecoder (default), LongDecoder, IntegerDecoder and others",
         )
-    add_json(options, what="a JSON object a line")
+    add_json(options, what="one JSON object per line")
     options.add_without_effect("--max-message-size", metavar="BYTES", type=int)
     options.add_without_effect(*_DECODERS)
     return options
 
 
 class _Show(NamedTuple):
-    """What is to be printed of a ``.log``."""
+    """What to print of a ``.log``."""
 
     records: bool
     contents: bool
@@ -89,20 +89,20 @@ def run(options: argparse.Namespace) -> int:
     show = _show(options)
     names = [name.strip() for name in options.files.split(",")]
     if not all(names):
-        raise UsageError(f"--files {options.files!r} has an empty name")
+        raise UsageError(f"invalid --files {options.files!r}: contains an empty name")
     sound, dumped = True, 0
     for name in names:
         if not options.json:
             print(f"Dumping {printable(name)}")
         if name.endswith(".log"):
-            found = _dump_log(name, options, show)
+            dumped_lines = _dump_log(name, options, show)
         elif name.endswith(".index"):
-            found = _dump_index(name, options)
+            dumped_lines = _dump_index(name, options)
         else:
-            complain(f"Ignoring unknown file {name}: it ends neither in .log nor in .index")
+            complain(f"Ignoring unknown file {name}: its name does not end in .log or .index")
             continue
         dumped += 1
-        for line in found:
+        for line in dumped_lines:
             _print(line, options, show)
             sound = sound and (line.end is None or line.end.sound)
     return 0 if sound and dumped else failure_code(options)
@@ -150,9 +150,9 @@ def _storage_options(options: argparse.Namespace) -> dict[str, object]:
 
 
 def name_number(name: str) -> int:
-    """The base offset that the file's name says its writer expected, 0 where it says none."""
-    found = _NUMBER.match(name.rpartition("/")[2])
-    return int(found.group(1)) if found else 0
+    """Return the base offset in a file's name, which its writer expected; 0 if the name has none."""
+    match = _NUMBER.match(name.rpartition("/")[2])
+    return int(match.group(1)) if match else 0
 
 
 def _start(segment: SegmentFile, options: argparse.Namespace) -> DumpedStart:
@@ -164,32 +164,32 @@ def _start(segment: SegmentFile, options: argparse.Namespace) -> DumpedStart:
 
 
 def _runs(segment: SegmentFile, options: argparse.Namespace) -> list[DumpedRun] | None:
-    """What the commit log says about the file. Only asked for by the flag: files are dumped without a cluster."""
+    """Return the file's runs in the commit log, None without --bootstrap-server: a dump needs no cluster."""
     if not options.bootstrap_server:
-        _stamp(segment, options)
+        _read_append_times(segment, options)
         return None
     from sparklog.cli.arguments.parser import connect
     from sparklog.cli.output.dump_documents import DumpedRun
 
     return [
         DumpedRun(
-            topic=one.topic,
-            partition=one.segment.partition,
-            base_offset=one.segment.base_offset,
-            end_offset=one.segment.end_offset,
-            records=one.segment.records,
-            first_batch=one.segment.first_batch,
-            batches=one.segment.batches,
-            commit_version=one.segment.version,
+            topic=run.topic,
+            partition=run.segment.partition,
+            base_offset=run.segment.base_offset,
+            end_offset=run.segment.end_offset,
+            records=run.segment.records,
+            first_batch=run.segment.first_batch,
+            batches=run.segment.batches,
+            commit_version=run.segment.version,
         )
-        for one in segment.place(connect(options))
+        for run in segment.find_runs(connect(options))
     ]
 
 
-def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
-    """Look up whether records carry the time of their append, where the file lies below the root of its cluster.
+def _read_append_times(segment: SegmentFile, options: argparse.Namespace) -> None:
+    """Look up whether records have the time of their append, if the file lies below the root of its cluster.
 
-    That need not be readable: what is dumped may be all that is left.
+    Best effort: the cluster may be unreadable, and the dumped file all that is left of it.
     """
     from sparklog.coordinator import open_cluster
     from sparklog.errors import SparklogError
@@ -197,9 +197,9 @@ def _stamp(segment: SegmentFile, options: argparse.Namespace) -> None:
     root = segment.folder.rpartition("/")[0]
     try:
         if root:
-            segment.stamp(open_cluster(root, _storage_options(options)))
+            segment.read_append_times(open_cluster(root, _storage_options(options)))
     except SparklogError as error:
-        logger.debug("no commit log is asked for the times of appends: %s", error)
+        logger.debug("cannot read append times from the commit log below %s: %s", root, error)
 
 
 # -- .log
@@ -231,9 +231,9 @@ def _end(segment: SegmentFile, sound: bool, mismatches: list[Mismatch]) -> Dumpe
         sound=sound and not (fault or trailing or mismatches),
         complete=True,
         mismatches=[
-            DumpedMismatch(batch=one.batch, what=one.what, index=index, log=log)
-            for one in mismatches
-            for index, log in [one.values(segment)]
+            DumpedMismatch(batch=mismatch.batch, what=mismatch.what, index=index, log=log)
+            for mismatch in mismatches
+            for index, log in [mismatch.values(segment)]
         ],
         fault=fault or None,
         trailing_bytes=trailing,
@@ -251,13 +251,13 @@ def _batch(batch: Batch, show: _Show) -> DumpedBatch:
     return DumpedBatch(
         base_offset=batch.base_offset,
         last_offset=batch.last_offset if batch.count >= 0 else None,
-        count=_known(batch.count),
-        base_sequence=_known(batch.base_sequence),
-        last_sequence=_known(batch.last_sequence),
-        producer_id=_known(batch.producer_id),
-        producer_epoch=_known(batch.producer_epoch),
+        count=_none_if_negative(batch.count),
+        base_sequence=_none_if_negative(batch.base_sequence),
+        last_sequence=_none_if_negative(batch.last_sequence),
+        producer_id=_none_if_negative(batch.producer_id),
+        producer_epoch=_none_if_negative(batch.producer_epoch),
         leader_epoch=batch.leader_epoch,
-        delete_horizon_ms=_known(batch.delete_horizon_ms),
+        delete_horizon_ms=_none_if_negative(batch.delete_horizon_ms),
         position=batch.position,
         size_bytes=batch.size,
         timestamp_type=kind,
@@ -281,21 +281,21 @@ def _records(batch: Batch, records: pa.RecordBatch, show: _Show) -> list[DumpedR
             timestamp_ms=batch.stamp(stamps[row])[1],
             key_size=None if key is None else len(key),
             value_size=None if value is None else len(value),
-            sequence=_known(batch.sequence(row)),
+            sequence=_none_if_negative(batch.sequence(row)),
             header_keys=[header["key"] for header in headers[row] or ()],
-            key=_shown(key, show.key) if show.contents else None,
-            value=_shown(value, show.value) if show.contents else None,
+            key=_decode(key, show.key) if show.contents else None,
+            value=_decode(value, show.value) if show.contents else None,
         )
         for row, (key, value) in enumerate(zip(keys, values, strict=True))
     ]
 
 
-def _known(number: int) -> int | None:
-    """-1 is nothing."""
+def _none_if_negative(number: int) -> int | None:
+    """Return the number, None for a negative one, which means unknown."""
     return None if number < 0 else number
 
 
-def _shown(data: bytes | None, decode: Deserializer) -> str | None:
+def _decode(data: bytes | None, decode: Deserializer) -> str | None:
     from sparklog.errors import InvalidRecordError
 
     if data is None:
@@ -310,7 +310,7 @@ def _shown(data: bytes | None, decode: Deserializer) -> str | None:
 
 
 def _dump_index(name: str, options: argparse.Namespace) -> Iterator[DumpedLine]:
-    """An .index, verified, and held against its .log unless it is checked by itself."""
+    """Dump and verify an .index, and compare it with its .log unless it is to be checked by itself."""
     from sparklog.cli.output.dump_documents import DumpedEnd, DumpedEntry, DumpedLine, DumpedStart
 
     log_name = name.removesuffix(".index") + ".log"

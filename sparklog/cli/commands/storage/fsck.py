@@ -1,6 +1,6 @@
-"""``sparklog fsck``: is everything there, and is it what was written? With ``--repair``, mend what can be mended.
+"""``sparklog fsck``: checks that nothing is missing or damaged; with ``--repair``, repairs what can be repaired.
 
-Exit codes: 0 nothing is wrong, 1 something is (after ``--repair``: still is), 2 the check could not run.
+Exit codes: 0 no findings, 1 findings (with ``--repair``: that remain), 2 the check could not run.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ if TYPE_CHECKING:
     from sparklog.store.base import Store
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 FAILURE_EXIT_CODE = 2
-"""What could not run is told from what was found."""
+"""Tells a check that could not run from one with findings."""
 
 PROGRESS_SECONDS = 0.5
-"""Seconds between two looks at how far it is, on a terminal."""
+"""Seconds between two updates of the progress line on a terminal."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "fsck",
         "Check a cluster: every commit and checkpoint, the lists of segments, and every byte of every data file on\n"
-        "every in-sync replica, against their checksums. Reads only, unless --repair is given; the cluster may be in\n"
-        "use meanwhile.\n"
-        "Exit codes: 0 nothing is wrong, 1 something is, 2 the check could not run.",
+        "every in-sync replica, against their checksums. Without --repair it only reads. The cluster may be in use.\n"
+        "Exit codes: 0 no findings, 1 findings, 2 the check could not run.",
         "sparklog fsck --bootstrap-server /data/log --workers 2",
     )
     options.add_connection()
@@ -43,12 +42,12 @@ def parser() -> CommandParser:
     )
     options.add_argument("--partitions", metavar="NUMBERS", help="only data files of these partitions, such as 0,3")
     options.add_argument(
-        "--fast", action="store_true", help="do not read the batches: find what is missing, short or misplaced"
+        "--fast", action="store_true", help="do not read the batches: find missing, short or misplaced files"
     )
     options.add_argument(
-        "--repair", action="store_true", help="mend what can be mended from sound copies and commits; never guesses"
+        "--repair", action="store_true", help="repair what can be repaired from sound copies and commits; never guesses"
     )
-    options.add_argument("--dry-run", action="store_true", help="with --repair: say what would be done")
+    options.add_argument("--dry-run", action="store_true", help="with --repair: only print what would be done")
     options.add_argument(
         "--mirror",
         metavar="ROOT",
@@ -60,11 +59,11 @@ def parser() -> CommandParser:
         "--end-at",
         metavar="VERSION",
         type=int,
-        help="with --repair: let the log end at this version, and move what lies beyond it out of the way. For a root "
-        "that was restored from a copy while clients were at work; stop all writers first",
+        help="with --repair: end the log at this version, and move later files out of the way. For a root that was "
+        "restored from a copy while clients were running; stop all writers first",
     )
     options.add_argument("--json", action="store_true", help="print the report as JSON")
-    options.add_argument("--progress", action="store_true", help="say how far it is, also where stderr is no terminal")
+    options.add_argument("--progress", action="store_true", help="print progress even if stderr is not a terminal")
     add_runner_options(options)
     return options
 
@@ -76,36 +75,36 @@ def run(options: argparse.Namespace) -> int:
 
     store = open_store(root, storage_options)
     mirrors = [open_store(mirror, storage_options) for mirror in options.mirror]
-    with task_runners(options, "fsck", said=False) as runners:
-        report = _checked(options, scope, store, mirrors, storage_options, runners("check of data files"))
+    with task_runners(options, "fsck", progress=False) as runners:
+        report = _check(options, scope, store, mirrors, storage_options, runners("check of data files"))
     _print(options, report)
     return 0 if report.clean else 1
 
 
 def _scope(options: argparse.Namespace) -> Scope:
-    """What to check. Raises UsageError."""
+    """Return the scope of the check. Raises UsageError."""
     from sparklog.maintenance.fsck.check import Scope
 
     check_runner_options(options)
     for name in ("dry-run", "mirror", "end-at"):
         if not options.repair and getattr(options, name.replace("-", "_")) not in (None, False, []):
-            raise UsageError(f"--{name} goes with --repair")
+            raise UsageError(f"--{name} requires --repair")
     if options.end_at is not None and options.end_at < 0:
-        raise UsageError(f"--end-at {options.end_at} is not a version; give 0 or more")
-    refuse_together(options, "repair", ["fast"], ": what is repaired has to be read")
-    return Scope(tuple(options.topic), _numbers(options.partitions), options.fast)
+        raise UsageError(f"invalid --end-at {options.end_at}: must be a version, 0 or more")
+    refuse_together(options, "repair", ["fast"], ": a repair has to read the files")
+    return Scope(tuple(options.topic), _parse_partitions(options.partitions), options.fast)
 
 
-def _numbers(text: str | None) -> tuple[int, ...]:
+def _parse_partitions(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise UsageError(f"--partitions {text!r} is not a list of numbers such as 0,3")
+        raise UsageError(f"invalid --partitions {text!r}: must be a comma-separated list of numbers, such as 0,3")
     return tuple(map(int, parts))
 
 
-def _checked(
+def _check(
     options: argparse.Namespace,
     scope: Scope,
     store: Store,
@@ -141,34 +140,34 @@ def _print(options: argparse.Namespace, report: Report) -> None:
 
 
 class _Progress:
-    """A line on stderr that says how far it is: written over on a terminal, else a new one now and then."""
+    """Reports progress on stderr: one line that is overwritten on a terminal, else a new line at intervals."""
 
-    def __init__(self, wanted: bool) -> None:
+    def __init__(self, enabled: bool) -> None:
         from sparklog.clock import SystemClock
 
-        self._wanted = wanted
+        self._enabled = enabled
         self._clock = SystemClock()
         self._terminal = sys.stderr.isatty()
-        self._what = ""
-        self._started = self._said = 0.0
-        self._shown = False
+        self._unit = ""
+        self._started = self._last_report = 0.0
+        self._has_line = False
 
     def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._shown and self._terminal:
+        if self._has_line and self._terminal:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """So much of so much is done, in commits, bytes or files."""
+    def show(self, unit: str, done: int, total: int) -> None:
+        """Report that ``done`` of ``total`` commits, bytes or files are checked."""
         now = self._clock.monotonic()
-        if what != self._what:
-            self._what, self._started, self._said = what, now, 0.0
-        pause = PROGRESS_SECONDS if self._terminal else 10 * PROGRESS_SECONDS
-        if not self._wanted or (now - self._said < pause and done < total):
+        if unit != self._unit:
+            self._unit, self._started, self._last_report = unit, now, 0.0
+        interval = PROGRESS_SECONDS if self._terminal else 10 * PROGRESS_SECONDS
+        if not self._enabled or (now - self._last_report < interval and done < total):
             return
-        self._said, self._shown = now, True
+        self._last_report, self._has_line = now, True
         print(self._line(done, total, now - self._started), file=sys.stderr, flush=True, end=self._end())
 
     def _end(self) -> str:
@@ -178,6 +177,6 @@ class _Progress:
         from sparklog.maintenance.fsck.report import size
 
         percent = 100 * done / total if total else 100.0
-        amount = f"{size(done)} of {size(total)}" if self._what == "bytes" else f"{done:,} of {total:,} {self._what}"
+        amount = f"{size(done)} of {size(total)}" if self._unit == "bytes" else f"{done:,} of {total:,} {self._unit}"
         left = f", {seconds * (total - done) / done:.0f} s left" if 0 < done < total and seconds > 1 else ""
         return f"{chr(13) + chr(27) + '[K' if self._terminal else ''}fsck: {amount} ({percent:.0f} %){left}"

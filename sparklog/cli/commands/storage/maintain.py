@@ -1,6 +1,6 @@
-"""``sparklog maintain``: what keeps a log healthy, once or in a loop. Kafka's brokers do this by themselves.
+"""``sparklog maintain``: runs the maintenance of a log, once or in a loop. Kafka's brokers do this by themselves.
 
-Any number may run, anywhere; none has to, for reads and writes to go on.
+Any number of processes may run it, on any machine; reads and writes do not depend on it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from sparklog.maintenance.loop import Report
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 STEPS = ("elections", "replication", "roll", "retention", "compaction", "deletion", "cleanup", "expiry", "mirror")
-"""The names of ``maintenance.steps.STEPS``, which costs more to import than the help may."""
+"""The names of ``maintenance.jobs.STEPS``, which would be too slow to import for ``--help``."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "maintain",
-        "Keep a log healthy, step by step:\n"
+        "Run the maintenance of a log, step by step:\n"
         "  elections    check the brokers and elect leaders, as the controller\n"
-        "  replication  copy what replicas lack, and let those in sync that have caught up\n"
+        "  replication  copy missing files to replicas, and add replicas that have caught up to the ISR\n"
         "  roll         merge small files into segments\n"
-        "  retention    take out of the log what retention.ms and retention.bytes do not keep\n"
-        "  compaction   keep the newest record of each key, where cleanup.policy says compact\n"
-        "  deletion     delete files that left the log more than file.delete.delay.ms ago\n"
-        "  cleanup      remove old commits, checkpoints, dead members of groups, and offsets of groups that are gone\n"
-        "  expiry       forget transactional ids, producers and applications that have been silent for long\n"
-        "  mirror       with --mirror: copy what is new of the commit log there\n"
-        "A step that fails is said, and the others go on. Stopping is safe at any time.",
+        "  retention    remove segments from the log by retention.ms and retention.bytes\n"
+        "  compaction   keep the newest record of each key, in topics whose cleanup.policy contains compact\n"
+        "  deletion     delete files that were retired more than file.delete.delay.ms ago\n"
+        "  cleanup      remove old commits and checkpoints, dead members of groups, and offsets of expired groups\n"
+        "  expiry       forget transactional ids, producers and applications that have been idle for too long\n"
+        "  mirror       with --mirror: copy the new part of the commit log there\n"
+        "A failed step is reported, and the other steps still run. Stopping is safe at any time.",
         "sparklog maintain --bootstrap-server /data/log --once --only roll,retention,deletion",
         "--once|--loop [OPTIONS]",
     )
@@ -50,14 +50,14 @@ def parser() -> CommandParser:
     options.add_argument(
         "--loop",
         action="store_true",
-        help="until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)",
+        help="run until SIGTERM or Ctrl-C, each step at its interval (log.retention.check.interval.ms and others)",
     )
     options.add_argument("--only", metavar="STEPS", help="comma-separated steps (default: all)")
     options.add_argument(
-        "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that go by topic"
+        "--topic", metavar="TOPIC", help="a topic, or a regular expression, for the steps that work on topics"
     )
     options.add_argument("--mirror", metavar="URL", help="where to mirror the commit log to (see `sparklog cluster`)")
-    add_json(options, what="one JSON object, with --loop one a line")
+    add_json(options, what="one JSON object, with --loop one per line")
     add_runner_options(options)
     return options
 
@@ -90,20 +90,20 @@ def run(options: argparse.Namespace) -> int:
             if options.json:
                 _print_pass(reports, len(reports) == len(due))
             if len(reports) < len(due):
-                return stop.exit_code or 1  # a scheduler is not to take part of a pass for a whole one
+                return stop.exit_code or 1  # a scheduler must not take an incomplete pass for a complete one
             return 1 if problems(reports) else 0
 
 
 def _check(options: argparse.Namespace) -> tuple[list[str], re.Pattern[str] | None]:
-    """The steps asked for, none for all, and the topics. Raises UsageError."""
+    """Return the selected steps, none for all, and the pattern of topics. Raises UsageError."""
     if options.once == options.loop:
         raise UsageError("Command must include exactly one action: --once or --loop")
     only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in only:
         if name not in STEPS:
-            raise UsageError(f"--only: there is no step {name!r}: {', '.join(STEPS)}{suggestion(name, STEPS)}")
+            raise UsageError(f"--only: unknown step {name!r}: {', '.join(STEPS)}{suggestion(name, STEPS)}")
     if "mirror" in only and not options.mirror:
-        raise UsageError("--only mirror needs --mirror, the location to mirror the commit log to")
+        raise UsageError("--only mirror requires --mirror, the location to mirror the commit log to")
     check_runner_options(options)
     if options.topic is None:
         return only, None
@@ -128,9 +128,9 @@ def _print_pass(reports: Sequence[Report], complete: bool) -> None:
     from sparklog.cli.output.documents import MaintenancePass
     from sparklog.maintenance.loop import problems
 
-    print_json(MaintenancePass(problems=problems(reports), complete=complete, steps=[_step(one) for one in reports]))
+    print_json(MaintenancePass(problems=problems(reports), complete=complete, steps=list(map(_step, reports))))
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(f"{printable(line)}\n")  # at once, since several threads say things
+    sys.stdout.write(f"{printable(line)}\n")  # in one write, since several threads print
     sys.stdout.flush()

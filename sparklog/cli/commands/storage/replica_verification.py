@@ -1,7 +1,7 @@
-"""``sparklog replica-verification``: Kafka's kafka-replica-verification. Do all replicas hold the same records?
+"""``sparklog replica-verification``: Kafka's kafka-replica-verification. Checks that replicas hold the same records.
 
-Kafka's tool follows the replicas until it is stopped; this one looks at all that is there once, and its exit code says
-whether they are the same.
+Kafka's tool follows the replicas until it is stopped; this one reads all existing records once, and its exit code tells
+whether the replicas are identical.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparklog.store.base import Store
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 TASK_BYTES = 64 * 1024 * 1024
 """bytes of data files that one task reads."""
 
@@ -33,12 +33,12 @@ TASK_BYTES = 64 * 1024 * 1024
 def parser() -> CommandParser:
     options = CommandParser(
         "replica-verification",
-        "Read the records of every replica, hold them against their checksums and against each other, and print what\n"
-        "differs and how far replicas are behind. Exit code 1 if anything differs.",
+        "Read the records of every replica, compare them with their checksums and with each other, and print the\n"
+        "differences and the lag of replicas. Exit code 1 if there are differences.",
         "sparklog replica-verification --bootstrap-server /data/log --topics-include 'orders.*'",
     )
     options.add_connection()
-    options.add_argument("--broker-list", metavar="ROOT", help="as --bootstrap-server")
+    options.add_argument("--broker-list", metavar="ROOT", help="same as --bootstrap-server")
     options.add_argument(
         "--topics-include", metavar="REGEX", default=".*", help="topics, by a regular expression (all)"
     )
@@ -79,12 +79,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
-    """A line for each difference, and Kafka's on the largest lag."""
+    """Print a line for each difference, and Kafka's line on the largest lag."""
     for finding in result.differences:
         where = f" on replica {finding.broker}" if finding.broker >= 0 else ""
-        at = f" at offset {finding.start_offset}" if finding.start_offset >= 0 else ""
-        _say(coordinator, f"partition {finding.place}{at}{where}: {finding.kind}: {finding.path}: {finding.message}")
-    worst = max(result.partitions, key=lambda one: one.lag)
+        offset = f" at offset {finding.start_offset}" if finding.start_offset >= 0 else ""
+        _say(
+            coordinator, f"partition {finding.place}{offset}{where}: {finding.kind}: {finding.path}: {finding.message}"
+        )
+    worst = max(result.partitions, key=lambda partition: partition.lag)
     _say(
         coordinator,
         f"max lag is {worst.lag} for partition {worst.topic}-{worst.partition} at offset {worst.offset} among "
@@ -93,7 +95,7 @@ def _print(coordinator: Coordinator, result: ReplicaVerification) -> None:
 
 
 def _say(coordinator: Coordinator, text: str) -> None:
-    """With Kafka's timestamp, in UTC."""
+    """Print a line with Kafka's timestamp, in UTC."""
     from datetime import datetime, timedelta, timezone
 
     moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=coordinator.log.clock.now_ms())
@@ -102,7 +104,7 @@ def _say(coordinator: Coordinator, text: str) -> None:
 
 
 def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRunner) -> list[Finding]:
-    """What is wrong with copies, and where sound ones differ, of the replicas in sync whose broker is online."""
+    """Return the faults of, and differences between, the in-sync replicas at brokers that are online."""
     from sparklog.maintenance.fsck.file_checks import check_files, plan_tasks
     from sparklog.maintenance.fsck.kinds import in_order
     from sparklog.maintenance.fsck.replica_checks import Copies, offline_brokers, plan_copies
@@ -112,16 +114,16 @@ def _differences(coordinator: Coordinator, topics: Sequence[str], runner: TaskRu
     for finding in offline_brokers(state, unreachable):
         complain(f"replica-verification: {finding.message}")
     lists = {name: coordinator.segments(name, state) for name in topics}
-    wanted = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
+    to_check = [copy for copy in plan_copies(state, lists) if copy.broker in stores]
     copies = Copies()
-    for results in runner.run(check_files, plan_tasks(wanted, stores, TASK_BYTES)):
+    for results in runner.run(check_files, plan_tasks(to_check, stores, TASK_BYTES)):
         for result in results:
             copies.take(result)
     return in_order(copies.findings())
 
 
 def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]:
-    """The stores of brokers that are online, and why others cannot be opened."""
+    """Return the stores of brokers that are online, and the errors of those that cannot be opened."""
     from sparklog.errors import SparklogError
 
     stores: dict[int, Store] = {}
@@ -136,24 +138,24 @@ def _stores(coordinator: Coordinator) -> tuple[dict[int, Store], dict[int, str]]
 
 
 def _lags(coordinator: Coordinator, topics: Sequence[str]) -> Iterator[ReplicaLag]:
-    """The replica of each partition that is furthest behind; those in sync hold everything."""
+    """Yield the largest replica lag of each partition; replicas in sync have none."""
     from sparklog.cli.output.documents import ReplicaLag
 
     state = coordinator.state
     for topic in topics:
         for number, partition in enumerate(state.topic(topic).partitions):
-            held = [partition.log_end_offset]
-            behind = [broker for broker in partition.replicas if broker not in partition.isr]
-            if behind:
+            end_offsets = [partition.log_end_offset]
+            out_of_sync = [broker for broker in partition.replicas if broker not in partition.isr]
+            if out_of_sync:
                 segments = list(coordinator.segments(topic, state).partition(number))
-                held += [_held_until(coordinator, state, broker, segments) for broker in behind]
-            offset = min(held)
+                end_offsets += [_find_end_offset(coordinator, state, broker, segments) for broker in out_of_sync]
+            offset = min(end_offsets)
             lag = partition.log_end_offset - offset
             yield ReplicaLag(topic=topic, partition=number, lag=lag, offset=offset)
 
 
-def _held_until(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:
-    """The offset up to which a location has every file of these segments, which are in order."""
+def _find_end_offset(coordinator: Coordinator, state: State, broker: int, segments: Sequence[Segment]) -> int:
+    """Return the offset up to which a broker has the files of all these segments, which are in order."""
     from sparklog.errors import SparklogError
 
     start = segments[0].base_offset if segments else 0

@@ -1,6 +1,6 @@
-"""A ``.log`` with its ``.index`` as dump-log looks at them: batch by batch, with whatever is wrong with each.
+"""Reads a ``.log`` with its ``.index`` for dump-log: batch by batch, with the faults of each.
 
-Damage is found, described and stepped over; nothing here raises for it. What cannot be opened at all does raise.
+Rules: damage is described and skipped, and raises no error; a file that cannot be opened raises one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog import limits
-from sparklog.cli.commands.storage.segment_scan import Found, Scan, entry_at, scan
+from sparklog.cli.commands.storage.segment_scan import Scan, ScannedMessage, entry_at, scan
 from sparklog.errors import CorruptionError, ObjectNotFoundError, SparklogError
 from sparklog.format import codecs
 from sparklog.format.index import BatchEntry, Index, decode_index
@@ -33,15 +33,15 @@ TimestampKind = Literal["CreateTime", "LogAppendTime"]
 MismatchKind = Literal["offset", "position", "size", "crc", "timestamp"]
 
 
-class Placement(NamedTuple):
-    """Where the commit log has put a run of the file's batches."""
+class RunInLog(NamedTuple):
+    """A run of the file's batches, with its topic and segment in the commit log."""
 
     topic: str
     segment: Segment
 
 
 class Batch(NamedTuple):
-    """One record batch; ``fault`` says what is wrong with it, and is empty for a sound one."""
+    """A record batch; ``fault`` is empty for a sound one."""
 
     base_offset: int
     count: int  # type: ignore[assignment]  # hides tuple.count, of no use here
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
         return self.base_offset + self.count - 1 if self.offsets is None else self.offsets[-1]
 
     def offset(self, row: int) -> int:
-        """The offset of one of its records."""
+        """Return the offset of the record in this row."""
         return self.base_offset + row if self.offsets is None else self.offsets[row]
 
     @property
@@ -75,11 +75,11 @@ class Batch(NamedTuple):
 
     @property
     def timestamp(self) -> tuple[TimestampKind, int]:
-        """The kind and the largest of the timestamps, in milliseconds."""
+        """The type and the largest of the timestamps, in milliseconds."""
         return self.stamp(self.max_timestamp_us)
 
     def stamp(self, timestamp_us: int) -> tuple[TimestampKind, int]:
-        """A record's timestamp in milliseconds, with its kind: the commit's time where the topic stamps on append."""
+        """Return a record's timestamp in milliseconds and its type: the commit's time with LogAppendTime."""
         if self.append_time_ms >= 0:
             return "LogAppendTime", self.append_time_ms
         return "CreateTime" if self.append_time_ms == NO_APPEND_TIME else "LogAppendTime", timestamp_us // 1000
@@ -89,26 +89,27 @@ class Batch(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """One thing that an index says of a batch and its log does not."""
+    """A difference between an index and its log in one batch."""
 
     batch: int
     what: MismatchKind
     indexed: int
-    found: int
+    actual: int
 
     def values(self, segment: SegmentFile) -> tuple[int | None, int | None]:
-        """What the index and the log have, None for nothing. Offsets begin at the file's base offset."""
+        """Return the values of the index and the log, None for a missing one. Offsets start at the file's base
+        offset."""
         if self.what != "offset":
-            return self.indexed, self.found
-        indexed, found = (None if row < 0 else segment.offset(self.batch, row) for row in (self.indexed, self.found))
-        return indexed, found
+            return self.indexed, self.actual
+        indexed, actual = (None if row < 0 else segment.offset(self.batch, row) for row in (self.indexed, self.actual))
+        return indexed, actual
 
 
 class SegmentFile:
-    """An open ``.log`` and what its ``.index`` says. Not thread-safe.
+    """An open ``.log`` with its ``.index``. Not thread-safe.
 
-    ``index`` is None where there is none or it is damaged; ``index_fault`` says which, and
-    ``index_damaged`` is true for the latter.
+    ``index`` is None if it is missing or damaged; ``index_fault`` tells the reason, and ``index_damaged`` is true for
+    damage.
     """
 
     def __init__(self, name: str, storage_options: Mapping[str, object], base_offset: int) -> None:
@@ -117,8 +118,8 @@ class SegmentFile:
         self.name = name
         self.base_offset = base_offset
         self._file = self._store.open_input(self._key)
-        self._placements: list[Placement] = []
-        self._stamped: list[Placement] = []
+        self._runs: list[RunInLog] = []
+        self._append_time_runs: list[RunInLog] = []
         self.index: Index | None = None
         self.index_fault = ""
         self.index_damaged = False
@@ -155,34 +156,34 @@ class SegmentFile:
 
     @property
     def folder(self) -> str:
-        """Where it lies, as a path or URL."""
+        """The folder of the file, as a path or URL."""
         return self._store.root
 
-    # -- where it belongs
+    # -- runs in the commit log
 
-    def place(self, coordinator: Coordinator) -> list[Placement]:
-        """The runs of this file that the commit log names; offsets are those from then on."""
+    def find_runs(self, coordinator: Coordinator) -> list[RunInLog]:
+        """Find the runs of this file that the commit log names, and use their offsets from then on."""
         key = self._key_below(coordinator)
         if key is None:
             return []
         topics = coordinator.state.topics
-        likely = key.partition("/")[0].rpartition("-")[0]  # of a file of one run, and the first of any other
+        likely = key.partition("/")[0].rpartition("-")[0]  # the topic of a file's first run, usually its only one
         for topic in sorted(topics, key=lambda name: (name != likely, name)):
             segments = coordinator.segments(topic)
             for partition in range(len(topics[topic].partitions)):
-                found = [segment for segment in segments.partition(partition) if segment.path == key]
-                self._placements += [Placement(topic, segment) for segment in found]
-            if self.index is not None and sum(run.segment.records for run in self._placements) == self.index.rows:
+                named = [segment for segment in segments.partition(partition) if segment.path == key]
+                self._runs += [RunInLog(topic, segment) for segment in named]
+            if self.index is not None and sum(run.segment.records for run in self._runs) == self.index.rows:
                 break
-        self._placements.sort(key=lambda placement: placement.segment.first_batch)
-        return self._placements
+        self._runs.sort(key=lambda run: run.segment.first_batch)
+        return self._runs
 
-    def stamp(self, coordinator: Coordinator) -> None:
-        """Take the times of appends from the commit log, and nothing else: a file knows its writer's times alone."""
-        self._stamped, self._placements = self.place(coordinator), []
+    def read_append_times(self, coordinator: Coordinator) -> None:
+        """Use only the append times of the commit log: the file itself has only the times of its writer."""
+        self._append_time_runs, self._runs = self.find_runs(coordinator), []
 
     def _append_time_ms(self, batch: int) -> int:
-        run = _run_of(self._placements or self._stamped, batch)
+        run = _run_of(self._runs or self._append_time_runs, batch)
         return NO_APPEND_TIME if run is None else run.append_time_ms
 
     def _key_below(self, coordinator: Coordinator) -> str | None:
@@ -193,36 +194,36 @@ class SegmentFile:
                 return path[len(root) + 1 :]
         return None
 
-    def _placed(self, batch: int) -> Segment | None:
-        return _run_of(self._placements, batch)
+    def _run(self, batch: int) -> Segment | None:
+        return _run_of(self._runs, batch)
 
     def offset(self, batch: int, row: int) -> int:
-        """The offset of a row of the file that belongs to this batch."""
-        run = self._placed(batch)
+        """Return the offset of a row of the file, which belongs to this batch."""
+        run = self._run(batch)
         return self.base_offset + row if run is None else run.base_offset + (row - run.first_row)
 
     def first_offset(self, batch: int, entry: BatchEntry) -> int:
-        """The offset of a batch's first record."""
+        """Return the offset of a batch's first record."""
         if self.index is None or not self.index.summary.has_offsets:
             return self.offset(batch, entry.first_row)
         return self._base_of_run(batch) + entry.first_offset
 
     def _base_of_run(self, batch: int) -> int:
-        run = self._placed(batch)
+        run = self._run(batch)
         return self.base_offset if run is None else run.base_offset
 
     # -- batches
 
     def batches(self) -> Iterator[Batch]:
-        """All batches that are in the file, sound or not."""
+        """Yield all batches of the file, sound or not."""
         row = 0
-        for number, found in enumerate(self._scan.messages):
-            known = entry_at(self.index, found.position)
-            batch = self._unindexed(number, row, found) if known is None else self._indexed(*known, found)
+        for number, message in enumerate(self._scan.messages):
+            indexed = entry_at(self.index, message.position)
+            batch = self._unindexed(number, row, message) if indexed is None else self._indexed(*indexed, message)
             row += max(batch.count, 0)
             yield batch
 
-    def _indexed(self, number: int, entry: BatchEntry, found: Found) -> Batch:
+    def _indexed(self, number: int, entry: BatchEntry, message: ScannedMessage) -> Batch:
         assert self._reader is not None
         records, offsets, fault = None, None, ""
         try:
@@ -231,7 +232,7 @@ class SegmentFile:
                 offsets = self._absolute(number, self._reader.read(number, [OFFSET]).column(0))
         except SparklogError as error:
             fault = str(error)
-        run = self._placed(number)
+        run = self._run(number)
         return Batch(
             base_offset=self.first_offset(number, entry),
             count=entry.count,
@@ -239,8 +240,8 @@ class SegmentFile:
             producer_id=entry.producer_id,
             producer_epoch=entry.producer_epoch,
             leader_epoch=0 if run is None else run.leader_epoch,
-            position=found.position,
-            size=found.length,
+            position=message.position,
+            size=message.length,
             max_timestamp_us=entry.max_timestamp_us,
             append_time_ms=self._append_time_ms(number),
             codec=entry.codec,
@@ -255,33 +256,33 @@ class SegmentFile:
         base = self._base_of_run(batch)
         return [base + offset for offset in relative.to_pylist()]
 
-    def _unindexed(self, number: int, row: int, found: Found) -> Batch:
-        """What can be said without the index: all but the producer, and of an envelope no more than its size."""
-        fault, records, offsets = found.fault, None, None
+    def _unindexed(self, number: int, row: int, message: ScannedMessage) -> Batch:
+        """Read a batch without the index: everything but the producer, and of an envelope only the size."""
+        fault, records, offsets = message.fault, None, None
         codec = (self._file_schema.metadata or {}).get(b"sparklog.codec", b"none").decode("utf-8", "replace")
         envelope = codecs.is_envelope(codec)
         if self.index is not None:
-            fault = fault or f"{self.name}: the index has no entry for the batch at position {found.position}"
+            fault = fault or f"{self.name}: the index has no entry for the batch at position {message.position}"
         elif not envelope and not fault:
             try:
-                records, relative = self._decoded(found)
+                records, relative = self._decode(message)
                 offsets = None if relative is None else self._absolute(number, relative)
             except (pa.ArrowException, ValueError) as error:
-                fault = f"{self.name}: the batch at position {found.position} cannot be decoded: {error}"
+                fault = f"{self.name}: the batch at position {message.position} cannot be decoded: {error}"
         largest = pc.max(records.column("timestamp").view("int64")).as_py() if records is not None else None
         return Batch(
             base_offset=self.offset(number, row) if offsets is None else offsets[0],
-            count=UNKNOWN if envelope else found.rows,
+            count=UNKNOWN if envelope else message.rows,
             base_sequence=UNKNOWN,
             producer_id=UNKNOWN,
             producer_epoch=UNKNOWN,
             leader_epoch=0,
-            position=found.position,
-            size=found.length,
+            position=message.position,
+            size=message.length,
             max_timestamp_us=-1000 if largest is None else largest,
             append_time_ms=self._append_time_ms(number),
             codec=codec,
-            crc=found.crc32c,
+            crc=message.crc32c,
             fault=fault,
             records=records,
             offsets=offsets,
@@ -293,26 +294,26 @@ class SegmentFile:
             return pa.ipc.read_schema(self._file.read_at(8, self.size - 8))
         return pa.schema([])
 
-    def _decoded(self, found: Found) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """A batch by Arrow's own decoder, with all columns of a record, and its explicit offsets if it has any."""
-        stored = pa.ipc.read_record_batch(self._file.read_at(found.position, found.length), self._file_schema)
+    def _decode(self, message: ScannedMessage) -> tuple[pa.RecordBatch, pa.Array | None]:
+        """Decode a batch with Arrow: all columns of a record, and its explicit offsets if it has any."""
+        stored = pa.ipc.read_record_batch(self._file.read_at(message.position, message.length), self._file_schema)
         stored.validate(full=True)
-        wanted = record_schema(COLUMNS)
+        schema = record_schema(COLUMNS)
         arrays = [
             stored.column(field.name) if field.name in stored.schema.names else pa.nulls(stored.num_rows, field.type)
-            for field in wanted
+            for field in schema
         ]
         offsets = stored.column(OFFSET) if OFFSET in stored.schema.names and stored.num_rows else None
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted), offsets
+        return pa.RecordBatch.from_arrays(arrays, schema=schema), offsets
 
     # -- the file as a whole
 
     def end_fault(self) -> tuple[str, int]:
-        """What is wrong outside the batches, and how many bytes at the end belong to nothing."""
+        """Return the fault outside the batches, and the number of bytes at the end that belong to no batch."""
         result = self._scan
         if result.fault:
-            what = f"{self.name}: no record batch can be read from position {result.end} on: {result.fault}"
-            return what, self.size - result.end
+            fault = f"{self.name}: no record batch can be read from position {result.end} on: {result.fault}"
+            return fault, self.size - result.end
         if self._reader is None or self.index is None:
             return "", 0
         try:
@@ -322,7 +323,7 @@ class SegmentFile:
         return "", 0
 
     def mismatches(self) -> Iterator[Mismatch]:
-        """What the index says of the batches and the log does not."""
+        """Yield the differences between the index and the log."""
         if self.index is None:
             return
         messages = self._scan.messages
@@ -338,19 +339,19 @@ class SegmentFile:
             yield Mismatch(number, "offset", UNKNOWN, row)
             row += max(messages[number].rows, 0)
 
-    def _differences(self, number: int, entry: BatchEntry, found: Found, row: int) -> Iterator[Mismatch]:
-        compared: tuple[tuple[MismatchKind, int, int], ...] = (
+    def _differences(self, number: int, entry: BatchEntry, message: ScannedMessage, row: int) -> Iterator[Mismatch]:
+        values: tuple[tuple[MismatchKind, int, int], ...] = (
             ("offset", entry.first_row, row),
-            ("position", entry.position, found.position),
-            ("size", entry.length, found.length),
-            ("crc", entry.crc32c, found.crc32c),
+            ("position", entry.position, message.position),
+            ("size", entry.length, message.length),
+            ("crc", entry.crc32c, message.crc32c),
         )
-        for what, indexed, actual in compared:
+        for what, indexed, actual in values:
             if indexed != actual:
                 yield Mismatch(number, what, indexed, actual)
-        if entry.crc32c != found.crc32c or self._reader is None:
+        if entry.crc32c != message.crc32c or self._reader is None:
             return
-        with contextlib.suppress(SparklogError):  # the dump of the .log says so
+        with contextlib.suppress(SparklogError):  # reported by the dump of the .log
             column = self._reader.read(number, ["timestamp"]).column(0).view("int64")
             smallest, largest = (value.as_py() for value in pc.min_max(column).values())
             if entry.max_timestamp_us != largest:
@@ -359,9 +360,9 @@ class SegmentFile:
                 yield Mismatch(number, "timestamp", entry.min_timestamp_us // 1000, smallest // 1000)
 
 
-def _run_of(placements: Sequence[Placement], batch: int) -> Segment | None:
-    for placement in placements:
-        run = placement.segment
-        if run.first_batch <= batch < run.first_batch + run.batches:
-            return run
+def _run_of(runs: Sequence[RunInLog], batch: int) -> Segment | None:
+    for run in runs:
+        segment = run.segment
+        if segment.first_batch <= batch < segment.first_batch + segment.batches:
+            return segment
     return None

@@ -1,7 +1,7 @@
-"""What is really in a ``.log`` file: its messages one after the other, found without trusting its ``.index``.
+"""Scans the messages of a ``.log`` file without trusting its ``.index``.
 
-The index is only asked where the file itself cannot say where the next message begins, because the one before is
-damaged. What is found is then compared with the index, entry by entry.
+The index is used only to find the next message after a damaged one. The messages are then compared with the index,
+entry by entry (``segment_file``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAGIC = b"ARROW1\x00\x00"
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-class Found(NamedTuple):
-    """One message as it is in the file: bytes from ``position`` on, and what is wrong with it.
+class ScannedMessage(NamedTuple):
+    """A message of the file: the bytes from ``position`` on, and its fault.
 
-    ``rows`` is -1 where the message does not tell (an envelope) or cannot be read.
+    ``rows`` is -1 if the message does not contain the number (an envelope) or cannot be read.
     """
 
     position: int
@@ -34,39 +34,39 @@ class Found(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """All messages of a file, where they end, and why no more were found if that is not the proper end."""
+    """All messages of a file, the position after them, and the fault there unless it is the proper end."""
 
-    messages: list[Found]
+    messages: list[ScannedMessage]
     end: int
     fault: str
 
 
 def scan(read_at: ReadAt, size: int, index: Index | None) -> Scan:
-    """Go through a file of ``size`` bytes."""
-    messages: list[Found] = []
+    """Scan a file of ``size`` bytes."""
+    messages: list[ScannedMessage] = []
     try:
         position = _first_message(read_at)
     except ValueError as error:
         if index is None:
-            return Scan([], 0, f"it does not start as an Arrow file: {error}")
+            return Scan([], 0, f"it does not begin like an Arrow file: {error}")
         position = index.summary.header_length
     while True:
         start = read_at(position, PREFIX_LENGTH).to_pybytes()
         if start == _END_OF_STREAM:
             return Scan(messages, position, "")
-        found = _message(read_at, position, size)
-        if found.fault:
-            known = entry_at(index, position)
-            if known is None:
-                return Scan(messages, position, found.fault)
-            length = known[1].length
-            found = Found(position, length, -1, crc32c(read_at(position, length)), found.fault)
-        messages.append(found)
-        position += found.length
+        message = _read_message(read_at, position, size)
+        if message.fault:
+            indexed = entry_at(index, position)
+            if indexed is None:
+                return Scan(messages, position, message.fault)
+            length = indexed[1].length
+            message = ScannedMessage(position, length, -1, crc32c(read_at(position, length)), message.fault)
+        messages.append(message)
+        position += message.length
 
 
 def _first_message(read_at: ReadAt) -> int:
-    """The position after the schema."""
+    """Return the position after the schema. Raises ValueError."""
     if read_at(0, len(_MAGIC)).to_pybytes() != _MAGIC:
         raise ValueError("its first bytes are not ARROW1")
     length = prefix(read_at(len(_MAGIC), PREFIX_LENGTH))
@@ -74,22 +74,22 @@ def _first_message(read_at: ReadAt) -> int:
     return len(_MAGIC) + length
 
 
-def _message(read_at: ReadAt, position: int, size: int) -> Found:
+def _read_message(read_at: ReadAt, position: int, size: int) -> ScannedMessage:
     try:
         length = prefix(read_at(position, PREFIX_LENGTH))
         if position + length > size:
-            raise ValueError(f"its metadata of {length} bytes goes beyond the end of the file at {size}")
+            raise ValueError(f"its metadata of {length} bytes extends beyond the end of the file at {size}")
         message = parse_record_batch(read_at(position, length))
         length += message.body_length
         if position + length > size:
-            raise ValueError(f"its {length} bytes go beyond the end of the file at {size}")
+            raise ValueError(f"its {length} bytes extend beyond the end of the file at {size}")
     except (ValueError, pa.ArrowException) as error:
-        return Found(position, 0, -1, 0, str(error))
-    return Found(position, length, message.rows, crc32c(read_at(position, length)))
+        return ScannedMessage(position, 0, -1, 0, str(error))
+    return ScannedMessage(position, length, message.rows, crc32c(read_at(position, length)))
 
 
 def entry_at(index: Index | None, position: int) -> tuple[int, BatchEntry] | None:
-    """The number and the index's entry of the message at this position, if it has one."""
+    """Return the number and index entry of the message at this position, None without an entry."""
     if index is None:
         return None
     batches = range(len(index))  # the entries tile the file in order

@@ -1,4 +1,4 @@
-"""``sparklog vacuum``: delete what writers and jobs that died have left behind. Shows first what would go."""
+"""``sparklog vacuum``: deletes orphans, files that failed writers and jobs left behind. A dry run by default."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from sparklog.maintenance.gc.orphans import GarbageFile, OrphanReport
 
 OUTPUT_IS_OPTIONAL = True
-"""The exit code says what was found, also where nobody reads the output."""
+"""The exit code reports the result even if the output is a closed pipe."""
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,9})([smhd])")
 
-LISTED = 20
-"""files that are named without --verbose; the others are counted."""
+MAX_LISTED = 20
+"""files listed without --verbose; the others are only counted."""
 
 
 def parser() -> CommandParser:
     options = CommandParser(
         "vacuum",
-        "Find files that are not part of the log and never will be: of writers that died before their commit, of jobs\n"
-        "that others got in the way of, leases of members that are gone. Without --execute nothing is deleted.\n"
-        "No clocks are compared: writers that began before the age limit, and are not done, are told to write again.",
+        "Find orphans: files of writers that failed before their commit, files of jobs that lost to conflicting\n"
+        "commits, and leases of dead members. Without --execute nothing is deleted.\n"
+        "No clocks are compared: writers that began before the age limit and have not committed are fenced and retry.",
         "sparklog vacuum --bootstrap-server /data/log --older-than 7d --execute",
     )
     options.add_connection()
-    options.add_argument("--execute", action="store_true", help="delete them (default: show what would go)")
-    options.add_argument("--dry-run", action="store_true", help="the default, for those who want to be sure")
+    options.add_argument("--execute", action="store_true", help="delete the files (default: only list them)")
+    options.add_argument("--dry-run", action="store_true", help="only list the files (the default)")
     options.add_argument(
         "--older-than", metavar="TIME", default="7d",
-        help="only what was begun before, such as 36h or 7d (7d); units are s, m, h and d",
+        help="only files begun longer ago than this, such as 36h or 7d (7d); units are s, m, h and d",
     )  # fmt: skip
-    options.add_argument("--force", action="store_true", help="take also less than a day for --older-than")
-    options.add_argument("--verbose", action="store_true", help=f"name every file, not only {LISTED} of them")
+    options.add_argument("--force", action="store_true", help="allow less than a day for --older-than")
+    options.add_argument("--verbose", action="store_true", help=f"list every file, not only {MAX_LISTED} of them")
     add_json(options)
     return options
 
@@ -53,15 +53,15 @@ def run(options: argparse.Namespace) -> int:
     from sparklog.maintenance.gc.orphans import vacuum
 
     brokers = len(coordinator.state.brokers)
-    looked_at = 0
+    scanned = 0
 
-    def check() -> None:
-        nonlocal looked_at
-        looked_at += 1
+    def report_progress() -> None:
+        nonlocal scanned
+        scanned += 1
         if sys.stderr.isatty():
-            print(f"vacuum: looking at broker {looked_at} of {brokers}", file=sys.stderr)
+            print(f"vacuum: scanning broker {scanned} of {brokers}", file=sys.stderr)
 
-    result = vacuum(coordinator, older_than_ms, dry_run=not options.execute, force=options.force, check=check)
+    result = vacuum(coordinator, older_than_ms, dry_run=not options.execute, force=options.force, check=report_progress)
     document = _document(result)
     if options.json:
         print_json(document)
@@ -73,11 +73,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """``7d`` in milliseconds. Raises UsageError."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"--older-than {text!r} is not a time such as 36h or 7d; units are s, m, h and d")
-    return int(found.group(1)) * UNITS_MS[found.group(2)]
+    """Convert a duration such as ``7d`` to milliseconds. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"invalid --older-than {text!r}: must be a duration such as 36h or 7d (s, m, h or d)")
+    return int(match.group(1)) * UNITS_MS[match.group(2)]
 
 
 def _document(result: OrphanReport) -> VacuumResult:
@@ -97,44 +97,44 @@ def _document(result: OrphanReport) -> VacuumResult:
 
 
 def _in_order(files: list[GarbageFile]) -> list[VacuumFile]:
-    """The largest first."""
+    """Sort files, the largest first."""
     from sparklog.cli.output.documents import VacuumFile
 
     return [
-        VacuumFile(broker=found.broker, path=found.path, size_bytes=found.size, why=found.why)
-        for found in sorted(files, key=lambda found: (-found.size, found.broker, found.path))
+        VacuumFile(broker=file.broker, path=file.path, size_bytes=file.size, why=file.why)
+        for file in sorted(files, key=lambda file: (-file.size, file.broker, file.path))
     ]
 
 
 def _print(result: VacuumResult, verbose: bool) -> None:
     if result.files:
-        print(f"No part of the log, begun at version {result.fence} or before:")
+        print(f"Orphans, begun at version {result.fence} or before:")
         _print_files(result.files, verbose)
     if result.superseded:
-        print("No part of the log any more:")
+        print("No longer part of the log:")
         _print_files(result.superseded, verbose)
     if result.left_alone:
-        print("Left alone:")
+        print("Not deleted by vacuum:")
         _print_files(result.left_alone, verbose)
     if result.younger:
-        print(f"{_files(result.younger)} begun later may still become part of the log; a later vacuum looks at them.")
+        print(f"{_files(result.younger)} begun later may still become part of the log; a later vacuum checks them.")
     size = f"{_files(len(result.files) + len(result.superseded))}, {result.size_bytes:,} bytes"
     if result.dry_run:
         print(f"Dry run: nothing was deleted; --execute deletes {size}.")
         return
     print(f"Deleted {size}.")
     if result.unfinished:
-        print(f"Deleted {_files(result.unfinished)} that writers had not finished.")
+        print(f"Deleted {_files(result.unfinished)} that had not been written completely.")
 
 
 def _print_files(files: list[VacuumFile], verbose: bool) -> None:
-    """By broker, size, path and reason."""
-    shown = files if verbose else files[:LISTED]
-    for found in shown:
-        print(f"  broker {found.broker}\t{found.size_bytes:,} bytes\t{printable(found.path)}\t{printable(found.why)}")
-    if len(shown) < len(files):
-        rest = files[len(shown) :]
-        print(f"  and {_files(len(rest))}, {sum(found.size_bytes for found in rest):,} bytes; --verbose names them")
+    """Print broker, size, path and reason of each file."""
+    listed = files if verbose else files[:MAX_LISTED]
+    for file in listed:
+        print(f"  broker {file.broker}\t{file.size_bytes:,} bytes\t{printable(file.path)}\t{printable(file.why)}")
+    if len(listed) < len(files):
+        rest = files[len(listed) :]
+        print(f"  and {_files(len(rest))}, {sum(file.size_bytes for file in rest):,} bytes; --verbose lists them")
 
 
 def _files(number: int) -> str:
