@@ -93,7 +93,7 @@ def test_option_given_twice(run: Run, root: str) -> None:
 def test_unknown_property(run: Run, cluster: Coordinator) -> None:
     result = run("console-producer", "--topic", "t", "--reader-property", "nope=1", stdin=b"line\n")
     assert result.code == 0
-    assert "WARN: the line reader has no property 'nope'" in result.err
+    assert "WARN: ignoring unknown property 'nope' of the line reader" in result.err
 
 
 def test_version_first(run: Run) -> None:
@@ -135,7 +135,7 @@ def test_delete_config_not_set(run: Run, cluster: Coordinator) -> None:
     cluster.create_topic("t")
     result = run("configs", "--alter", "--topic", "t", "--delete-config", "retention.ms")
     assert (result.code, result.out) == (0, "Completed updating config for topic t.\n")
-    assert "nothing to delete: retention.ms" in result.err
+    assert "nothing to delete, these settings are not set: retention.ms" in result.err
 
 
 def test_repeated_element(run: Run, cluster: Coordinator) -> None:
@@ -176,7 +176,7 @@ def test_producer_names_the_line(run: Run, cluster: Coordinator) -> None:
 
 def test_producer_rides_out(run: Run, cluster: Coordinator) -> None:
     help_text = " ".join(run("console-producer", "--help").out.split())
-    assert "until delivery.timeout.ms, 120000, where the storage does not answer" in help_text
+    assert "until delivery.timeout.ms, 120000, if the storage does not answer" in help_text
     assert run("console-producer", "--topic", "t", "--message-send-max-retries", "0", stdin=b"a\n").code == 0
 
 
