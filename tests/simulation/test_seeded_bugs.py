@@ -161,16 +161,16 @@ def generations_are_not_compared(patch: Patch) -> None:
 
 
 def partitions_are_handed_out_before_they_are_given_up(patch: Patch) -> None:
-    real = groups._handed_out
+    real = groups._assign_free
 
     def handed_out(group: GroupState) -> GroupState:
         found = dict(real(group).members)
         for name, member in found.items():
-            held = {*groups.held(member), *groups.listed(group.target.get(name, {}))}
-            found[name] = replace(member, assigned=groups._grouped(held), revoking={})
+            held = {*groups.held_partitions(member), *groups.list_partitions(group.target.get(name, {}))}
+            found[name] = replace(member, assigned=groups._group_by_topic(held), revoking={})
         return replace(group, members=found)
 
-    patch.setattr(groups, "_handed_out", handed_out)
+    patch.setattr(groups, "_assign_free", handed_out)
 
 
 BUGS: list[tuple[Callable[[Patch], None], tuple[str, ...], int]] = [

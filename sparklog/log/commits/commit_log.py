@@ -398,12 +398,13 @@ class CommitLog:
         return True
 
     def _reload_after(self, boundary: int) -> None:
-        """Load a checkpoint at or after the boundary, in place of a removed next commit."""
-        for listed in (False, True):
-            self._load_unlinked(listed)
-            if self._state.version >= boundary:
-                return
-        raise lost_after_checkpoint(self.store, boundary, self._state.version)
+        """Load the newest checkpoint, in place of a removed next commit.
+
+        By listing: a process that stalled may have set back both the boundary and the hint.
+        """
+        self._load_unlinked(listed=True)
+        if self._state.version < boundary:
+            raise lost_after_checkpoint(self.store, boundary, self._state.version)
 
     def _follow_checkpoints(self) -> None:
         if self._state.version >= self._rebase_at:
